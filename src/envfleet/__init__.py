@@ -1,0 +1,98 @@
+"""Envfleet: train one agent in a fleet of parallel environments.
+
+`import envfleet` loads nothing heavy; names are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envfleet.check import CheckReport, check
+    from envfleet.errors import (
+        ActionError,
+        ClosedError,
+        EnvContext,
+        EnvError,
+        EnvfleetError,
+        EnvHungError,
+        MissingExtraError,
+        ObservationError,
+        ProtocolError,
+        ResourceError,
+        SettingsError,
+        StateError,
+        WorkerError,
+    )
+    from envfleet.fleet.fleet import Fleet, FleetState
+    from envfleet.fleet.make import make
+    from envfleet.fleet.plan import Restarts, Timeouts
+    from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
+    from envfleet.rollout.collect import Collection, Trajectory, collect
+
+_HOMES = {
+    "envfleet.check": ("CheckReport", "check"),
+    "envfleet.errors": (
+        "ActionError",
+        "ClosedError",
+        "EnvContext",
+        "EnvError",
+        "EnvHungError",
+        "EnvfleetError",
+        "MissingExtraError",
+        "ObservationError",
+        "ProtocolError",
+        "ResourceError",
+        "SettingsError",
+        "StateError",
+        "WorkerError",
+    ),
+    "envfleet.fleet.fleet": ("Fleet", "FleetState"),
+    "envfleet.fleet.make": ("make",),
+    "envfleet.fleet.plan": ("Restarts", "Timeouts"),
+    "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
+    "envfleet.rollout.collect": ("Collection", "Trajectory", "collect"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = [
+    "ActionError",
+    "CheckReport",
+    "ClosedError",
+    "Collection",
+    "EnvContext",
+    "EnvError",
+    "EnvHungError",
+    "EnvfleetError",
+    "Fleet",
+    "FleetState",
+    "FleetStatistics",
+    "MissingExtraError",
+    "ObservationError",
+    "ProtocolError",
+    "ResourceError",
+    "Restarts",
+    "SettingsError",
+    "StateError",
+    "Timeouts",
+    "Trajectory",
+    "WorkerError",
+    "WorkerStatistics",
+    "check",
+    "collect",
+    "make",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'envfleet' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Many environments as one: groups on workers at places."""

@@ -1,0 +1,99 @@
+"""The arrays of a fleet in one block: observations, actions, rewards, ends, episode statistics, infos.
+
+Observations have two slots that take turns, so the last observation stays whole while the next one is
+written: a worker that is killed half way leaves nothing torn, and a view that the caller was given lives
+for one more step.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from envfleet.fleet.control import Control
+from envfleet.fleet.memory import Layout
+from envfleet.fleet.spaces import Leaf, Path, leaves_of
+
+__all__ = ["FleetArrays", "FleetShape"]
+
+Array = np.ndarray[Any, Any]
+SLOTS = 2
+COLUMN_BYTES_PER_ENV, COLUMN_BYTES = 4096, 65536  # reserved for info columns; memory is used when written
+
+
+@dataclass(frozen=True)
+class FleetShape:
+    """All that is needed to compute the same layout in the caller and in every worker."""
+
+    n_envs: int
+    workers: int
+    groups: int
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    @property
+    def observation_leaves(self) -> list[Leaf]:
+        return leaves_of(self.observation_space)
+
+    @property
+    def action_leaves(self) -> list[Leaf]:
+        return leaves_of(self.action_space)
+
+    def layout(self) -> Layout:
+        layout, n = Layout(), self.n_envs
+        Control(self.workers, self.groups).add_to(layout)
+        for name, dtype in _PER_ENV:
+            layout.add(name, (n,), dtype)
+        for leaf in self.action_leaves:
+            if leaf.fixed:
+                layout.add(f"action/{leaf.name}", (n, *leaf.shape), leaf.dtype)
+        layout.add("columns", (COLUMN_BYTES + n * COLUMN_BYTES_PER_ENV,), np.uint8)
+        for leaf in self.observation_leaves:
+            if leaf.fixed:
+                for name in ("final", *range(SLOTS)):
+                    layout.add(f"observation/{name}/{leaf.name}", (n, *leaf.shape), leaf.dtype)
+        return layout
+
+
+_PER_ENV = [
+    ("reward", np.float64),
+    ("terminated", np.bool_),
+    ("truncated", np.bool_),
+    ("episode_return", np.float64),
+    ("episode_length", np.int64),
+    ("episode_seconds", np.float64),
+    ("episode_count", np.int64),
+]
+
+
+class FleetArrays:
+    """The mapped block by name."""
+
+    def __init__(self, shape: FleetShape, layout: Layout, buffer: mmap.mmap) -> None:
+        self.shape = shape
+        self._views = views = layout.views(buffer)
+        self._places, self._buffer = layout.places, buffer
+        self.control = Control(shape.workers, shape.groups)
+        self.control.map(layout, buffer)
+        self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
+        self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
+        self.episode_seconds, self.episode_count = views["episode_seconds"], views["episode_count"]
+        self.columns = views["columns"]
+        self.actions: dict[Path, Array] = {
+            leaf.path: views[f"action/{leaf.name}"] for leaf in shape.action_leaves if leaf.fixed
+        }
+        fixed = [leaf for leaf in shape.observation_leaves if leaf.fixed]
+        self.observations: list[dict[Path, Array]] = [
+            {leaf.path: views[f"observation/{slot}/{leaf.name}"] for leaf in fixed} for slot in range(SLOTS)
+        ]
+        self.final: dict[Path, Array] = {leaf.path: views[f"observation/final/{leaf.name}"] for leaf in fixed}
+
+    def bytes_of(self, name: str, start: int, stop: int, format_: str) -> memoryview[Any]:
+        """A part of a one-dimensional array as a memoryview: the quickest way to set one number."""
+        place = self._places[name]
+        size = np.dtype(place.dtype).itemsize
+        return memoryview(self._buffer)[place.offset + start * size : place.offset + stop * size].cast(format_)

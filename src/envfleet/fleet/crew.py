@@ -1,0 +1,353 @@
+"""The crew: workers at their place, the commands they were given, and what happens when one dies or hangs.
+
+The crew knows groups by number and requests as sealed letters; what they mean is the fleet's affair. It
+promises that every command posted is answered: by the group, by an error, or, after a death, by the group
+of a restarted worker that was asked to recover.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from envfleet.errors import EnvContext, EnvfleetError, EnvHungError, WorkerError
+from envfleet.fleet.arrays import FleetArrays, FleetShape
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
+from envfleet.fleet.places.base import Place
+from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
+from envfleet.fleet.portable import yield_core
+from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset
+from envfleet.fleet.worker import Hello
+
+__all__ = ["Answers", "Crew"]
+
+SPIN_SECONDS = 0.002  # how long the caller gives its core away before it sleeps
+LOOK_SECONDS = 0.25  # how often it looks for deaths and hangs while it sleeps
+_log = logging.getLogger("envfleet")
+
+
+@dataclass
+class Answers:
+    """What some groups said to their last commands, taken together."""
+
+    outcome: int = 0
+    columns: int = 0
+    messages: dict[int, Any] = field(default_factory=dict)
+
+
+class _Posted(NamedTuple):
+    """A command that has not been answered yet."""
+
+    slot: int
+    request: Request | None  # None: a plain step
+
+
+class Crew:
+    """Posts commands to groups and waits for their answers."""
+
+    def __init__(
+        self,
+        place: Place,
+        plans: list[WorkerPlan],
+        timeouts: Timeouts,
+        restarts: Restarts,
+    ) -> None:
+        self.place, self.plans = place, plans
+        self._timeouts, self._restarts = timeouts, restarts
+        self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
+        self.host = {group.index: plan.index for plan in plans for group in plan.groups}
+        self.posted: dict[int, _Posted] = {}
+        self.restarted = [0] * len(plans)  # restarts of each worker
+        self.forgetful: set[int] = set()  # groups whose worker was restarted: they know no info columns
+        self._cut: set[int] = set()  # groups that lost their episodes while nothing was asked of them
+        self._restart_times: list[deque[float]] = [deque() for _ in plans]
+        self._failed: dict[int, EnvfleetError] = {}
+
+    # --- start
+
+    def start(self) -> list[Hello]:
+        """Starts all workers at once and waits until their environments are built."""
+        for plan in self.plans:
+            self.place.start(plan)
+        return [self._hello(plan) for plan in self.plans]
+
+    def _hello(self, plan: WorkerPlan) -> Hello:
+        limit = self._timeouts.start
+        try:
+            return self.place.hello(plan.index, limit)
+        except TimeoutError:
+            stack = self.place.stack(plan.index)
+            context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
+            raise EnvHungError(
+                f"worker {plan.index} did not build its environments within {limit:g} s", context, original=stack
+            ) from None
+        except ChannelClosed:
+            self.place.kill(plan.index)
+            raise WorkerError(
+                f"worker {plan.index} died while it built its environments: {self.place.death(plan.index)}",
+                hint="run envfleet.check(env), or backend='sequential' to see the failure in this process",
+            ) from None
+
+    def attach(self, shape: FleetShape) -> FleetArrays:
+        layout = shape.layout()
+        self.arrays = FleetArrays(shape, layout, self.place.block.allocate(layout.size))
+        control = self.arrays.control
+        self._words = control.words
+        self._waits = control.caller_waits
+        self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.plans))]
+        self._group_words = [control.group(g, GroupWord.POSTED) for g in range(shape.groups)]
+        for plan in self.plans:
+            self.place.attach(plan.index, self.arrays)
+        return self.arrays
+
+    # --- commands
+
+    def post(self, group: int, slot: int, request: Request | None = None) -> None:
+        """Gives a group a command; a step of a group that lost its episodes becomes a recovery."""
+        if request is None and group in self._cut:
+            request = self.recovery(group)
+        self._cut.discard(group)
+        words, line, worker = self._words, self._group_words[group], self.host[group]
+        self.posted[group] = _Posted(slot, request)
+        words[line + GroupWord.SLOT] = slot
+        words[line + GroupWord.COMMAND] = Command.STEP if request is None else Command.REQUEST
+        words[line] += 1
+        counts = self._worker_words[worker]
+        words[counts] += 1
+        if words[counts + WorkerWord.SLEEPING]:
+            self.place.wake(worker)
+        if request is not None:  # last: the worker reads while a long request is being written
+            self._send(worker, request)
+
+    def post_steps(self, groups: Iterable[int], slot: int) -> None:
+        """Asks all these groups for a step, then wakes each worker once."""
+        words, lines, host, posted = self._words, self._group_words, self.host, self.posted
+        if self._cut:
+            for group in groups:
+                self.post(group, slot)
+            return
+        counts = [0] * len(self.plans)
+        for group in groups:
+            line = lines[group]
+            posted[group] = _Posted(slot, None)
+            words[line + GroupWord.SLOT] = slot
+            words[line + GroupWord.COMMAND] = 1
+            words[line] += 1
+            counts[host[group]] += 1
+        for worker, count in enumerate(counts):
+            if count:
+                word = self._worker_words[worker]
+                words[word] += count
+                if words[word + WorkerWord.SLEEPING]:
+                    self.place.wake(worker)
+
+    def _send(self, worker: int, request: Request) -> None:
+        try:
+            self.place.channel(worker).send(request)
+        except ChannelClosed:
+            pass  # its death is noticed by whoever waits for the answer
+
+    # --- answers
+
+    def finished(self, group: int) -> bool:
+        line = self._group_words[group]
+        return group in self._failed or self._words[line] == self._words[line + GroupWord.FINISHED]
+
+    def wait_all(self) -> None:
+        """Waits until every posted command is finished."""
+        words, waiting = self._words, self._worker_words
+        self._wait(lambda: all(words[w] == words[w + 1] for w in waiting), 2)
+
+    def wait_for(self, ready: Callable[[], bool]) -> None:
+        """Waits until enough groups are finished for `ready`."""
+        self._wait(ready, 1)
+
+    def _wait(self, ready: Callable[[], bool], waits: int) -> None:
+        self.place.run_inline(self._limit())
+        if self.place.spins:
+            until = time.perf_counter() + SPIN_SECONDS
+            while not ready():
+                yield_core()
+                if time.perf_counter() > until:
+                    break
+            else:
+                return
+        elif ready():
+            return
+        words = self._words
+        watch = _ProgressWatch(self)
+        try:
+            while True:
+                words[self._waits] = waits
+                if ready():
+                    return
+                self.place.wait(watch.look_every)
+                words[self._waits] = 0
+                self._mend_deaths()
+                watch.look()
+        finally:
+            words[self._waits] = 0
+
+    def gather(self, groups: Iterable[int]) -> Answers:
+        """The answers of finished groups; one group's error is raised after all others were heard."""
+        words, lines, posted = self._words, self._group_words, self.posted
+        answers = Answers()
+        failure: EnvfleetError | None = None
+        for group in groups:
+            message = None
+            if self._failed or words[lines[group] + GroupWord.OUTCOME] & Outcome.MESSAGE:
+                message = self._receive(group)
+            posted.pop(group)
+            answers.outcome |= words[lines[group] + GroupWord.OUTCOME]
+            answers.columns |= words[lines[group] + GroupWord.COLUMNS]
+            if isinstance(message, EnvfleetError):
+                failure = failure or message
+            elif message is not None:
+                answers.messages[group] = message
+        if failure is not None:
+            raise failure
+        return answers
+
+    def _receive(self, group: int) -> Any:
+        """The message of a finished group, which may die while it sends it."""
+        while True:
+            if group in self._failed:
+                return self._failed.pop(group)
+            if not self._words[self._group_words[group] + GroupWord.OUTCOME] & Outcome.MESSAGE:
+                return None
+            try:
+                return self.place.channel(self.host[group]).receive(self._limit())
+            except (ChannelClosed, TimeoutError):
+                self._restart(self.host[group], self._how_it_ended(self.host[group]))
+                self.wait_for(lambda: self.finished(group))
+
+    def ask(self, requests: dict[int, Request], slot: int = 0) -> dict[int, Any]:
+        """Posts one request to each of some groups and returns their replies."""
+        for group, request in requests.items():
+            self.post(group, slot, request)
+        self.wait_for(lambda: all(self.finished(group) for group in requests))
+        return self.gather(requests).messages
+
+    def _limit(self) -> float | None:
+        """How long the commands under way may take: a step, or the longer time of a reset."""
+        plain = all(p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values())
+        return self._timeouts.step if plain else self._timeouts.start
+
+    # --- faults
+
+    def _mend_deaths(self) -> None:
+        for plan in self.plans:
+            reason = self.place.death(plan.index)
+            if reason is not None:
+                self._restart(plan.index, reason)
+
+    def _how_it_ended(self, worker: int) -> str:
+        self.place.kill(worker)
+        return self.place.death(worker) or "it ended"
+
+    def hung(self, worker: int, seconds: float) -> None:
+        """A worker that made no progress: its stack is shown, then it is restarted where that is possible."""
+        env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
+        stack = self.place.stack(worker)
+        if not self.place.killable:
+            context = EnvContext(env, "step", self.plans[worker].settings.seed + env)
+            raise EnvHungError(
+                f"an environment did not return within {seconds:g} s; a thread cannot be killed, so the fleet is broken",
+                context,
+                original=stack,
+                hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
+            )
+        self.place.kill(worker)
+        self._restart(worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}")
+
+    def _restart(self, worker: int, reason: str) -> None:
+        """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
+        times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
+        while times and now - times[0] > restarts.within:
+            times.popleft()
+        env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
+        if len(times) >= restarts.limit:
+            raise WorkerError(
+                f"worker {worker} died {len(times) + 1} times within {restarts.within:g} s, last in environment "
+                f"{env}: {reason}",
+                hint="the simulator crashes again and again: envfleet.check(env) may show why; "
+                "restarts= allows more",
+            )
+        _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
+        time.sleep(restarts.delay(len(times)))
+        times.append(now)
+        self.restarted[worker] += 1
+        plan = self.plans[worker]
+        self._clear_words(plan)
+        self.place.start(plan)
+        self._hello(plan)
+        self.place.attach(worker, self.arrays)
+        self._recover(plan)
+
+    def _clear_words(self, plan: WorkerPlan) -> None:
+        words, line = self._words, self._worker_words[plan.index]
+        for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING):
+            words[line + word] = 0
+        for group in plan.groups:
+            words[self._group_words[group.index]] = words[self._group_words[group.index] + GroupWord.FINISHED] = 0
+
+    def _recover(self, plan: WorkerPlan) -> None:
+        """Repeats what a dead worker left undone: a step as a recovery, a reset as it was."""
+        for group in (group.index for group in plan.groups):
+            self.forgetful.add(group)
+            self._cut.add(group)
+            posted = self.posted.get(group)
+            if posted is None:
+                continue
+            if posted.request is None or isinstance(posted.request, Recover):
+                self.post(group, posted.slot)
+            elif isinstance(posted.request, Reset | DefineColumns):
+                cut = isinstance(posted.request, DefineColumns)
+                self.post(group, posted.slot, posted.request)
+                if cut:
+                    self._cut.add(group)
+            else:
+                self._failed[group] = WorkerError(
+                    f"worker {plan.index} died during {type(posted.request).__name__}", hint="ask again"
+                )
+
+    # --- end
+
+    def stop(self, seconds: float) -> None:
+        """Tells all workers to stop and waits for them."""
+        if hasattr(self, "_words"):
+            for line in self._worker_words:
+                self._words[line + WorkerWord.STOP] = 1
+        self.place.close(seconds)
+
+
+class _ProgressWatch:
+    """Notices a worker that has work and gets nowhere: same environment, same count, for too long."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self._limit = crew._limit()
+        self.look_every = LOOK_SECONDS if self._limit is None else min(LOOK_SECONDS, self._limit / 4)
+        self._seen: dict[int, tuple[tuple[int, int], float]] = {}
+
+    def look(self) -> None:
+        crew, limit, now = self._crew, self._limit, time.monotonic()
+        if limit is None:
+            return
+        for worker, line in enumerate(crew._worker_words):
+            finished, current = crew._words[line + WorkerWord.FINISHED], crew._words[line + WorkerWord.CURRENT]
+            if finished == crew._words[line]:
+                self._seen.pop(worker, None)
+                continue
+            progress = (finished, current)
+            seen, since = self._seen.get(worker, (None, now))
+            if progress != seen:
+                self._seen[worker] = (progress, now)
+            elif now - since > limit:
+                self._seen.pop(worker)
+                crew.hung(worker, limit)

@@ -1,0 +1,484 @@
+"""The fleet: many environments as one Gymnasium vector environment."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from envfleet.errors import (
+    ClosedError,
+    EnvError,
+    EnvfleetError,
+    EnvHungError,
+    ProtocolError,
+    SettingsError,
+    StateError,
+    WorkerError,
+)
+from envfleet.fleet.arrays import FleetShape
+from envfleet.fleet.control import Outcome
+from envfleet.fleet.crew import Answers, Crew
+from envfleet.fleet.infos import ColumnTable, add_info
+from envfleet.fleet.requests import Call, Capture, DefineColumns, Recover, Request, Reset, Restore, SetAttr, StepObjects
+from envfleet.fleet.rows import BatchReader, Rows
+from envfleet.fleet.statistics import FleetStatistics, StatisticsKeeper
+from envfleet.fleet.worker import Hello
+from envfleet.seeding import derive_seed
+
+__all__ = ["Fleet", "FleetState"]
+
+Array = np.ndarray[Any, Any]
+StepResult = tuple[Any, Array, Array, Array, dict[str, Any]]
+CLOSE_SECONDS = 1.5
+
+
+class FleetState(Enum):
+    """What a fleet is in the middle of; each call is allowed in some states only."""
+
+    NEW = "not reset yet"
+    READY = "ready"
+    STEPPING = "waiting for step_wait()"
+    STREAMING = "waiting for recv()"
+    BROKEN = "broken by an environment that hangs"
+    CLOSED = "closed"
+
+
+class Fleet(VectorEnv[Any, Any, Array]):
+    """A `gymnasium.vector.VectorEnv` over groups of environments on workers. Made by `envfleet.make`."""
+
+    def __init__(
+        self, crew: Crew, hellos: list[Hello], *, seed: int, autoreset: AutoresetMode, copy: bool, backend: str
+    ) -> None:
+        self._crew = crew
+        self.backend, self.workers, self.seed = backend, len(crew.plans), seed
+        plans = sorted((g for plan in crew.plans for g in plan.groups), key=lambda group: group.index)
+        self.groups = [range(plan.start, plan.stop) for plan in plans]
+        self.num_envs = self.groups[-1].stop
+        self._describe(hellos, autoreset)
+        shape = FleetShape(
+            self.num_envs, self.workers, len(plans), self.single_observation_space, self.single_action_space
+        )
+        self._arrays = crew.attach(shape)
+        self._columns = ColumnTable(self._arrays.columns, self.num_envs)
+        self._columns_told = [0] * len(plans)  # how many columns each group knows
+        self._reader = BatchReader(self._arrays, copy=copy)
+        self._all = Rows.of(range(len(plans)), self.groups)
+        self._rows_by_ids: dict[bytes, Rows] = {}
+        self._slots = [0] * len(plans)  # where each group's newest observations lie
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
+        self._tasks: list[Any] = [None] * self.num_envs
+        self._new_tasks = False
+        self._restarts_by_env = [0] * self.num_envs
+        self._keeper = StatisticsKeeper()
+        self._state = FleetState.NEW
+        self._object_actions = not all(leaf.fixed for leaf in shape.action_leaves)
+        recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
+        crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
+        self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
+
+    def _describe(self, hellos: list[Hello], autoreset: AutoresetMode) -> None:
+        first = hellos[0]
+        self.metadata = {**first.metadata, "autoreset_mode": autoreset}
+        self.render_mode, self.spec = first.render_mode, first.spec
+        self._autoreset = autoreset
+        self.single_observation_space, self.single_action_space = first.observation_spaces[0], first.action_spaces[0]
+        for kind, single, given in (
+            ("observation", self.single_observation_space, [s for h in hellos for s in h.observation_spaces]),
+            ("action", self.single_action_space, [s for h in hellos for s in h.action_spaces]),
+        ):
+            for other in given:
+                if other != single:
+                    raise SettingsError(
+                        f"environments have different {kind} spaces: {single} and {other}",
+                        hint=f"give all environments of a fleet the same {kind} space",
+                    )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+
+    # --- the protocol
+
+    @property
+    def state_name(self) -> FleetState:
+        """What the fleet is in the middle of."""
+        return self._state
+
+    def _expect(self, call: str, *allowed: FleetState) -> None:
+        if self._state in allowed:
+            return
+        if self._state is FleetState.CLOSED:
+            raise ClosedError(f"{call} was called on a closed fleet")
+        hints = {
+            FleetState.NEW: "call reset() first",
+            FleetState.READY: "nothing is under way: call step_async() or send() first",
+            FleetState.STEPPING: "call step_wait() first",
+            FleetState.STREAMING: "call recv() until every environment that was sent to has answered",
+            FleetState.BROKEN: "make a new fleet",
+        }
+        raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
+
+    def _guard(self, error: EnvfleetError) -> EnvfleetError:
+        """Notes what an error means for the calls that may follow it."""
+        if isinstance(error, EnvHungError | WorkerError):
+            self._state = FleetState.BROKEN
+        elif isinstance(error, EnvError):
+            self._crew_idle()
+            self._state = FleetState.NEW
+        return error
+
+    def _crew_idle(self) -> None:
+        """Lets everything under way finish and drops it: after an error only a reset makes sense."""
+        while self._crew.posted:
+            self._crew.wait_all()
+            try:
+                self._crew.gather(list(self._crew.posted))
+            except EnvError:
+                continue
+
+    # --- reset and step
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        tasks: Sequence[Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets all environments, or those of `options["reset_mask"]`.
+
+        `seed=s` gives environment i the seed s + i. The first reset without a seed uses the fleet's own.
+        `tasks` has one task per environment; a task reaches the environment as `options["task"]` in this
+        reset and in every autoreset that follows, until it is replaced.
+        """
+        self._expect("reset()", FleetState.NEW, FleetState.READY)
+        seeds = self._seeds_for(seed)
+        mask = _checked_mask(options, self.num_envs)
+        if options is not None:
+            options = {key: value for key, value in options.items() if key != "reset_mask"} or None
+        if tasks is not None:
+            self.set_tasks(tasks)
+        slot = self._next_slot()
+        try:
+            for index, group in enumerate(self.groups):
+                part = slice(group.start, group.stop)
+                self._tell_columns(index)
+                group_tasks = self._tasks[part] if self._new_tasks else None
+                group_mask = None if mask is None else mask[part].tolist()
+                self._crew.post(index, slot, Reset(seeds[part], options, group_tasks, group_mask))
+            self._crew.wait_all()
+            answers = self._crew.gather(self._all.groups)
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        self._slots, self._new_tasks = [slot] * len(self.groups), False
+        self._ended[...] = False if mask is None else self._ended & ~mask
+        self._state = FleetState.READY
+        return self._reader.observations(slot, self._all, answers), self._infos(self._all, answers)
+
+    def set_tasks(self, tasks: Sequence[Any]) -> None:
+        """Gives every environment the task it will have from its next reset on."""
+        if len(tasks) != self.num_envs:
+            raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")
+        self._tasks = list(tasks)
+        self._new_tasks = True
+
+    def _seeds_for(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None:
+            return list(self._seeds) if self._state is FleetState.NEW else [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            self.seed = int(seed)
+            seeds: list[int | None] = [self.seed + i for i in range(self.num_envs)]
+        else:
+            seeds = [None if s is None else int(s) for s in seed]
+        if len(seeds) != self.num_envs:
+            raise SettingsError(f"seed has {len(seeds)} entries, expected one per environment: {self.num_envs}")
+        self._seeds = [old if new is None else new for old, new in zip(self._seeds, seeds, strict=True)]
+        return seeds
+
+    def step(self, actions: Any) -> StepResult:
+        """Steps every environment once."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Begins a step of every environment; `step_wait` gives its results."""
+        self._expect("step()", FleetState.READY)
+        self._refuse_ended(self._all)
+        slot = self._next_slot()
+        self._post_steps(actions, self._all, slot)
+        self._state = FleetState.STEPPING
+
+    def step_wait(self) -> StepResult:
+        """The results of the step that `step_async` began."""
+        self._expect("step_wait()", FleetState.STEPPING)
+        try:
+            self._crew.wait_all()
+            answers = self._crew.gather(self._all.groups)
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        self._state = FleetState.READY
+        return self._results(self._all, answers)
+
+    def send(self, actions: Any, env_ids: Sequence[int] | Array) -> None:
+        """Begins a step of some environments, whole groups of them, with one action each."""
+        self._expect("send()", FleetState.READY, FleetState.STREAMING)
+        rows = self._rows_of(env_ids)
+        self._refuse_ended(rows)
+        for group in rows.groups:
+            if group in self._crew.posted:
+                raise ProtocolError(
+                    f"environments {self.groups[group].start} to {self.groups[group].stop - 1} were sent actions "
+                    "and have not answered yet",
+                    hint="take their results with recv() first",
+                )
+        self._post_steps(actions, rows, None)
+        self._state = FleetState.STREAMING
+
+    def recv(self, min_envs: int | None = None) -> StepResult:
+        """Results of the groups that are ready first, at least `min_envs` environments of them.
+
+        `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
+        """
+        self._expect("recv()", FleetState.STREAMING)
+        crew = self._crew
+        under_way = sum(len(self.groups[group]) for group in crew.posted)
+        wanted = 1 if min_envs is None else min_envs
+        if not 1 <= wanted <= under_way:
+            raise SettingsError(
+                f"recv(min_envs={min_envs}) while {under_way} environments are under way",
+                hint="ask for at least 1 and at most as many as were sent actions",
+            )
+        try:
+            crew.wait_for(lambda: self._ready(wanted) is not None)
+            ready = self._ready(wanted)
+            assert ready is not None
+            rows = self._rows_of_groups(ready)
+            answers = crew.gather(rows.groups)
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        if not crew.posted:
+            self._state = FleetState.READY
+        result = self._results(rows, answers)
+        result[4]["env_id"] = rows.env_ids.copy()
+        return result
+
+    def _ready(self, wanted: int) -> list[int] | None:
+        """The finished groups, longest waiting first, just enough of them; None while there are too few."""
+        ready, count = [], 0
+        for group in self._crew.posted:
+            if self._crew.finished(group):
+                ready.append(group)
+                count += len(self.groups[group])
+                if count >= wanted:
+                    return ready
+        return None
+
+    def _post_steps(self, actions: Any, rows: Rows, slot: int | None) -> None:
+        for group in rows.groups:
+            if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
+                self._tell_columns(group)
+        if self._object_actions:
+            listed = self._reader.list_actions(actions, rows, self.action_space)
+            for group, part in zip(rows.groups, rows.parts, strict=True):
+                self._slots[group] = 1 - self._slots[group] if slot is None else slot
+                self._crew.post(group, self._slots[group], StepObjects(listed[part]))
+            return
+        self._reader.store_actions(actions, rows)
+        if slot is not None:
+            self._slots = [slot] * len(self.groups)
+            self._crew.post_steps(rows.groups, slot)
+            return
+        for turn in (0, 1):
+            groups = [group for group in rows.groups if self._slots[group] == 1 - turn]
+            if groups:
+                self._crew.post_steps(groups, turn)
+        for group in rows.groups:
+            self._slots[group] = 1 - self._slots[group]
+
+    def _next_slot(self) -> int:
+        """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
+        slot = 1 - self._slots[0]
+        for group, at in enumerate(self._slots):
+            if at == slot:
+                self._reader.copy_slot(slot, 1 - slot, self.groups[group])
+                self._slots[group] = 1 - slot
+        return slot
+
+    def _results(self, rows: Rows, answers: Answers) -> StepResult:
+        slots = {self._slots[group] for group in rows.groups}
+        if len(slots) > 1:
+            observations = self._reader.mixed_observations(self._slots, rows, answers)
+        else:
+            observations = self._reader.observations(slots.pop(), rows, answers)
+        rewards, terminated, truncated = self._reader.outcomes(rows)
+        ended = terminated | truncated
+        infos = self._infos(rows, answers)
+        if answers.outcome & Outcome.ENDED:
+            self._keeper.episodes(self._arrays, rows, ended)
+            if self._autoreset is AutoresetMode.SAME_STEP:
+                self._reader.add_final_observations(infos, rows, ended)
+        self._keeper.steps += rows.count
+        rows.put(self._ended, ended)
+        return observations, rewards, terminated, truncated, infos
+
+    def _infos(self, rows: Rows, answers: Answers) -> dict[str, Any]:
+        infos: dict[str, Any] = {}
+        if answers.columns:
+            self._columns.read(answers.columns, rows.slices, infos)
+        for group, extras in answers.messages.items():
+            if extras is None:
+                continue
+            first = rows.parts[rows.groups.index(group)].start
+            for i, info in extras.infos:
+                add_info(infos, info, first + i, rows.count)
+                self._columns.learn(info)
+        return infos
+
+    def _tell_columns(self, group: int) -> None:
+        """Lets a group know the info columns that were defined since it was last told."""
+        self._crew.forgetful.discard(group)
+        if self._columns.count:
+            self._crew.ask({group: DefineColumns(self._columns.definitions)}, self._slots[group])
+        self._columns_told[group] = self._columns.count
+
+    def _refuse_ended(self, rows: Rows) -> None:
+        if self._autoreset is AutoresetMode.DISABLED and rows.take(self._ended).any():
+            ended = [int(i) for i in rows.env_ids if self._ended[i]]
+            raise ProtocolError(
+                f"environments {ended} have ended and autoreset is disabled",
+                hint='reset them: reset(options={"reset_mask": terminations | truncations})',
+            )
+
+    def _rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
+        ids = np.asarray(env_ids)
+        key = ids.tobytes()
+        if key not in self._rows_by_ids:
+            self._rows_by_ids[key] = Rows.of_env_ids(ids, self.groups)
+        return self._rows_by_ids[key]
+
+    def _rows_of_groups(self, groups: list[int]) -> Rows:
+        key = b"g" + bytes(str(sorted(groups)), "ascii")
+        if key not in self._rows_by_ids:
+            self._rows_by_ids[key] = Rows.of(sorted(groups), self.groups)
+        return self._rows_by_ids[key]
+
+    def _recovery(self, group: int) -> Recover:
+        """How the group of a restarted worker takes up its work."""
+        rows = self.groups[group]
+        for i in rows:
+            self._restarts_by_env[i] += 1
+        seeds = [derive_seed(self._seeds[i], 0, self._restarts_by_env[i]) for i in rows]
+        same_step = self._autoreset is AutoresetMode.SAME_STEP
+        ended = [False if same_step else bool(self._ended[i]) for i in rows]
+        slot = self._slots[group]
+        last = 1 - slot if group in self._crew.posted else slot
+        return Recover(last, seeds, self._tasks[rows.start : rows.stop], ended)
+
+    # --- everything else
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The attribute `name` of every environment, called where it can be called."""
+        self._expect(f"call({name!r})", FleetState.NEW, FleetState.READY)
+        return tuple(value for part in self._ask_all(Call(name, args, kwargs)) for value in part)
+
+    def _ask_all(self, request: Request) -> list[Any]:
+        groups = range(len(self.groups))
+        try:
+            replies = self._crew.ask(dict.fromkeys(groups, request))
+        except WorkerError as error:
+            raise error from None
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        return [replies[group] for group in groups]
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute `name` of every environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Sets an attribute of every environment: a list or tuple has one value each, else all get the same."""
+        self._expect(f"set_attr({name!r})", FleetState.NEW, FleetState.READY)
+        if not isinstance(values, list | tuple):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise SettingsError(f"set_attr got {len(values)} values, expected one per environment: {self.num_envs}")
+        requests: dict[int, Request] = {
+            index: SetAttr(name, values[group.start : group.stop]) for index, group in enumerate(self.groups)
+        }
+        self._crew.ask(requests)
+
+    def render(self) -> tuple[Any, ...]:
+        """The frame of every environment."""
+        return self.call("render")
+
+    def statistics(self) -> FleetStatistics:
+        """Steps, episodes and workers since the fleet was made."""
+        return self._keeper.summary(self._crew, self._arrays)
+
+    def state(self) -> dict[str, Any]:
+        """All simulators, their episodes and last observations as plain data, for `restore`."""
+        self._expect("state()", FleetState.READY)
+        slot = 1 - self._next_slot()  # brings all groups to one slot
+        captured = self._ask_all(Capture())
+        return {
+            "version": 1,
+            "n_envs": self.num_envs,
+            "seed": self.seed,
+            "seeds": list(self._seeds),
+            "tasks": list(self._tasks),
+            "restarts": list(self._restarts_by_env),
+            "ended": self._ended.copy(),
+            "observations": self._reader.save(slot),
+            "environments": [saved for part in captured for saved in part],
+        }
+
+    def restore(self, state: dict[str, Any]) -> Any:
+        """Goes on from a captured state, on any backend; returns the observations to act on."""
+        self._expect("restore()", FleetState.NEW, FleetState.READY)
+        if state.get("version") != 1 or state.get("n_envs") != self.num_envs:
+            raise StateError(
+                f"the state is of version {state.get('version')} and {state.get('n_envs')} environments, "
+                f"expected version 1 and {self.num_envs}",
+                hint="make the fleet with the same environment and n_envs as the one that was saved",
+            )
+        self.seed, self._seeds, self._tasks = state["seed"], list(state["seeds"]), list(state["tasks"])
+        self._restarts_by_env = list(state["restarts"])
+        self._ended[...] = state["ended"]
+        self._reader.load(0, state["observations"])
+        self._slots = [0] * len(self.groups)
+        saved = state["environments"]
+        requests: dict[int, Request] = {
+            index: Restore(saved[group.start : group.stop], {}) for index, group in enumerate(self.groups)
+        }
+        try:
+            self._crew.ask(requests, slot=0)
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        self._state = FleetState.READY
+        return self._reader.observations(0, self._all, Answers())
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends all workers; nothing of them stays behind."""
+        self._state = FleetState.CLOSED
+        self._finalizer()
+
+    def __repr__(self) -> str:
+        name = self.spec.id if self.spec is not None else "environments"
+        return f"Fleet({name}, num_envs={self.num_envs}, backend={self.backend!r}, workers={self.workers})"
+
+
+def _checked_mask(options: dict[str, Any] | None, n_envs: int) -> Array | None:
+    if options is None or "reset_mask" not in options:
+        return None
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.shape != (n_envs,) or mask.dtype != np.bool_:
+        received = f"{type(mask).__name__} {getattr(mask, 'shape', '')} {getattr(mask, 'dtype', '')}".strip()
+        raise SettingsError(f"reset_mask is {received}, expected a bool array of shape ({n_envs},)")
+    if not mask.any():
+        raise SettingsError("reset_mask names no environment, expected at least one True")
+    return mask

@@ -1,0 +1,299 @@
+"""`make`: from what the user gives to a fleet that is ready to be reset."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from envfleet.errors import ResourceError, SettingsError
+from envfleet.fleet import auto
+from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
+from envfleet.fleet.crew import Crew
+from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.places.base import Place
+from envfleet.fleet.plan import (
+    EnvMaker,
+    EnvPlan,
+    GroupPlan,
+    GroupSettings,
+    OnError,
+    Restarts,
+    Timeouts,
+    WorkerPlan,
+    default_group_count,
+    split_evenly,
+)
+from envfleet.fleet.worker import Hello
+from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
+from envfleet.seeding import draw_seed
+
+__all__ = ["make"]
+
+BACKENDS = {
+    "auto": "auto",
+    "sequential": "sequential",
+    "sync": "sequential",
+    "serial": "sequential",
+    "threads": "threads",
+    "threading": "threads",
+    "processes": "processes",
+    "multiprocessing": "processes",
+    "async": "processes",
+    "subproc": "processes",
+}
+START_METHODS = ("spawn", "fork", "forkserver")
+FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and some while it starts
+
+
+def make(
+    env: str | EnvMaker | Sequence[EnvMaker],
+    n_envs: int | None = None,
+    *,
+    backend: str = "auto",
+    workers: int | None = None,
+    group_size: int | None = None,
+    seed: int | None = None,
+    start_method: str | None = None,
+    timeout: Timeouts | float | None = Timeouts(),
+    restarts: Restarts | int = Restarts(),
+    on_error: str = "raise",
+    recycle_every: int | None = None,
+    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
+    autoreset: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    validate: bool = True,
+    copy: bool = True,
+    trusted: bool = False,
+    quiet: bool = False,
+) -> Fleet:
+    """A fleet of `n_envs` environments on all cores.
+
+    Args:
+        env: a Gymnasium id, a function that builds an environment, or a list of such functions.
+        n_envs: how many environments; a list of functions or of `env_kwargs` says it too.
+        backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
+        workers: how many workers (default: the usable cores). It never changes a result.
+        group_size: environments that are stepped together (default: a fixed function of `n_envs`).
+        seed: environment i gets seed + i; drawn and recorded as `fleet.seed` where not given.
+        start_method: "spawn" (default), "fork" or "forkserver" for processes.
+        timeout: seconds a step may take before it counts as hung (60), or `Timeouts`, or None for no limit.
+        restarts: how often a worker or environment may be restarted (10 within 5 minutes), or `Restarts`.
+        on_error: "raise" an environment's exception, or "restart" it and truncate the episode.
+        recycle_every: rebuild an environment after so many episodes, for simulators that rot.
+        env_kwargs: arguments for every environment, or a list with one dictionary each.
+        tasks: one task per environment, or a function of a NumPy generator that draws the next task.
+        autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
+        validate: check observations against their space and rewards for NaN.
+        copy: hand out copies; False gives views that stay valid until the step after the next.
+        trusted: let the caller's own process host the last worker's share: faster, without isolation.
+        quiet: do not print what "auto" chose.
+    """
+    makers = _makers(env, n_envs, env_kwargs)
+    wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
+    groups = _groups(makers, group_size)
+    seed = draw_seed() if seed is None else int(seed)
+    sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
+    mode = _autoreset_mode(autoreset)
+    settings = GroupSettings(
+        seed,
+        mode,
+        OnError(_named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
+        Restarts(restarts) if isinstance(restarts, int) else restarts,
+        _positive("recycle_every", recycle_every),
+        validate,
+        sampler,
+    )
+    name, count = wanted.settle(makers[0], len(makers), len(groups), seed, quiet)
+    plans = [
+        WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings)
+        for w in range(count)
+    ]
+    timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
+    crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
+    try:
+        hellos = crew.start()
+        _refuse_too_large(hellos[0], len(makers), count, len(groups))
+        fleet = Fleet(crew, hellos, seed=seed, autoreset=mode, copy=copy, backend=name)
+    except BaseException:
+        crew.stop(0.5)
+        raise
+    if first_tasks is not None:
+        fleet.set_tasks(first_tasks)
+    return fleet
+
+
+# --- what the user gave
+
+
+@dataclass(frozen=True)
+class _FromSpec:
+    """Builds a registered environment. Gymnasium's passive checker is left out: the fleet checks itself."""
+
+    spec: Any
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
+
+
+def _makers(
+    env: str | EnvMaker | Sequence[EnvMaker],
+    n_envs: int | None,
+    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None,
+) -> list[EnvMaker]:
+    each = list(env_kwargs) if isinstance(env_kwargs, list | tuple) else None
+    given = {
+        "n_envs": n_envs,
+        "the list of environments": len(env) if isinstance(env, list | tuple) else None,
+        "env_kwargs": None if each is None else len(each),
+    }
+    counts = {name: count for name, count in given.items() if count is not None}
+    if len(set(counts.values())) > 1:
+        raise SettingsError(f"the number of environments is not clear: {counts}", hint="give it once")
+    if not counts:
+        raise SettingsError("n_envs is missing", hint="say how many environments: make(env, n_envs=64)")
+    count = next(iter(counts.values()))
+    if not isinstance(count, int) or count < 1:
+        raise SettingsError(f"n_envs is {count!r}, expected a whole number of at least 1")
+    kwargs = each or [dict(env_kwargs or {})] * count  # type: ignore[arg-type]
+    if isinstance(env, list | tuple):
+        return [_with_kwargs(one, given) for one, given in zip(env, kwargs, strict=True)]
+    if isinstance(env, str):
+        spec = _spec(env)
+        return [_FromSpec(spec, given) for given in kwargs]
+    if not callable(env):
+        raise SettingsError(
+            f"env is {type(env).__name__}, expected a Gymnasium id, a function or a list of functions",
+            hint="an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()",
+        )
+    return [_with_kwargs(env, given) for given in kwargs]
+
+
+def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
+    if not callable(make_env):
+        raise SettingsError(f"the list of environments has a {type(make_env).__name__}, expected functions")
+    return functools.partial(make_env, **kwargs) if kwargs else make_env
+
+
+def _spec(env_id: str) -> Any:
+    try:
+        spec = gymnasium.spec(env_id)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
+        raise SettingsError(
+            f"there is no environment {env_id!r}: {error}",
+            hint=f"did you mean {', '.join(near)}?" if near else "import the module that registers it first",
+        ) from None
+    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
+        from envfleet.fleet.places.processes import resolved
+
+        spec = resolved(spec)
+    return spec
+
+
+def _groups(makers: list[EnvMaker], group_size: int | None) -> list[GroupPlan]:
+    size = _positive("group_size", group_size)
+    count = default_group_count(len(makers)) if size is None else -(-len(makers) // size)
+    envs = [EnvPlan(i, make_env) for i, make_env in enumerate(makers)]
+    return [GroupPlan(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
+
+
+def _named(setting: str, value: str, names: dict[str, str]) -> str:
+    if value in names:
+        return names[value]
+    near = difflib.get_close_matches(str(value), list(names), n=1)
+    raise SettingsError(
+        f"{setting} is {value!r}, expected one of {', '.join(dict.fromkeys(names.values()))}",
+        hint=f"did you mean {near[0]!r}?" if near else None,
+    )
+
+
+def _positive(setting: str, value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise SettingsError(f"{setting} is {value!r}, expected a whole number of at least 1")
+    return value
+
+
+def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
+    if isinstance(value, AutoresetMode):
+        return value
+    names = {mode.name.lower(): mode.value for mode in AutoresetMode} | {m.value: m.value for m in AutoresetMode}
+    return AutoresetMode(_named("autoreset", value, names))
+
+
+# --- where it runs
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the user said about the place."""
+
+    backend: str
+    workers: int | None
+    start_method: str | None
+    trusted: bool
+
+    def settle(self, make_env: EnvMaker, n_envs: int, groups: int, seed: int, quiet: bool) -> tuple[str, int]:
+        """The backend and the number of workers; `auto` measures and says why."""
+        if self.start_method is not None:
+            _named("start_method", self.start_method, {name: name for name in START_METHODS})
+        cores = usable_cores()
+        count = min(_positive("workers", self.workers) or cores, groups)
+        backend = self.backend
+        if backend == "auto":
+            choice = auto.choose(auto.seconds_per_step(make_env, seed), n_envs, count, cores)
+            backend = choice.backend
+            if not quiet:
+                print(f"envfleet: {n_envs} environments on {backend}: {choice.reason}", file=sys.stderr)
+        if self.trusted and backend != "processes" and self.backend != "auto":
+            raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
+        return backend, 1 if backend == "sequential" else count
+
+
+def _place(name: str, workers: int, wanted: _Wanted) -> Place:
+    if name == "sequential":
+        from envfleet.fleet.places.sequential import SequentialPlace
+
+        return SequentialPlace()
+    _refuse_too_few_files(workers)
+    if name == "threads":
+        from envfleet.fleet.places.threads import ThreadsPlace
+
+        return ThreadsPlace()
+    method = wanted.start_method or "spawn"
+    if wanted.trusted:
+        from envfleet.fleet.places.hosted import HostedPlace
+
+        return HostedPlace(method, workers)
+    from envfleet.fleet.places.processes import ProcessesPlace
+
+    return ProcessesPlace(method)
+
+
+def _refuse_too_few_files(workers: int) -> None:
+    free = open_file_limit() - open_files()
+    if workers * FILES_PER_WORKER + 8 > free:
+        raise ResourceError(
+            f"{workers} workers need {workers * FILES_PER_WORKER + 8} open files, but only {free} are left of "
+            f"the limit of {open_file_limit()}",
+            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close what is open",
+        )
+
+
+def _refuse_too_large(hello: Hello, n_envs: int, workers: int, groups: int) -> None:
+    shape = FleetShape(n_envs, workers, groups, hello.observation_spaces[0], hello.action_spaces[0])
+    needed = shape.layout().size - n_envs * COLUMN_BYTES_PER_ENV  # reserved for infos, hardly ever used
+    free = available_memory()
+    if needed > 0.9 * free:
+        raise ResourceError(
+            f"the arrays of {n_envs} environments need {needed / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB "
+            "of memory are available",
+            hint="use fewer environments or smaller observations (uint8 instead of float32, lower resolution)",
+        )

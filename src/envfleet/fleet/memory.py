@@ -1,0 +1,82 @@
+"""One block of memory per fleet: its layout, and how it is shared without a name.
+
+All arrays of a fleet lie in one block, each on a 64-byte boundary: small separate arrays would be only
+8-byte aligned, and results of vectorised arithmetic may change with alignment. The block is made when the
+spaces are known; workers hold its descriptor from their start and map it then.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from envfleet.fleet.portable import nameless_file
+
+__all__ = ["Block", "Layout", "ArrayPlace"]
+
+Array = np.ndarray[Any, Any]
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class ArrayPlace:
+    """Where one array lies in the block."""
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    def view(self, buffer: mmap.mmap) -> Array:
+        return np.ndarray(self.shape, np.dtype(self.dtype), buffer, self.offset)
+
+
+@dataclass
+class Layout:
+    """The arrays of a block, in the order in which they were added."""
+
+    size: int = 0
+    places: dict[str, ArrayPlace] = field(default_factory=dict)
+
+    def add(self, name: str, shape: tuple[int, ...], dtype: Any) -> ArrayPlace:
+        kind = np.dtype(dtype)
+        place = ArrayPlace(self.size, shape, kind.str)
+        count = int(np.prod(shape, dtype=np.int64))
+        self.size += -(-max(count * kind.itemsize, 1) // ALIGNMENT) * ALIGNMENT
+        self.places[name] = place
+        return place
+
+    def views(self, buffer: mmap.mmap) -> dict[str, Array]:
+        return {name: place.view(buffer) for name, place in self.places.items()}
+
+
+class Block:
+    """Memory for one layout; shared through `fd` or private to this process (`fd` is None)."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = fd
+        self.buffer: mmap.mmap | None = None
+
+    @classmethod
+    def create(cls, *, shared: bool) -> Block:
+        return cls(nameless_file("envfleet") if shared else None)
+
+    def allocate(self, size: int) -> mmap.mmap:
+        """Gives the block its size (once, by its owner) and maps it."""
+        if self.fd is not None:
+            os.ftruncate(self.fd, size)
+        return self.map(size)
+
+    def map(self, size: int) -> mmap.mmap:
+        self.buffer = mmap.mmap(-1, size) if self.fd is None else mmap.mmap(self.fd, size)
+        return self.buffer
+
+    def close(self) -> None:
+        """Lets go of the descriptor; the memory itself lives as long as an array refers to it."""
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+        self.buffer = None

@@ -1,0 +1,1 @@
+"""Places: where workers live."""

@@ -1,0 +1,198 @@
+"""A worker's life as a process, from its first line to its last.
+
+Spawned workers start here and nowhere else: the user's main module is not imported again, so a script
+that imports torch costs its workers nothing. What a worker needs of it travels as a pickle by value.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import pickle
+import random
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+
+from envfleet.errors import EnvfleetError, WorkerError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.channel import ChannelClosed, SocketChannel
+from envfleet.fleet.memory import Block
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
+from envfleet.fleet.worker import Bells, Worker
+
+__all__ = ["Links", "Prelude", "fork_on_request", "live", "main"]
+
+STACK_SIGNAL = signal.SIGUSR1
+
+
+@dataclass(frozen=True)
+class Links:
+    """The descriptors that tie a worker to its caller."""
+
+    name: str
+    parent_pid: int
+    channel: int
+    bell: tuple[int, int]
+    caller_bell: tuple[int, int]
+    block: int
+    stack: int
+    spin: bool
+
+    @property
+    def fds(self) -> list[int]:
+        return sorted({self.channel, *self.bell, *self.caller_bell, self.block, self.stack})
+
+    def dump(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Links:
+        values = json.loads(text)
+        return cls(**{**values, "bell": tuple(values["bell"]), "caller_bell": tuple(values["caller_bell"])})
+
+
+@dataclass(frozen=True)
+class Prelude:
+    """What must be in place before the plan can be unpickled."""
+
+    sys_path: list[str]
+    argv: list[str]
+
+    @classmethod
+    def of_this_process(cls) -> Prelude:
+        return cls(list(sys.path), list(sys.argv))
+
+
+def main(arguments: list[str]) -> None:
+    """The spawned process: `worker LINKS`, or `forks FD PARENT` for the server that forks workers."""
+    if arguments[0] == "forks":
+        fork_on_request(int(arguments[1]), int(arguments[2]))
+    else:
+        live(Links.load(arguments[1]))
+
+
+def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
+    """Becomes the worker: receives its plan (unless forked with it), builds, serves, and exits."""
+    code = 1
+    try:
+        _prepare_process(links)
+        channel = SocketChannel(links.channel)
+        code = _work(links, channel, plan)
+    except ChannelClosed:
+        pass  # the caller is gone
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # a forked worker must not run the caller's exit handlers
+
+
+def _prepare_process(links: Links) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, which closes its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with_parent(links.parent_pid)
+    name_process(links.name)
+    faulthandler.register(STACK_SIGNAL, file=links.stack, all_threads=True, chain=False)
+
+
+def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
+    forked = plan is not None
+    try:
+        plan = plan or _receive_plan(channel)
+        if forked:
+            _one_thread_for_blas()
+        # Environments that draw from the global generators shall not draw the same in every worker.
+        random.seed(plan.settings.seed + plan.groups[0].start)
+        np.random.seed((plan.settings.seed + plan.groups[0].start) % 2**32)  # noqa: NPY002 (the global one)
+        bells = Bells(Doorbell(*links.bell), Doorbell(*links.caller_bell), links.spin)
+        worker = Worker(plan, channel, bells)
+        channel.send(worker.build())
+    except EnvfleetError as error:
+        channel.send(error)
+        return 1
+    shape = channel.receive()
+    if shape is None:
+        worker.close()
+        return 0
+    layout = shape.layout()
+    worker.attach(FleetArrays(shape, layout, Block(links.block).map(layout.size)))
+    channel.send(None)
+    worker.serve()
+    return 0
+
+
+def _receive_plan(channel: SocketChannel) -> WorkerPlan:
+    prelude: Prelude = channel.receive()
+    sys.path[:] = prelude.sys_path
+    sys.argv[:] = prelude.argv
+    data = channel.receive_bytes()
+    try:
+        registered, plan_data = pickle.loads(data)
+        for spec in registered:
+            gymnasium.registry.setdefault(spec.id, spec)
+        plan = pickle.loads(plan_data)
+    except Exception as error:
+        raise WorkerError(
+            f"a worker could not load the environment: {type(error).__name__}: {error}\n\n{traceback.format_exc()}",
+            hint="the module must be importable in a new Python process (installed, or on sys.path when the "
+            "fleet is made); start_method='fork' inherits what is already imported",
+        ) from None
+    assert isinstance(plan, WorkerPlan)
+    return plan
+
+
+def _one_thread_for_blas() -> None:
+    """A forked worker inherits thread pools sized for the whole machine; it is to use one core."""
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(1)
+
+
+def fork_on_request(fd: int, parent_pid: int) -> None:
+    """The fork server: everything a worker needs is imported once, workers are forked from it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
+    die_with_parent(parent_pid)
+    name_process("envfleet-forks")
+    server = socket.socket(fileno=fd)
+    while True:
+        data, fds, _, _ = socket.recv_fds(server, 65536, 16)
+        if not data:
+            return
+        pid = os.fork()
+        if pid == 0:
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            links: dict[str, Any] = json.loads(data)
+            renamed = dict(zip(links.pop("fds"), fds, strict=True))
+            given = Links.load(json.dumps(links))
+            live(_rename(given, renamed, os.getppid()))
+        for inherited in fds:
+            os.close(inherited)
+        pidfd = open_pidfd(pid)
+        socket.send_fds(server, [str(pid).encode()], [] if pidfd is None else [pidfd])
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _rename(links: Links, new: dict[int, int], parent_pid: int) -> Links:
+    return Links(
+        links.name,
+        parent_pid,
+        new[links.channel],
+        (new[links.bell[0]], new[links.bell[1]]),
+        (new[links.caller_bell[0]], new[links.caller_bell[1]]),
+        new[links.block],
+        new[links.stack],
+        links.spin,
+    )

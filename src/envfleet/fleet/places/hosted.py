@@ -1,0 +1,73 @@
+"""Worker processes plus the caller itself as the last worker: nobody waits, nobody is woken for its share.
+
+The caller loses what isolation gives: an environment it hosts can crash or hang it. Opt-in only.
+"""
+
+from __future__ import annotations
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.channel import Channel
+from envfleet.fleet.memory import Block
+from envfleet.fleet.places.processes import ProcessesPlace
+from envfleet.fleet.places.sequential import SequentialPlace
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.worker import Hello
+
+__all__ = ["HostedPlace"]
+
+
+class HostedPlace:
+    """All workers are processes but the last, which is the caller's own thread."""
+
+    name = "processes"
+    killable = True
+
+    def __init__(self, start_method: str, workers: int) -> None:
+        self._hosted = workers - 1
+        self._processes = ProcessesPlace(start_method)
+        self._caller = SequentialPlace(self._processes.block)
+        self.spins = self._processes.spins
+
+    @property
+    def block(self) -> Block:
+        return self._processes.block
+
+    def _of(self, index: int) -> ProcessesPlace | SequentialPlace:
+        return self._caller if index == self._hosted else self._processes
+
+    def start(self, plan: WorkerPlan) -> None:
+        self._of(plan.index).start(plan)
+
+    def hello(self, index: int, seconds: float | None) -> Hello:
+        return self._of(index).hello(index, seconds)
+
+    def attach(self, index: int, arrays: FleetArrays) -> None:
+        self._of(index).attach(index, arrays)
+
+    def channel(self, index: int) -> Channel:
+        return self._of(index).channel(index)
+
+    def wake(self, index: int) -> None:
+        self._of(index).wake(index)
+
+    def run_inline(self, seconds: float | None) -> None:
+        self._caller.run_inline(seconds)
+
+    def wait(self, seconds: float) -> None:
+        self._processes.wait(seconds)
+
+    def death(self, index: int) -> str | None:
+        return self._of(index).death(index)
+
+    def stack(self, index: int) -> str:
+        return self._of(index).stack(index)
+
+    def kill(self, index: int) -> None:
+        self._of(index).kill(index)
+
+    def pid(self, index: int) -> int:
+        return self._of(index).pid(index)
+
+    def close(self, seconds: float) -> None:
+        self._caller.close(seconds)
+        self._processes.close(seconds)

@@ -1,0 +1,215 @@
+"""Starting worker processes: spawn, fork and forkserver, always from one long-lived thread.
+
+The parent-death signal of a child fires when the *thread* that started it ends, so a fleet made in a
+short-lived thread would lose its workers with it. All starts and restarts go through one daemon thread
+that lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import envfleet
+from envfleet.fleet.places.entry import Links, live
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.portable import open_pidfd, wait_readable
+
+__all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
+
+_SINGLE_THREADED = {
+    name: "1"
+    for name in (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    )
+}
+
+
+class Process:
+    """A started process: whether it lives, how it ended."""
+
+    def __init__(
+        self, pid: int, pidfd: int | None, *, popen: subprocess.Popen[bytes] | None = None, child: bool = True
+    ) -> None:
+        self.pid, self.pidfd, self._popen, self._is_child = pid, pidfd, popen, child
+        self._ending: str | None = None
+
+    def ending(self) -> str | None:
+        """How the process ended; None while it lives."""
+        if self._ending is None:
+            self._ending = self._look()
+        return self._ending
+
+    def _look(self) -> str | None:
+        if self._popen is not None:
+            code = self._popen.poll()
+            return None if code is None else _describe(code)
+        if self._is_child:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # reaped by somebody else
+                return "it ended"
+            return None if pid == 0 else _describe(os.waitstatus_to_exitcode(status))
+        if self.pidfd is not None:
+            return "it ended" if wait_readable([self.pidfd], 0) else None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return "it ended"
+        return None
+
+    def signal(self, number: int) -> None:
+        if self.ending() is None:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the process has ended after at most `seconds`."""
+        until = time.monotonic() + seconds
+        while self.ending() is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            if self.pidfd is not None:
+                wait_readable([self.pidfd], left)
+            else:
+                time.sleep(min(left, 0.005))
+        return True
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait(10.0)
+
+    def release(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+
+
+def _describe(code: int) -> str:
+    if code >= 0:
+        return f"it exited with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    return f"it was ended by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+
+
+class _Launcher:
+    """The thread that starts all processes of this interpreter."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="envfleet-launcher", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            job, result = self._jobs.get()
+            try:
+                result.set_result(job())
+            except BaseException as error:
+                result.set_exception(error)
+
+    def __call__(self, job: Callable[[], Any]) -> Any:
+        result: Future[Any] = Future()
+        self._jobs.put((job, result))
+        return result.result()
+
+
+_launcher: _Launcher | None = None
+_launcher_lock = threading.Lock()
+
+
+def _launch(job: Callable[[], Any]) -> Any:
+    global _launcher
+    with _launcher_lock:
+        if _launcher is None:
+            _launcher = _Launcher()
+    return _launcher(job)
+
+
+def _forget_launcher() -> None:
+    """A forked child has none of its parent's threads."""
+    global _launcher, _launcher_lock
+    _launcher, _launcher_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_launcher)
+
+
+def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
+    root = str(Path(envfleet.__file__).resolve().parents[1])
+    boot = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        f"sys.path.insert(0, {root!r}); from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
+    )
+    command = [sys.executable, "-c", boot, *arguments]
+    environment = {**os.environ, **_SINGLE_THREADED}
+    popen: subprocess.Popen[bytes] = _launch(
+        lambda: subprocess.Popen(command, pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
+    )
+    return popen
+
+
+def spawn_worker(links: Links) -> Process:
+    """A new interpreter; its name stands in its command line for htop."""
+    popen = _python(links.fds, links.name, "worker", links.dump())
+    return Process(popen.pid, open_pidfd(popen.pid), popen=popen)
+
+
+def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Process:
+    """A copy of this process; the plan needs no pickle."""
+
+    def job() -> int:
+        pid = os.fork()
+        if pid == 0:
+            for fd in close_in_child:
+                os.close(fd)
+            live(links, plan)
+        return pid
+
+    pid: int = _launch(job)
+    return Process(pid, open_pidfd(pid))
+
+
+class ForkServer:
+    """One clean process per place, with the imports done, from which workers are forked."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._popen = _python([theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid()))
+        theirs.close()
+
+    def start(self, links: Links) -> Process:
+        request = json.dumps({**asdict(links), "fds": links.fds}).encode()
+        socket.send_fds(self._socket, [request], links.fds)
+        answer, fds, _, _ = socket.recv_fds(self._socket, 64, 1)
+        if not answer:
+            raise OSError("the fork server has ended")
+        return Process(int(answer), fds[0] if fds else None, child=False)
+
+    def close(self) -> None:
+        self._socket.close()
+        try:
+            self._popen.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()

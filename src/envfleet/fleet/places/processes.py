@@ -1,0 +1,194 @@
+"""Processes of this machine as a place: every core, isolation, and workers that can be killed."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.channel import Channel, SocketChannel, dump
+from envfleet.fleet.memory import Block
+from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
+from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.portable import Doorbell, can_spin, nameless_file, wait_readable
+from envfleet.fleet.worker import Hello
+
+__all__ = ["START_METHODS", "ProcessesPlace", "own_registrations", "resolved"]
+
+START_METHODS = ("spawn", "fork", "forkserver")
+_log = logging.getLogger("envfleet")
+
+
+class _Seat:
+    """What the place holds of one worker."""
+
+    def __init__(self, process: Process, channel: SocketChannel, bell: Doorbell, stack: int) -> None:
+        self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
+
+    def release(self) -> None:
+        self.process.release()
+        self.channel.close()
+        self.bell.close()
+        os.close(self.stack)
+
+
+class ProcessesPlace:
+    """One process per worker, tied to this one by a socket, two doorbells and nameless memory."""
+
+    name = "processes"
+    killable = True
+
+    def __init__(self, start_method: str) -> None:
+        self.start_method = start_method
+        self.spins = can_spin()
+        self.block = Block.create(shared=True)
+        self._caller_bell = Doorbell.create()
+        self._seats: dict[int, _Seat] = {}
+        self._plans: dict[int, bytes] = {}
+        self._server = ForkServer() if start_method == "forkserver" else None
+
+    def start(self, plan: WorkerPlan) -> None:
+        again = plan.index in self._plans
+        data = self._pickled(plan)
+        if plan.index in self._seats:
+            self._seats.pop(plan.index).release()
+        channel, channel_fd = SocketChannel.pair()
+        bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
+        assert self.block.fd is not None
+        links = Links(
+            plan.name,
+            os.getpid(),
+            channel_fd,
+            (bell.read_fd, bell.write_fd),
+            (self._caller_bell.read_fd, self._caller_bell.write_fd),
+            self.block.fd,
+            stack,
+            self.spins,
+        )
+        try:
+            process = self._launch(links, plan, channel, again and bool(data))
+        finally:
+            os.close(channel_fd)
+        self._seats[plan.index] = _Seat(process, channel, bell, stack)
+        if data and (self.start_method != "fork" or again):
+            channel.send(Prelude.of_this_process())
+            channel.send_packed(data)
+
+    def _launch(self, links: Links, plan: WorkerPlan, channel: SocketChannel, respawn: bool) -> Process:
+        if self._server is not None:
+            return self._server.start(links)
+        # A restart is spawned even in a fork fleet: this process may have run OpenMP since, and a fork
+        # of it could hang in a thread pool whose threads were not copied.
+        if self.start_method == "fork" and not respawn:
+            ours = [channel.fd, *(seat.channel.fd for seat in self._seats.values())]
+            return fork_worker(links, plan, ours)
+        return spawn_worker(links)
+
+    def _pickled(self, plan: WorkerPlan) -> bytes:
+        """The plan as bytes, made once; empty where only a fork can carry it."""
+        if plan.index not in self._plans:
+            try:
+                self._plans[plan.index] = dump((own_registrations(), dump(plan)))
+            except Exception as error:
+                if self.start_method != "fork":
+                    raise SettingsError(
+                        "the environment cannot be sent to a worker process: "
+                        f"{type(error).__name__}: {error}",
+                        hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
+                        "that makes the environment, or use start_method='fork' or backend='threads'",
+                    ) from None
+                self._plans[plan.index] = b""
+        return self._plans[plan.index]
+
+    def hello(self, index: int, seconds: float | None) -> Hello:
+        answer = self._seats[index].channel.receive(seconds)
+        if isinstance(answer, EnvfleetError):
+            raise answer
+        assert isinstance(answer, Hello)
+        return answer
+
+    def attach(self, index: int, arrays: FleetArrays) -> None:
+        channel = self._seats[index].channel
+        channel.send(arrays.shape)
+        channel.receive()
+
+    def channel(self, index: int) -> Channel:
+        return self._seats[index].channel
+
+    def wake(self, index: int) -> None:
+        self._seats[index].bell.ring()
+
+    def run_inline(self, seconds: float | None) -> None:
+        """No worker lives in the caller's thread."""
+
+    def wait(self, seconds: float) -> None:
+        pidfds = [seat.process.pidfd for seat in self._seats.values()]
+        watched = [fd for fd in pidfds if fd is not None]
+        if len(watched) < len(pidfds):  # no pidfd on this system: look often
+            seconds = min(seconds, 0.02)
+        if self._caller_bell.read_fd in wait_readable([self._caller_bell.read_fd, *watched], seconds):
+            self._caller_bell.clear()
+
+    def death(self, index: int) -> str | None:
+        return self._seats[index].process.ending()
+
+    def stack(self, index: int) -> str:
+        seat = self._seats[index]
+        seat.process.signal(STACK_SIGNAL)
+        until, text = time.monotonic() + 1.0, b""
+        while time.monotonic() < until:
+            time.sleep(0.02)
+            before, text = text, os.pread(seat.stack, 65536, 0)
+            if text and text == before:
+                break
+        return text.decode(errors="replace")
+
+    def kill(self, index: int) -> None:
+        self._seats[index].process.kill()
+
+    def pid(self, index: int) -> int:
+        return self._seats[index].process.pid
+
+    def close(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for seat in self._seats.values():
+            seat.bell.ring()
+        for index, seat in self._seats.items():
+            if not seat.process.wait(max(0.0, until - time.monotonic())):
+                _log.debug("worker %d did not close in time and was killed", index)
+                seat.process.kill()
+            seat.release()
+        self._seats.clear()
+        if self._server is not None:
+            self._server.close()
+        self._caller_bell.close()
+        self.block.close()
+
+
+def own_registrations() -> list[Any]:
+    """Environments registered by the user or by plugins: a new interpreter does not know them."""
+    foreign = [
+        spec
+        for spec in gymnasium.registry.values()
+        if not (isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium."))
+    ]
+    return [resolved(spec) for spec in foreign]
+
+
+def resolved(spec: EnvSpec) -> EnvSpec:
+    """The spec with its class in place of a name in the user's main module, which workers do not import."""
+    entry = spec.entry_point
+    if not isinstance(entry, str) or not entry.startswith("__main__:"):
+        return spec
+    here: Any = copy.copy(spec)
+    here.entry_point = getattr(sys.modules["__main__"], entry.split(":")[1])
+    return here  # type: ignore[no-any-return]

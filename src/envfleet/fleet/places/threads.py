@@ -1,0 +1,106 @@
+"""Threads of this process as a place: for environments that compute without holding Python's lock."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from envfleet.errors import EnvfleetError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.channel import Channel, LocalChannel
+from envfleet.fleet.memory import Block
+from envfleet.fleet.places.sequential import stack_of_thread
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.portable import Doorbell, wait_readable
+from envfleet.fleet.worker import Bells, Hello, Worker
+
+__all__ = ["ThreadsPlace"]
+
+
+class ThreadsPlace:
+    """One thread per worker. They sleep on doorbells at once: a spinning thread would hold the lock."""
+
+    name = "threads"
+    killable = False
+    spins = False
+
+    def __init__(self) -> None:
+        self.block = Block.create(shared=False)
+        self._caller_bell = Doorbell.create()
+        self._bells: dict[int, Bells] = {}
+        self._channels: dict[int, LocalChannel] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._attached: set[int] = set()
+
+    def start(self, plan: WorkerPlan) -> None:
+        ours, theirs = LocalChannel.pair()
+        bells = Bells(Doorbell.create(), self._caller_bell, spin=False)
+        self._channels[plan.index], self._bells[plan.index] = ours, bells
+        thread = threading.Thread(target=_live, args=(plan, theirs, bells), name=plan.name, daemon=True)
+        self._threads[plan.index] = thread
+        thread.start()
+
+    def hello(self, index: int, seconds: float | None) -> Hello:
+        answer = self._channels[index].receive(seconds)
+        if isinstance(answer, EnvfleetError):
+            raise answer
+        assert isinstance(answer, Hello)
+        return answer
+
+    def attach(self, index: int, arrays: FleetArrays) -> None:
+        self._attached.add(index)
+        self._channels[index].send(arrays)
+        self._channels[index].receive()
+
+    def channel(self, index: int) -> Channel:
+        return self._channels[index]
+
+    def wake(self, index: int) -> None:
+        self._bells[index].worker.ring()
+
+    def run_inline(self, seconds: float | None) -> None:
+        """No worker lives in the caller's thread."""
+
+    def wait(self, seconds: float) -> None:
+        if wait_readable([self._caller_bell.read_fd], seconds):
+            self._caller_bell.clear()
+
+    def death(self, index: int) -> str | None:
+        return None if self._threads[index].is_alive() else "its thread ended"
+
+    def stack(self, index: int) -> str:
+        return stack_of_thread(self._threads[index].ident or 0)
+
+    def kill(self, index: int) -> None:
+        raise AssertionError("a thread cannot be killed")
+
+    def pid(self, index: int) -> int:
+        return os.getpid()
+
+    def close(self, seconds: float) -> None:
+        for index, thread in self._threads.items():
+            if index not in self._attached:
+                self._channels[index].send(None)
+            self.wake(index)
+            thread.join(seconds)
+        if not any(thread.is_alive() for thread in self._threads.values()):  # a hung one still holds them
+            for bell in (self._caller_bell, *(bells.worker for bells in self._bells.values())):
+                bell.close()
+        self._threads.clear()
+
+
+def _live(plan: WorkerPlan, channel: LocalChannel, bells: Bells) -> None:
+    """A worker's life as a thread."""
+    worker = Worker(plan, channel, bells)
+    try:
+        channel.send(worker.build())
+    except EnvfleetError as error:
+        channel.send(error)
+        return
+    arrays = channel.receive()
+    if arrays is None:  # closed before it was attached
+        worker.close()
+        return
+    worker.attach(arrays)
+    channel.send(None)
+    worker.serve()

@@ -1,0 +1,276 @@
+"""Python values as plain data and back: without loss, and without running code.
+
+Plain data is what strict JSON and a file of arrays can hold: None, bool, int, finite float, str, lists,
+dictionaries with string keys, and NumPy arrays of native numbers. Any other value becomes a dictionary whose
+key "$" names its kind: {"$": "tuple", "items": [1, 2]}. The module `plain_kinds` says how each is written.
+
+What holds:
+- Identity. An object met twice is written once, then as {"$": "same", "place": ...}. Arrays that overlap in
+  memory are written as views of one piece of memory.
+- Safety. Reading never imports, unpickles or calls what the data name. Classes are found only among modules
+  already loaded; code (functions, classes, modules) is never made, only left where the target already has it.
+
+Keep the order of keys when writing the data to a file: references point backwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envfleet.errors import StateError
+
+__all__ = ["MISSING", "TAG", "Kind", "Kinds", "Reader", "Writer", "is_plain", "is_same_class", "type_name"]
+
+TAG = "$"
+MISSING: Any = object()  # the target holds nothing at this place
+HINT = "give the environment a get_state() that returns plain data and a set_state(state) that takes it back"
+
+
+def is_plain(value: object) -> bool:
+    """Whether strict JSON and a file of arrays can hold `value`."""
+    if value is None or type(value) in {bool, int, str}:
+        return True
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is list:
+        return all(is_plain(item) for item in value)
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
+    return type(value) is np.ndarray and _is_native_number(value.dtype)
+
+
+def type_name(kind: type) -> str:
+    """The full name of a class, as messages and states give it."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_same_class(name: str, kind: type) -> bool:
+    """Whether `type_name` gave `name` for `kind`, here or where the main script has another module name."""
+    mains = ("__main__.", "__mp_main__.")
+    if name.startswith(mains) or kind.__module__ + "." in mains:
+        return name.rpartition(".")[2] == kind.__name__
+    return name == type_name(kind)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How values of some types are written and read."""
+
+    fits: Callable[[type], bool]
+    write: Callable[[Writer, Any, str], dict[str, Any]]  # writer, value, place
+    read: Callable[[Reader, dict[str, Any], Any, str], Any]  # reader, data, what the target holds, place
+    has_identity: bool = False  # met twice, it has to be the same object again
+
+
+class Kinds:
+    """The kinds by tag, and by the type of a value."""
+
+    def __init__(self, by_tag: Mapping[str, Kind]) -> None:
+        self.by_tag = by_tag
+        self._tags: dict[type, str | None] = {}
+
+    def can_write(self, kind: type) -> bool:
+        return kind in {type(None), bool, int, float, str, list, dict} or self.tag_of(kind) is not None
+
+    def tag_of(self, kind: type) -> str | None:
+        if kind not in self._tags:
+            self._tags[kind] = next((tag for tag, known in self.by_tag.items() if known.fits(kind)), None)
+        return self._tags[kind]
+
+
+class Writer:
+    """Writes values as plain data; call `finish` after the last one."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._places: dict[int, str] = {}
+        self._alive: list[object] = []  # an id means something only while its object lives
+        self._arrays: list[tuple[np.ndarray, dict[str, Any]]] = []
+
+    def note(self, value: object, place: str) -> None:
+        """From now on, `value` is written as a reference to `place`."""
+        self._places[id(value)] = place
+        self._alive.append(value)
+
+    def write(self, value: Any, place: str) -> Any:
+        kind = type(value)
+        if value is None or kind is int or kind is bool or kind is str:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
+        if (first_place := self._places.get(id(value))) is not None:
+            return {TAG: "same", "place": first_place}
+        if kind is list:
+            self.note(value, place)
+            return self.write_items(value, place)
+        if kind is dict and TAG not in value and all(type(key) is str for key in value):
+            self.note(value, place)
+            return {key: self.write(item, f"{place}[{key!r}]") for key, item in value.items()}
+        tag = self._kinds.tag_of(kind)
+        if tag is None:
+            raise StateError(f"{place} is a {type_name(kind)}, which is not plain data", hint=HINT)
+        if self._kinds.by_tag[tag].has_identity:
+            self.note(value, place)
+        data = self._kinds.by_tag[tag].write(self, value, place)
+        data[TAG] = tag
+        return data
+
+    def write_items(self, values: Iterable[Any], place: str) -> list[Any]:
+        return [self.write(item, f"{place}[{index}]") for index, item in enumerate(values)]
+
+    def write_array_later(self, array: np.ndarray) -> dict[str, Any]:
+        """Data that `finish` fills in, when it is known which arrays share memory."""
+        data: dict[str, Any] = {}
+        self._arrays.append((array, data))
+        return data
+
+    def finish(self) -> list[Any]:
+        """Fills in the arrays; returns the memory that several of them share."""
+        by_owner: dict[int, list[tuple[np.ndarray, dict[str, Any]]]] = {}
+        for array, data in self._arrays:
+            by_owner.setdefault(id(memory_owner(array)), []).append((array, data))
+        memory: list[Any] = []
+        for members in by_owner.values():
+            owner = memory_owner(members[0][0])
+            foreign = owner.base is not None
+            if len(members) == 1 or foreign or not _overlap([array for array, _ in members]):
+                for array, data in members:
+                    data.update(array_data(array), foreign=foreign)
+                continue
+            if not owner.flags.forc:
+                raise StateError(
+                    f"arrays share memory with strides {owner.strides}, which has gaps or an unusual order",
+                    hint="let them share an ordinary array, or keep copies",
+                )
+            for array, data in members:
+                data.update(_view_data(array, owner, len(memory)))
+            memory.append(array_data(owner))
+        return memory
+
+
+class Reader:
+    """Reads values back from plain data, for a target that was built afresh."""
+
+    def __init__(self, kinds: Kinds, memory: list[dict[str, Any]]) -> None:
+        self._kinds = kinds
+        self._made: dict[str, Any] = {}
+        self.memory = [array_from(data) for data in memory]
+
+    def note(self, value: Any, place: str) -> Any:
+        """From now on, references to `place` mean `value`."""
+        self._made[place] = value
+        return value
+
+    def read(self, data: Any, current: Any, place: str) -> Any:
+        if data is None or type(data) in {bool, int, float, str}:
+            return data
+        if type(data) is list:
+            items = self.note([], place)
+            items.extend(self.read_items(data, current, place))
+            return items
+        if type(data) is not dict:
+            raise StateError(f"the state holds a {type_name(type(data))} at {place}, without a kind")
+        if TAG not in data:
+            mapping = self.note({}, place)
+            for key, item in data.items():
+                mapping[key] = self.read(item, entry_of(current, key), f"{place}[{key!r}]")
+            return mapping
+        tag = data[TAG]
+        if tag == "same":
+            if data["place"] not in self._made:
+                raise StateError(
+                    f"the state refers at {place} to {data['place']}, which does not come before"
+                )
+            return self._made[data["place"]]
+        if not isinstance(tag, str) or tag not in self._kinds.by_tag:
+            raise StateError(f"the state holds a value of unknown kind {tag!r} at {place}")
+        return self.note(self._kinds.by_tag[tag].read(self, data, current, place), place)
+
+    def read_items(self, data: list[Any], current: Any, place: str) -> list[Any]:
+        return [
+            self.read(item, item_of(current, index), f"{place}[{index}]") for index, item in enumerate(data)
+        ]
+
+
+def item_of(current: Any, index: int) -> Any:
+    """What the target's sequence holds at `index`, if it is one."""
+    is_sequence = isinstance(current, list | tuple)
+    return current[index] if is_sequence and index < len(current) else MISSING
+
+
+def entry_of(current: Any, key: Any) -> Any:
+    """What the target's dictionary holds under `key`, if it is one."""
+    return current.get(key, MISSING) if isinstance(current, dict) else MISSING
+
+
+# ---- arrays ----
+
+
+def _is_native_number(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" and dtype.isnative and dtype.itemsize <= 8
+
+
+def is_bytes_only(dtype: np.dtype[Any]) -> bool:
+    """Whether `dtype.str` and the bytes say all: numbers, bytes, text, dates; no objects, no fields."""
+    return dtype.kind in "biufcSUMm"
+
+
+def safe_dtype(name: str) -> np.dtype[Any]:
+    dtype = np.dtype(name)
+    if not is_bytes_only(dtype):
+        raise StateError(f"the state holds values of type {name!r}, which is not plain data")
+    return dtype
+
+
+def memory_owner(array: np.ndarray) -> np.ndarray:
+    """The array at the end of the chain of views; it has a base only if NumPy does not own the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def array_data(array: np.ndarray) -> dict[str, Any]:
+    """A copy of an array of numbers, text or times as plain data; keeps its layout, on which sums depend."""
+    if array.flags.f_contiguous and not array.flags.c_contiguous:
+        return {**array_data(array.T), "order": "F"}
+    if _is_native_number(array.dtype):
+        return {"value": array.copy(order="C")}
+    as_bytes = np.frombuffer(array.tobytes(), np.uint8).copy()
+    return {"value": as_bytes, "dtype": array.dtype.str, "shape": list(array.shape)}
+
+
+def array_from(data: dict[str, Any]) -> np.ndarray:
+    """A new array from what `array_data` gave."""
+    value = data["value"]
+    if type(value) is not np.ndarray or not _is_native_number(value.dtype):
+        raise StateError(f"the state holds {value!r} in place of an array of numbers")
+    array: np.ndarray = value.copy(order="C")
+    if "dtype" in data:
+        array = np.frombuffer(bytearray(array.tobytes()), safe_dtype(data["dtype"]))
+        array = array.reshape(data["shape"]).copy()
+    return array.T if data.get("order") == "F" else array
+
+
+def _overlap(arrays: list[np.ndarray]) -> bool:
+    bounds = sorted(np.lib.array_utils.byte_bounds(array) for array in arrays if array.size)
+    return any(low < high_before for (_, high_before), (low, _) in itertools.pairwise(bounds))
+
+
+def _view_data(array: np.ndarray, owner: np.ndarray, memory: int) -> dict[str, Any]:
+    offset = array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
+    shape, strides = list(array.shape), list(array.strides)
+    return {"memory": memory, "dtype": array.dtype.str, "shape": shape, "strides": strides, "offset": offset}
+
+
+def view_from(data: dict[str, Any], memory: list[np.ndarray]) -> np.ndarray:
+    """A view as `_view_data` described it; NumPy refuses what would reach outside the memory."""
+    owner = memory[data["memory"]]
+    buffer = owner.T if owner.flags.f_contiguous else owner
+    shape, strides = tuple(data["shape"]), tuple(data["strides"])
+    return np.ndarray(shape, safe_dtype(data["dtype"]), buffer, data["offset"], strides)

@@ -1,0 +1,131 @@
+"""What a fleet is made of, as values: settings, the environments of each group, the groups of each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from envfleet.errors import SettingsError
+
+__all__ = [
+    "EnvMaker",
+    "EnvPlan",
+    "GroupPlan",
+    "GroupSettings",
+    "OnError",
+    "Restarts",
+    "Timeouts",
+    "WorkerPlan",
+    "default_group_count",
+    "split_evenly",
+]
+
+EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long an environment may take, in seconds, before it counts as hung; None waits for ever."""
+
+    step: float | None = 60.0
+    start: float | None = 600.0  # creation and reset
+
+    def __post_init__(self) -> None:
+        for name, value in (("step", self.step), ("start", self.start)):
+            if value is not None and not value > 0:
+                raise SettingsError(f"timeout.{name} is {value!r}, expected seconds above 0 or None")
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How many restarts of one worker, or of one environment, are allowed `within` so many seconds."""
+
+    limit: int = 10
+    within: float = 300.0
+    backoff: float = 0.1  # seconds before a second restart, doubled each time up to 5 s
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise SettingsError(f"restarts.limit is {self.limit}, expected 0 or more")
+
+    def delay(self, recent: int) -> float:
+        """Seconds to wait before a restart after `recent` ones: none at first."""
+        return 0.0 if recent == 0 else min(5.0, self.backoff * 2.0 ** (recent - 1))
+
+
+class OnError(Enum):
+    """What happens when an environment raises."""
+
+    RAISE = "raise"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True)
+class EnvPlan:
+    """One environment: how it is built, and its number in the fleet."""
+
+    index: int
+    make: EnvMaker
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """A fixed number of environments that are stepped together, `start` to `stop` of the fleet."""
+
+    index: int
+    envs: tuple[EnvPlan, ...]
+
+    @property
+    def start(self) -> int:
+        return self.envs[0].index
+
+    @property
+    def stop(self) -> int:
+        return self.envs[-1].index + 1
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """What all groups have in common."""
+
+    seed: int
+    autoreset: AutoresetMode
+    on_error: OnError
+    restarts: Restarts
+    recycle_every: int | None
+    validate: bool
+    task_sampler: Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """The groups that one worker hosts."""
+
+    index: int
+    name: str
+    groups: tuple[GroupPlan, ...]
+    settings: GroupSettings
+    registered: tuple[Any, ...] = field(default=())  # the caller's own Gymnasium registrations
+
+
+def default_group_count(n_envs: int) -> int:
+    """How many groups `n_envs` environments make: a fixed function, because groups shape the mathematics.
+
+    At least 4 environments a group (smaller batches are computed differently by BLAS), at most 32, and
+    otherwise eight groups, enough to keep eight cores busy.
+    """
+    return max(1, min(n_envs // 4, 8), -(-n_envs // 32))
+
+
+def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:
+    """Splits into `parts` runs whose lengths differ by at most one."""
+    short, longer = divmod(len(items), parts)
+    bounds = [0]
+    for part in range(parts):
+        bounds.append(bounds[-1] + short + (part < longer))
+    return [list(items[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]

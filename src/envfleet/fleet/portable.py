@@ -1,0 +1,134 @@
+"""The calls that only some systems have, each with a portable way to do the same.
+
+Linux has eventfd (a doorbell in one descriptor), memfd (memory without a name), pidfd (wait for a process
+without a race) and the parent-death signal. Elsewhere, or with ENVFLEET_PORTABLE=1, a socket pair, an
+unlinked temporary file, polling and a watching thread take their places.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import select
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+
+__all__ = [
+    "Doorbell",
+    "can_spin",
+    "die_with_parent",
+    "name_process",
+    "nameless_file",
+    "open_pidfd",
+    "uses_linux",
+    "wait_readable",
+    "yield_core",
+]
+
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+def uses_linux() -> bool:
+    """Whether the Linux-only calls are used; the environment variable ENVFLEET_PORTABLE=1 says no."""
+    return sys.platform == "linux" and os.environ.get("ENVFLEET_PORTABLE", "") in ("", "0")
+
+
+def can_spin() -> bool:
+    """Whether a flag in shared memory may be watched without a system call.
+
+    x86 makes writes visible in the order in which they were made, so data written before a flag is there
+    when the flag is seen. Other processors promise that only through system calls: they always block.
+    """
+    return uses_linux() and platform.machine() in ("x86_64", "AMD64")
+
+
+yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+class Doorbell:
+    """Wakes a sleeping process or thread; rings add up and are taken all at once."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.read_fd, self.write_fd = read_fd, write_fd
+
+    @classmethod
+    def create(cls) -> Doorbell:
+        if uses_linux():
+            fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return cls(fd, fd)
+        reader, writer = socket.socketpair()
+        for end in (reader, writer):
+            end.setblocking(False)
+        return cls(reader.detach(), writer.detach())
+
+    @property
+    def fds(self) -> set[int]:
+        return {self.read_fd, self.write_fd}
+
+    def ring(self) -> None:
+        try:
+            os.write(self.write_fd, b"\1\0\0\0\0\0\0\0")
+        except BlockingIOError:  # already full of rings: the sleeper will wake anyway
+            pass
+
+    def clear(self) -> None:
+        try:
+            while len(os.read(self.read_fd, 4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
+
+def wait_readable(fds: Sequence[int], seconds: float) -> set[int]:
+    """The descriptors among `fds` that can be read (or have ended), after at most `seconds`."""
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    return {fd for fd, _ in poll.poll(max(0, int(seconds * 1000 + 0.999)))}
+
+
+def nameless_file(label: str) -> int:
+    """A descriptor of memory that no directory lists, so that nothing stays behind whoever dies."""
+    if uses_linux():
+        return os.memfd_create(label, os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile(prefix=label) as file:  # unlinked by the standard library right away
+        return os.dup(file.fileno())
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when process `pid` ends, where the system has such a thing."""
+    if not uses_linux():
+        return None
+    return os.pidfd_open(pid)
+
+
+def name_process(name: str) -> None:
+    """Shows `name` (15 characters) in htop and ps for the calling process."""
+    if uses_linux():
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Makes the calling process end, even inside a hung C call, when its parent is gone."""
+    if uses_linux():
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:  # the parent died before the signal was set
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent_pid:
+            time.sleep(0.25)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="envfleet-parent-watch", daemon=True).start()

@@ -1,0 +1,96 @@
+"""What the caller can ask of a group beyond a step: one small class per request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from envfleet.fleet.group import Extras, Group
+from envfleet.fleet.infos import ColumnDefinition
+
+__all__ = ["Call", "Capture", "DefineColumns", "Recover", "Request", "Reset", "Restore", "SetAttr", "StepObjects"]
+
+
+class Request(Protocol):
+    """Carried out by a group; what `apply` returns is sent back, and an exception is raised in the caller."""
+
+    def apply(self, group: Group, slot: int) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Reset:
+    seeds: Sequence[int | None]
+    options: dict[str, Any] | None
+    tasks: Sequence[Any] | None
+    mask: Sequence[bool] | None
+
+    def apply(self, group: Group, slot: int) -> Extras | None:
+        return group.reset(slot, seeds=self.seeds, options=self.options, tasks=self.tasks, mask=self.mask)
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Replaces the step that a dead worker lost."""
+
+    last_slot: int
+    seeds: Sequence[int]
+    tasks: Sequence[Any]
+    ended: Sequence[bool]
+
+    def apply(self, group: Group, slot: int) -> Extras | None:
+        return group.recover(
+            slot, last_slot=self.last_slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended
+        )
+
+
+@dataclass(frozen=True)
+class StepObjects:
+    """A step whose actions are objects (Text, Graph, Sequence) and do not fit into arrays."""
+
+    actions: list[Any]
+
+    def apply(self, group: Group, slot: int) -> Extras | None:
+        return group.step(slot, self.actions)
+
+
+@dataclass(frozen=True)
+class DefineColumns:
+    definitions: list[ColumnDefinition]
+
+    def apply(self, group: Group, slot: int) -> None:
+        group.define_columns(self.definitions)
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def apply(self, group: Group, slot: int) -> list[Any]:
+        return group.call(self.name, self.args, self.kwargs)
+
+
+@dataclass(frozen=True)
+class SetAttr:
+    name: str
+    values: Sequence[Any]
+
+    def apply(self, group: Group, slot: int) -> None:
+        group.set_attr(self.name, self.values)
+
+
+@dataclass(frozen=True)
+class Capture:
+    def apply(self, group: Group, slot: int) -> list[dict[str, Any]]:
+        return group.state()
+
+
+@dataclass(frozen=True)
+class Restore:
+    states: Sequence[dict[str, Any]]
+    objects: dict[Any, list[Any]]
+
+    def apply(self, group: Group, slot: int) -> None:
+        group.restore(slot, self.states, self.objects)

@@ -1,0 +1,213 @@
+"""Rows of the fleet's arrays: which ones belong to some groups, and how they become batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import iterate
+
+from envfleet.errors import ActionError, SettingsError, StateError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.crew import Answers
+from envfleet.fleet.spaces import Leaf, pick, rebuild
+
+__all__ = ["BatchReader", "Rows"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The environments of some groups, as slices of the fleet's arrays and of a batch."""
+
+    groups: list[int]
+    env_ids: Array
+    slices: list[slice]  # of the fleet's arrays, runs that touch are joined
+    parts: list[slice]  # of a batch, one per group
+    count: int
+
+    @classmethod
+    def of(cls, groups: Iterable[int], ranges: Sequence[range]) -> Rows:
+        groups, slices, parts, count = list(groups), [], [], 0
+        for group in groups:
+            rows = ranges[group]
+            if slices and slices[-1].stop == rows.start:
+                slices[-1] = slice(slices[-1].start, rows.stop)
+            else:
+                slices.append(slice(rows.start, rows.stop))
+            parts.append(slice(count, count + len(rows)))
+            count += len(rows)
+        ids = np.concatenate([np.arange(ranges[group].start, ranges[group].stop) for group in groups])
+        return cls(groups, ids, slices, parts, count)
+
+    @classmethod
+    def of_env_ids(cls, ids: Array, ranges: Sequence[range]) -> Rows:
+        """The rows of environments given by number; they must be whole groups, in the order of the groups."""
+        groups: list[int] = []
+        at = 0
+        starts = {rows.start: group for group, rows in enumerate(ranges)}
+        while ids.ndim == 1 and at < len(ids):
+            group = starts.get(int(ids[at]))
+            if group is None or not np.array_equal(ids[at : at + len(ranges[group])], np.asarray(ranges[group])):
+                break
+            groups.append(group)
+            at += len(ranges[group])
+        if not groups or at < len(ids):
+            raise SettingsError(
+                f"send() got env_ids {ids.tolist()}, expected whole groups of environments",
+                hint=f"groups are {', '.join(f'{r.start}-{r.stop - 1}' for r in ranges[:4])}"
+                f"{', ...' if len(ranges) > 4 else ''} (fleet.groups); group_size= changes them",
+            )
+        if len(set(groups)) < len(groups):
+            raise SettingsError(f"send() got env_ids {ids.tolist()} with environments named twice")
+        return cls.of(groups, ranges)
+
+    def take(self, array: Array) -> Array:
+        """These rows of an array: a view where they lie together."""
+        if len(self.slices) == 1:
+            part: Array = array[self.slices[0]]
+            return part
+        return np.concatenate([array[rows] for rows in self.slices])
+
+    def put(self, array: Array, values: Array) -> None:
+        at = 0
+        for rows in self.slices:
+            stop = at + rows.stop - rows.start
+            array[rows] = values[at:stop]
+            at = stop
+
+
+class BatchReader:
+    """Turns rows of the fleet's arrays into the caller's batches, and the caller's actions into rows."""
+
+    def __init__(self, arrays: FleetArrays, *, copy: bool) -> None:
+        self._arrays, self._copy = arrays, copy
+        self._leaves = arrays.shape.observation_leaves
+        self._action_leaves = arrays.shape.action_leaves
+        self._space = arrays.shape.observation_space
+        self._plain = len(self._leaves) == 1 and self._leaves[0].fixed and self._leaves[0].path == ()
+        self._one_action = len(self._action_leaves) == 1 and self._action_leaves[0].path == ()
+
+    def observations(self, slot: int, rows: Rows, answers: Answers) -> Any:
+        arrays = self._arrays.observations[slot]
+        if self._plain:
+            return self._own(rows.take(arrays[()]), rows)
+        parts: dict[Any, Any] = {path: self._own(rows.take(array), rows) for path, array in arrays.items()}
+        return rebuild(self._space, self._with_objects(parts, rows, answers))
+
+    def mixed_observations(self, slots: list[int], rows: Rows, answers: Answers) -> Any:
+        """As `observations`, for groups whose newest observations lie in different slots."""
+        parts: dict[Any, Any] = {}
+        for leaf in self._leaves:
+            if leaf.fixed:
+                pieces = [
+                    self._arrays.observations[slots[group]][leaf.path][rows.env_ids[part][0] : rows.env_ids[part][-1] + 1]
+                    for group, part in zip(rows.groups, rows.parts, strict=True)
+                ]
+                parts[leaf.path] = np.concatenate(pieces)
+        return rebuild(self._space, self._with_objects(parts, rows, answers))
+
+    def _own(self, batch: Array, rows: Rows) -> Array:
+        return batch.copy() if self._copy and len(rows.slices) == 1 else batch
+
+    def _with_objects(self, parts: dict[Any, Any], rows: Rows, answers: Answers) -> dict[Any, Any]:
+        for leaf in self._leaves:
+            if not leaf.fixed:
+                parts[leaf.path] = tuple(
+                    value
+                    for group in rows.groups
+                    for value in answers.messages[group].objects[leaf.path]
+                )
+        return parts
+
+    def outcomes(self, rows: Rows) -> tuple[Array, Array, Array]:
+        """Rewards, terminations and truncations, always on memory of the caller's own."""
+        arrays = self._arrays
+        if len(rows.slices) == 1:
+            part = rows.slices[0]
+            return arrays.reward[part].copy(), arrays.terminated[part].copy(), arrays.truncated[part].copy()
+        return rows.take(arrays.reward), rows.take(arrays.terminated), rows.take(arrays.truncated)
+
+    def add_final_observations(self, infos: dict[str, Any], rows: Rows, ended: Array) -> None:
+        """Same-step autoreset: the last observations of the episodes that ended, as Gymnasium gives them."""
+        if not all(leaf.fixed for leaf in self._leaves):
+            return  # they came with the infos
+        final = np.full(rows.count, None, dtype=object)
+        for row in np.flatnonzero(ended):
+            env = rows.env_ids[row]
+            final[row] = rebuild(self._space, {path: _row(array, env) for path, array in self._arrays.final.items()})
+        infos["final_obs"], infos["_final_obs"] = final, ended.copy()
+
+    def copy_slot(self, source: int, target: int, env_ids: range) -> None:
+        rows = slice(env_ids.start, env_ids.stop)
+        for path, array in self._arrays.observations[source].items():
+            self._arrays.observations[target][path][rows] = array[rows]
+
+    def save(self, slot: int) -> dict[str, Array]:
+        """The newest observations of all environments by the names of their leaves."""
+        if not all(leaf.fixed for leaf in self._leaves):
+            raise StateError("observations of Text, Graph or Sequence spaces cannot be saved as plain data")
+        return {leaf.name: self._arrays.observations[slot][leaf.path].copy() for leaf in self._leaves}
+
+    def load(self, slot: int, saved: dict[str, Array]) -> None:
+        for leaf in self._leaves:
+            array = self._arrays.observations[slot][leaf.path]
+            if leaf.name not in saved or saved[leaf.name].shape != array.shape:
+                raise StateError(f"the state has no observations for {leaf.name!r} of shape {array.shape}")
+            array[...] = saved[leaf.name]
+
+    # --- actions
+
+    def store_actions(self, actions: Any, rows: Rows) -> None:
+        """Writes a batch of actions to the rows it is for."""
+        for leaf in self._action_leaves:
+            try:
+                given = actions if self._one_action else pick(actions, leaf.path)
+            except (KeyError, IndexError, TypeError):
+                raise ActionError(f"actions have no entry {leaf.name!r}, expected one for {leaf.space}") from None
+            batch = self._checked(given, leaf, rows)
+            target = self._arrays.actions[leaf.path]
+            if len(rows.slices) == 1:
+                target[rows.slices[0]] = batch
+            else:
+                rows.put(target, batch)
+
+    @staticmethod
+    def _checked(given: Any, leaf: Leaf, rows: Rows) -> Array:
+        try:
+            batch = np.asarray(given)
+        except ValueError as error:
+            raise ActionError(f"actions cannot be made an array: {error}") from None
+        expected = (rows.count, *leaf.shape)
+        where = f" for {leaf.name!r}" if leaf.path else ""
+        if batch.shape != expected:
+            raise ActionError(
+                f"actions{where} have shape {batch.shape}, expected {expected}: one {leaf.space} per environment"
+            )
+        if batch.dtype == leaf.dtype or np.can_cast(batch.dtype, leaf.dtype, "same_kind"):
+            return batch
+        if leaf.dtype.kind in "iu" and batch.dtype.kind in "iub":
+            return batch
+        if leaf.dtype.kind == "f" and batch.dtype.kind in "iuf":
+            return batch
+        raise ActionError(f"actions{where} are of type {batch.dtype}, expected {leaf.dtype} for {leaf.space}")
+
+    def list_actions(self, actions: Any, rows: Rows, batched: spaces.Space[Any]) -> list[Any]:
+        """One action per environment, for action spaces that have no fixed size."""
+        try:
+            listed = list(iterate(batched, actions))
+        except (TypeError, ValueError, KeyError) as error:
+            raise ActionError(f"actions cannot be split per environment: {error}") from None
+        if len(listed) != rows.count:
+            raise ActionError(f"there are {len(listed)} actions, expected one per environment: {rows.count}")
+        return listed
+
+
+def _row(array: Array, index: int) -> Any:
+    """One row on memory of its own: an array, or a number where rows are numbers."""
+    value = array[index]
+    return value.copy() if isinstance(value, np.ndarray) else value

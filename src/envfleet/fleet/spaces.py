@@ -1,0 +1,210 @@
+"""Spaces as flat arrays: which leaves a space has, and how values are written to and read from them.
+
+A *leaf* is a Box, Discrete, MultiDiscrete or MultiBinary: a fixed number of bytes, kept in the fleet's
+block as one array `[env, ...]`. Anything else (Text, Graph, Sequence, OneOf, a user's own space) is an
+*object leaf*: its values travel as Python objects, slower, and batch to a tuple as in Gymnasium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["BatchWriter", "Leaf", "explain_mismatch", "leaves_of", "pick", "read_rows", "rebuild"]
+
+Array = np.ndarray[Any, Any]
+Path = tuple[str | int, ...]
+_FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One part of a space that is stored as one array, or as objects where `fixed` is False."""
+
+    path: Path
+    space: spaces.Space[Any]
+    fixed: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.space.shape or ())
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.space.dtype)
+
+    @property
+    def name(self) -> str:
+        return "/".join(map(str, self.path))
+
+
+def leaves_of(space: spaces.Space[Any], path: Path = ()) -> list[Leaf]:
+    """The leaves of a (nested) space in the order of its own keys."""
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, sub in space.spaces.items() for leaf in leaves_of(sub, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for key, sub in enumerate(space.spaces) for leaf in leaves_of(sub, (*path, key))]
+    return [Leaf(path, space, type(space) in _FIXED)]
+
+
+def pick(value: Any, path: Path) -> Any:
+    """The part of a nested value that belongs to the leaf at `path`."""
+    for key in path:
+        value = value[key]
+    return value
+
+
+def rebuild(space: spaces.Space[Any], parts: dict[Path, Any], path: Path = ()) -> Any:
+    """A nested value of the form of `space` from the values of its leaves."""
+    if isinstance(space, spaces.Dict):
+        return {key: rebuild(sub, parts, (*path, key)) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(rebuild(sub, parts, (*path, key)) for key, sub in enumerate(space.spaces))
+    return parts[path]
+
+
+def read_rows(space: spaces.Space[Any], arrays: dict[Path, Any]) -> list[Any]:
+    """One value per environment from batched leaves, on memory of its own.
+
+    An environment may keep the action it was given; a view into the fleet's block would change under it.
+    """
+    owned = {path: array.copy() if isinstance(array, np.ndarray) else array for path, array in arrays.items()}
+    if len(owned) == 1 and () in owned:
+        return list(owned[()])
+    count = len(next(iter(owned.values())))
+    rows = {path: list(values) for path, values in owned.items()}
+    return [rebuild(space, {path: values[i] for path, values in rows.items()}) for i in range(count)]
+
+
+class BatchWriter:
+    """Writes one leaf of all environments of a group at once, and checks it against the space.
+
+    One call per group instead of one per environment: for small observations the calls cost more than
+    the bytes. `write` answers False where any value does not fit; `explain_mismatch` then says which.
+    """
+
+    def __init__(self, leaf: Leaf, outputs: Sequence[Array], *, validate: bool) -> None:
+        self.leaf = leaf
+        self.outputs = list(outputs)  # one array [env, ...] per slot
+        count = len(self.outputs[0])
+        scalar = leaf.shape == ()
+        self._flat = [out.reshape(-1) for out in self.outputs]
+        self._joined = self._flat if scalar else [o.reshape(-1, *leaf.shape[1:]) for o in self.outputs]
+        self._gather = self._write_scalars if scalar else self._write_arrays
+        self._checks = self._bound_checks(count) if validate else []
+        self._verdict = np.empty(len(self._flat[0]), np.bool_) if self._checks else None
+
+    def _bound_checks(self, count: int) -> list[tuple[Callable[..., Any], Array]]:
+        """Comparisons that every element must pass; a NaN passes none."""
+        if not self._flat[0].size:
+            return []
+        low, high = _bounds(self.leaf.space)
+        checks: list[tuple[Callable[..., Any], Array]] = []
+        least, most = _extremes(self.leaf.dtype)
+        if np.any(low != least) or (self.leaf.dtype.kind == "f" and np.all(high == most)):
+            checks.append((np.greater_equal, low))
+        if np.any(high != most):
+            checks.append((np.less_equal, high))
+        shape = (count, *self.leaf.shape)
+        return [(test, np.ascontiguousarray(np.broadcast_to(bound, shape)).reshape(-1)) for test, bound in checks]
+
+    def write(self, values: list[Any], slot: int) -> bool:
+        """Stores `values` (one per environment) in the slot's array; False where one does not fit."""
+        if not self._gather(values, slot):
+            return False
+        flat = self._flat[slot]
+        for test, bound in self._checks:
+            test(flat, bound, self._verdict)
+            if b"\0" in self._verdict.tobytes():  # type: ignore[union-attr]
+                return False
+        return True
+
+    def write_one(self, index: int, value: Any, slot: int) -> bool:
+        """Stores the value of one environment; False where it does not fit."""
+        if explain_mismatch(self.leaf, value, bounds=bool(self._checks)) is not None:
+            return False
+        self.outputs[slot][index] = value
+        return True
+
+    def _write_arrays(self, values: list[Any], slot: int) -> bool:
+        shape = self.leaf.shape
+        try:
+            for value in values:
+                if value.shape != shape:
+                    return False
+            np.concatenate(values, out=self._joined[slot], casting="safe")
+        except (AttributeError, TypeError, ValueError):
+            return False
+        return True
+
+    def _write_scalars(self, values: list[Any], slot: int) -> bool:
+        try:
+            array = np.array(values)
+            if array.ndim != 1 or not _casts(array.dtype, self.leaf.dtype):
+                return False
+            self.outputs[slot][...] = array
+        except (TypeError, ValueError, OverflowError):
+            return False
+        return True
+
+
+def _casts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    if wanted.kind in "iu":  # Python integers come as int64 whatever the space's own width
+        return given.kind in "iu"
+    return np.can_cast(given, wanted)
+
+
+def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return info.min, info.max
+    if dtype.kind == "b":
+        return False, True
+    return -np.inf, np.inf
+
+
+def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
+    """Lowest and highest allowed values, broadcastable to the leaf's shape."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return np.zeros((), np.int8), np.ones((), np.int8)  # MultiBinary
+
+
+def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | None:
+    """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None where it does."""
+    where = f" at {leaf.name!r}" if leaf.path else ""
+    expected = f"expected{where} {leaf.space}"
+    if leaf.shape != () and not isinstance(value, np.ndarray):
+        return f"{expected}, received {type(value).__name__} {_short(value)}"
+    array = np.asarray(value)
+    if array.shape != leaf.shape:
+        return f"{expected}, received shape {array.shape} (shape {leaf.shape} was declared)"
+    if not _casts(array.dtype, leaf.dtype):
+        return f"{expected}, received dtype {array.dtype} (dtype {leaf.dtype} was declared)"
+    if not bounds:
+        return None
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        where_nan = "" if array.shape == () else f" at index {tuple(map(int, np.argwhere(np.isnan(array))[0]))}"
+        return f"{expected}, received NaN{where_nan}"
+    low, high = _bounds(leaf.space)
+    outside = (array < low) | (array > high)
+    if np.any(outside):
+        if array.shape == ():
+            return f"{expected}, received {value!r}, which is out of its bounds"
+        index = tuple(map(int, np.argwhere(outside)[0]))
+        low, high = np.broadcast_to(low, leaf.shape)[index], np.broadcast_to(high, leaf.shape)[index]
+        return f"{expected}, received {array[index]} at index {index}, which is outside [{low}, {high}]"
+    return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,311 @@
+"""An environment's whole state as plain data, and back onto one that was built afresh.
+
+`capture` walks the wrapper chain from the outside in. A layer with a get_state()/set_state(state) pair of its
+own speaks for itself; of any other layer, every attribute is written. What a freshly built environment has
+anyway stays out: functions, spaces (but for their generators), specs, windows and surfaces. Mutable state
+that cannot be written as plain data is an error, never left out. `restore` runs no code that a state names.
+
+Beyond reach: Python's and NumPy's global generators, attributes of classes, and variables inside functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+from gymnasium.spaces import Space
+from gymnasium.wrappers import PassiveEnvChecker, RecordEpisodeStatistics
+
+from envfleet.errors import StateError
+from envfleet.fleet.mujoco_state import MUJOCO_KINDS
+from envfleet.fleet.plain_data import (
+    HINT,
+    MISSING,
+    Kind,
+    Kinds,
+    Reader,
+    Writer,
+    is_plain,
+    is_same_class,
+    type_name,
+)
+from envfleet.fleet.plain_kinds import PLAIN_KINDS
+
+__all__ = ["capture", "is_plain", "restore"]
+
+_FORMAT = 1
+
+# Attributes that the constructor's arguments settle, by the class that sets them. Tables that take long to
+# write are here only where they follow from the arguments: FrozenLake's map may be drawn at random.
+_AS_BUILT = {
+    "gymnasium.core.Env": {"metadata", "render_mode", "spec"},
+    "gymnasium.core.Wrapper": {"_cached_spec", "_metadata", "env"},
+    "gymnasium.utils.record_constructor.RecordConstructorArgs": {"_saved_kwargs"},
+    "gymnasium.utils.ezpickle.EzPickle": {"_ezpickle_args", "_ezpickle_kwargs"},
+    "gymnasium.wrappers.rendering.RecordVideo": {"video_folder"},
+    "gymnasium.envs.mujoco.mujoco_env.MujocoEnv": {"fullpath", "mujoco_renderer"},
+    "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": {"P", "_cliff", "initial_state_distrib"},
+    "gymnasium.envs.toy_text.taxi.TaxiEnv": {"P", "desc", "initial_state_distrib", "locs", "locs_colors"},
+}
+# Renderers make these again when they are asked for a picture.
+_RENDERING_MODULES = {"OpenGL", "glfw", "matplotlib", "moviepy", "pygame", "pyglet"}
+_RENDERING_NAMES = {"_renderer", "_viewer", "clock", "renderer", "screen", "surf", "viewer", "window"}
+
+
+def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """Everything that decides how `env` goes on, with all its wrappers, as plain data."""
+    layers = _layers(env)
+    writer = Writer(_KINDS)
+    for label, layer in layers.items():
+        writer.note(layer, label)
+    written = [_capture_layer(writer, layer, label) for label, layer in layers.items()]
+    return {"format": _FORMAT, "layers": written, "memory": writer.finish()}
+
+
+def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
+    """Sets a captured state onto `env`, built afresh in the same way: it goes on as the original would."""
+    layers = _layers(env)
+    with _damage_as_state_error():
+        if state["format"] != _FORMAT:
+            raise StateError(f"the state has format {state['format']!r}; this version reads format {_FORMAT}")
+        received = [saved["class"] for saved in state["layers"]]
+        expected = [type(layer) for layer in layers.values()]
+        if len(received) != len(expected) or not all(map(is_same_class, received, expected)):
+            raise StateError(
+                f"the state is of {' > '.join(received)}, "
+                f"and the environment is {' > '.join(map(type_name, expected))}",
+                hint="build the environment with the same wrappers as the one that gave the state",
+            )
+        reader = Reader(_KINDS, state["memory"])
+    for label, layer in layers.items():
+        reader.note(layer, label)
+    for saved, (label, layer) in zip(state["layers"], layers.items(), strict=True):
+        _restore_layer(reader, saved, layer, label)
+
+
+@contextlib.contextmanager
+def _damage_as_state_error() -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        message = f"the state is damaged or was not made by capture(): {type(error).__name__}: {error}"
+        raise StateError(message) from error
+
+
+def _layers(env: gymnasium.Env[Any, Any]) -> dict[str, gymnasium.Env[Any, Any]]:
+    """The wrapper chain from the outside in; the label is the class, with a number where it comes again."""
+    layers: dict[str, gymnasium.Env[Any, Any]] = {}
+    layer = env
+    while True:
+        name = type(layer).__name__
+        layers[name if name not in layers else f"{name} {len(layers) + 1}"] = layer
+        if not isinstance(layer, gymnasium.Wrapper):
+            return layers
+        layer = layer.env
+
+
+# ---- one layer ----
+
+
+def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
+    data: dict[str, Any] = {"class": type_name(type(layer))}
+    attributes = _attributes(layer)
+    if _has_own_pair(type(layer)):
+        data["own"] = writer.write(layer.get_state(), f"{label}.get_state()")
+        # Few pairs think of the generators, and setting them twice does no harm.
+        attributes = {name: value for name, value in attributes.items() if _is_generator(name, value)}
+    data["attributes"] = {
+        name: writer.write(_stand_in(layer, name, value), f"{label}.{name}")
+        for name, value in attributes.items()
+    }
+    return data
+
+
+def _restore_layer(reader: Reader, saved: dict[str, Any], layer: Any, label: str) -> None:
+    has_own_pair = _has_own_pair(type(layer))
+    if ("own" in saved) != has_own_pair:
+        there, here = ("without", "with") if has_own_pair else ("with", "without")
+        raise StateError(f"the state is of a {label} {there} get_state()/set_state(); this one is {here}")
+    if has_own_pair:
+        with _damage_as_state_error():
+            own = reader.read(saved["own"], MISSING, f"{label}.get_state()")
+        layer.set_state(own)
+    with _damage_as_state_error():
+        before = _attributes(layer)
+        for name, data in saved["attributes"].items():
+            current = before.get(name, MISSING)
+            if not _is_rendering(name, current):
+                _set(layer, name, current, reader.read(data, current, f"{label}.{name}"), has_own_pair)
+    if not has_own_pair:
+        for name in before.keys() - saved["attributes"].keys():
+            if not _is_rendering(name, before[name]):
+                vars(layer).pop(name, None)
+
+
+def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) -> None:
+    if name in _class_attributes(type(layer))[0]:
+        raise StateError(
+            f"the state holds {name!r}, which only the constructor of {type(layer).__name__} sets"
+        )
+    if has_own_pair and type(value) is type(current) is np.random.Generator:
+        # Objects that set_state() made may hold this generator by now.
+        current.bit_generator.state = value.bit_generator.state
+    elif value is MISSING or value is current:
+        pass  # a renderer's, or changed in place
+    elif name in _class_attributes(type(layer))[1]:
+        object.__setattr__(layer, name, value)
+    else:
+        vars(layer)[name] = value  # past properties and __setattr__, which may do more than set
+
+
+@functools.cache
+def _has_own_pair(kind: type) -> bool:
+    """Whether get_state() and set_state(state) can be called so; MujocoEnv's set_state(qpos, qvel) cannot."""
+    return _takes(getattr(kind, "get_state", None), 1) and _takes(getattr(kind, "set_state", None), 2)
+
+
+def _takes(function: Callable[..., Any] | None, arguments: int) -> bool:
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(arguments))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _attributes(layer: Any) -> dict[str, Any]:
+    """What the layer holds itself, without what its constructor's arguments settle."""
+    as_built, outside_dict = _class_attributes(type(layer))
+    attributes = {name: getattr(layer, name) for name in outside_dict if hasattr(layer, name)}
+    attributes.update(vars(layer))
+    return {name: value for name, value in attributes.items() if name not in as_built}
+
+
+@functools.cache
+def _class_attributes(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The attributes that stay as built, and those that an instance has outside its __dict__."""
+    as_built: set[str] = set()
+    outside_dict: list[str] = []
+    for base in kind.__mro__:
+        as_built |= _AS_BUILT.get(type_name(base), set())
+        slots = vars(base).get("__slots__", ())
+        outside_dict += [slots] if isinstance(slots, str) else slots
+        outside_dict += [name for name, value in vars(base).items() if isinstance(value, Space)]
+    return frozenset(as_built), tuple(name for name in outside_dict if not name.startswith("__"))
+
+
+# ---- attributes that need more than their value ----
+
+
+class _Rendering:
+    """Stands in for an attribute that a renderer makes and will make again."""
+
+
+class _Moment(float):
+    """Stands in for a reading of time.perf_counter(), which starts anywhere in another process."""
+
+
+def _stand_in(layer: Any, name: str, value: Any) -> Any:
+    """What is written instead of an attribute's value, if anything."""
+    if _is_rendering(name, value):
+        return _Rendering()
+    if name == "episode_start_time" and isinstance(layer, RecordEpisodeStatistics):
+        return _Moment(value)
+    if name == "_previous_data" and isinstance(layer, PassiveEnvChecker) and value is not None:
+        return None, {}  # kept for one comparison that may warn; the info in it may hold anything
+    return value
+
+
+def _is_rendering(name: str, value: Any) -> bool:
+    """Whether a renderer made this: an object of its library, or one under a usual name that is not data."""
+    parts: Any = value.values() if isinstance(value, dict) else value
+    for part in parts if isinstance(value, dict | list | tuple) else (value,):
+        if type(part).__module__.partition(".")[0] in _RENDERING_MODULES:
+            return True
+    return name in _RENDERING_NAMES and value is not MISSING and not _KINDS.can_write(type(value))
+
+
+def _is_generator(name: str, value: Any) -> bool:
+    return name in {"_np_random", "_np_random_seed"} or isinstance(value, Space)
+
+
+# ---- kinds of values that only environments have ----
+
+
+def _spaces_within(space: Space[Any]) -> Iterator[Space[Any]]:
+    yield space
+    for value in vars(space).values():
+        parts = value.values() if isinstance(value, dict) else value
+        for part in parts if isinstance(value, dict | list | tuple) else (value,):
+            if isinstance(part, Space):
+                yield from _spaces_within(part)
+
+
+def _write_space(writer: Writer, space: Space[Any], place: str) -> dict[str, Any]:
+    generators = [part._np_random for part in _spaces_within(space)]
+    return {
+        "class": type_name(type(space)),
+        "generators": writer.write_items(generators, f"{place}.generators"),
+    }
+
+
+def _read_space(reader: Reader, data: dict[str, Any], current: Any, place: str) -> Any:
+    parts = list(_spaces_within(current)) if isinstance(current, Space) else []
+    if not is_same_class(data["class"], type(current)) or len(parts) != len(data["generators"]):
+        raise StateError(f"{place} is a {data['class']} in the state, and {current!r} here", hint=HINT)
+    generators = reader.read_items(data["generators"], MISSING, f"{place}.generators")
+    for part, generator in zip(parts, generators, strict=True):
+        part._np_random = generator
+    return current
+
+
+def _is_gymnasium_object(kind: type) -> bool:
+    """Whether this is a helper of Gymnasium's wrappers, such as their running mean."""
+    return kind.__module__.startswith("gymnasium.") and not issubclass(kind, gymnasium.Env | EnvSpec)
+
+
+def _write_object(writer: Writer, value: Any, place: str) -> dict[str, Any]:
+    attributes = {name: writer.write(item, f"{place}.{name}") for name, item in vars(value).items()}
+    return {"class": type_name(type(value)), "attributes": attributes}
+
+
+def _read_object(reader: Reader, data: dict[str, Any], current: Any, place: str) -> Any:
+    if not is_same_class(data["class"], type(current)):
+        raise StateError(f"{place} is a {data['class']} in the state, and {current!r} here", hint=HINT)
+    for name, item in data["attributes"].items():
+        now = vars(current).get(name, MISSING)
+        vars(current)[name] = reader.read(item, now, f"{place}.{name}")
+    return current
+
+
+def _as_it_is(_reader: Reader, _data: dict[str, Any], current: Any, _place: str) -> Any:
+    return current
+
+
+def _now_minus(_reader: Reader, data: dict[str, Any], _current: Any, _place: str) -> float:
+    return time.perf_counter() - float(data["seconds"])
+
+
+_KINDS = Kinds(
+    {
+        "rendering": Kind(lambda kind: kind is _Rendering, lambda *_: {}, _as_it_is),
+        "moment": Kind(
+            lambda kind: kind is _Moment,
+            lambda _writer, value, _place: {"seconds": time.perf_counter() - value},
+            _now_minus,
+        ),
+        "specification": Kind(lambda kind: issubclass(kind, EnvSpec | WrapperSpec), lambda *_: {}, _as_it_is),
+        "space": Kind(lambda kind: issubclass(kind, Space), _write_space, _read_space, has_identity=True),
+    }
+    | PLAIN_KINDS
+    | MUJOCO_KINDS
+    | {"object": Kind(_is_gymnasium_object, _write_object, _read_object, has_identity=True)}
+)

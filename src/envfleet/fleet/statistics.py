@@ -1,0 +1,90 @@
+"""What a fleet has done so far: episodes, speed, and how its workers are."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.crew import Crew
+from envfleet.fleet.rows import Rows
+from envfleet.machine import private_memory
+
+__all__ = ["FleetStatistics", "StatisticsKeeper", "WorkerStatistics"]
+
+RECENT = 100
+
+
+@dataclass(frozen=True)
+class WorkerStatistics:
+    """One worker since the fleet was made; the busy share is since the last look."""
+
+    index: int
+    pid: int
+    busy_share: float
+    restarts: int
+    memory_mb: float  # private memory of its process
+
+
+@dataclass(frozen=True)
+class FleetStatistics:
+    """The fleet since it was made; returns, lengths and seconds of the last 100 episodes that ended."""
+
+    steps: int
+    episodes: int
+    seconds: float
+    steps_per_second: float  # since the last look
+    returns: list[float]
+    lengths: list[int]
+    episode_seconds: list[float]
+    workers: list[WorkerStatistics]
+
+    @property
+    def restarts(self) -> int:
+        return sum(worker.restarts for worker in self.workers)
+
+
+class StatisticsKeeper:
+    """Counts as the fleet goes."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._episodes = 0
+        self._recent: deque[tuple[float, int, float]] = deque(maxlen=RECENT)
+        self._began = self._last_look = time.perf_counter()
+        self._steps_at_last_look = 0
+        self._busy_at_last_look: dict[int, int] = {}
+
+    def episodes(self, arrays: FleetArrays, rows: Rows, ended: np.ndarray[Any, Any]) -> None:
+        """Takes note of the episodes that ended in these rows."""
+        for env in rows.env_ids[ended]:
+            self._recent.append(
+                (float(arrays.episode_return[env]), int(arrays.episode_length[env]), float(arrays.episode_seconds[env]))
+            )
+            self._episodes += 1
+
+    def summary(self, crew: Crew, arrays: FleetArrays) -> FleetStatistics:
+        now = time.perf_counter()
+        elapsed = max(now - self._last_look, 1e-9)
+        workers = []
+        for plan in crew.plans:
+            word = arrays.control.worker(plan.index, WorkerWord.BUSY_NS)
+            busy = arrays.control.words[word]
+            before = self._busy_at_last_look.get(plan.index, 0)
+            self._busy_at_last_look[plan.index] = busy
+            pid = crew.place.pid(plan.index)
+            share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
+            workers.append(
+                WorkerStatistics(plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20)
+            )
+        speed = (self.steps - self._steps_at_last_look) / elapsed
+        self._last_look, self._steps_at_last_look = now, self.steps
+        returns, lengths, seconds = zip(*self._recent, strict=True) if self._recent else ((), (), ())
+        return FleetStatistics(
+            self.steps, self._episodes, now - self._began, speed, list(returns), list(lengths), list(seconds), workers
+        )

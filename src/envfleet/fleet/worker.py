@@ -1,0 +1,176 @@
+"""The worker's program: hosts groups, waits for commands in the block, carries them out.
+
+How a command travels
+---------------------
+The caller writes what a group shall do into the group's line of control words, adds one to the worker's
+POSTED word, and rings the worker's doorbell if its SLEEPING word is set. The worker compares POSTED with
+its own count, runs every group whose POSTED and FINISHED differ, and adds to FINISHED. Data lies in the
+block before the words change, and every word has one writer, so there are no locks.
+
+Waking a sleeping process costs several steps of a cheap environment. So a worker that has nothing to do
+first gives its core away in a loop (`sched_yield`) for a moment, watching POSTED, and only then sleeps on
+its doorbell. Going to sleep is a race with a command that is being posted: the worker sets SLEEPING, looks
+at POSTED once more, and never sleeps longer than a quarter of a second without looking again.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+
+from envfleet.errors import EnvfleetError, WorkerError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.channel import Channel
+from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
+from envfleet.fleet.group import Group
+from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.portable import Doorbell, wait_readable, yield_core
+
+__all__ = ["Bells", "Hello", "Worker"]
+
+SPIN_SECONDS = 0.002  # how long a worker gives its core away before it sleeps
+SLEEP_SECONDS = 0.25  # it looks again after that long, should a ring have been missed
+
+
+@dataclass(frozen=True)
+class Bells:
+    """How a worker is woken, how it wakes the caller, and whether it may watch memory for a moment."""
+
+    worker: Doorbell
+    caller: Doorbell
+    spin: bool
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a worker says when its environments are built."""
+
+    observation_spaces: list[spaces.Space[Any]]
+    action_spaces: list[spaces.Space[Any]]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: Any
+
+
+class Worker:
+    """Hosts the groups of one plan; the place decides where it runs."""
+
+    def __init__(self, plan: WorkerPlan, channel: Channel, bells: Bells | None) -> None:
+        self.plan, self._channel, self._bells = plan, channel, bells
+        self.groups = [Group(group, plan.settings) for group in plan.groups]
+
+    def build(self) -> Hello:
+        for group in self.groups:
+            group.build()
+        envs = [env for group in self.groups for env in group.envs]
+        first = envs[0]
+        return Hello(
+            [env.observation_space for env in envs],
+            [env.action_space for env in envs],
+            dict(first.metadata),
+            first.render_mode,
+            first.spec,
+        )
+
+    def attach(self, arrays: FleetArrays) -> None:
+        """Takes its place in the block; commands already posted are forgotten (a restart begins anew)."""
+        control, index = arrays.control, self.plan.index
+        self._words = control.words
+        self._posted = control.worker(index, WorkerWord.POSTED)
+        self._finished = control.worker(index, WorkerWord.FINISHED)
+        self._sleeping = control.worker(index, WorkerWord.SLEEPING)
+        self._busy = control.worker(index, WorkerWord.BUSY_NS)
+        self._stop = control.worker(index, WorkerWord.STOP)
+        self._caller_waits = control.caller_waits
+        self._counts = [
+            (control.worker(w, WorkerWord.POSTED), control.worker(w, WorkerWord.FINISHED))
+            for w in range(control.workers)
+        ]
+        self._lines = [(group, control.group(group.plan.index, GroupWord.POSTED)) for group in self.groups]
+        for group in self.groups:
+            group.attach(arrays, index)
+
+    def serve(self, gone: Callable[[], bool] = lambda: False) -> None:
+        """Carries out commands until told to stop."""
+        words = self._words
+        while not words[self._stop]:
+            if words[self._posted] == words[self._finished]:
+                self._await_command(gone)
+            else:
+                self.serve_posted()
+        self.close()
+
+    def serve_posted(self) -> None:
+        """Carries out the commands that have been posted."""
+        words = self._words
+        began = time.perf_counter_ns()
+        for group, line in self._lines:
+            if words[line] != words[line + GroupWord.FINISHED]:
+                self._run(group, line)
+        words[self._busy] += time.perf_counter_ns() - began
+
+    def _run(self, group: Group, line: int) -> None:
+        words = self._words
+        try:
+            if words[line + GroupWord.COMMAND] == Command.STEP:
+                reply: Any = group.step(words[line + GroupWord.SLOT])
+                must_reply = reply is not None
+            else:
+                reply = self._channel.receive().apply(group, words[line + GroupWord.SLOT])
+                must_reply = True
+            packed = self._channel.pack(reply) if must_reply else None
+        except EnvfleetError as error:
+            packed, must_reply = self._channel.pack(error), True
+        except Exception as error:
+            packed, must_reply = self._channel.pack(_unexpected(error)), True
+        outcome = Outcome.MESSAGE if must_reply else Outcome.NOTHING
+        if group.episode_ended:
+            outcome |= Outcome.ENDED
+        words[line + GroupWord.OUTCOME] = outcome
+        words[line + GroupWord.COLUMNS] = group.columns_present
+        words[line + GroupWord.FINISHED] = words[line]
+        words[self._finished] += 1
+        waits = words[self._caller_waits]
+        if waits == 1 or (waits == 2 and all(words[p] == words[f] for p, f in self._counts)):
+            self._ring_caller()
+        if must_reply:  # after the word: the caller reads while a long message is being written
+            if not waits:
+                self._ring_caller()
+            self._channel.send_packed(packed)
+
+    def _ring_caller(self) -> None:
+        if self._bells is not None:
+            self._bells.caller.ring()
+
+    def _await_command(self, gone: Callable[[], bool]) -> None:
+        words, bells = self._words, self._bells
+        assert bells is not None
+        if bells.spin:
+            until = time.perf_counter() + SPIN_SECONDS
+            while words[self._posted] == words[self._finished] and not words[self._stop]:
+                yield_core()
+                if time.perf_counter() > until:
+                    break
+            else:
+                return
+        words[self._sleeping] = 1
+        while words[self._posted] == words[self._finished] and not words[self._stop]:
+            if wait_readable([bells.worker.read_fd], SLEEP_SECONDS):
+                bells.worker.clear()
+            elif gone():
+                break
+        words[self._sleeping] = 0
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+
+
+def _unexpected(error: Exception) -> EnvfleetError:
+    """An error that is not the environment's own, e.g. an info that cannot be pickled."""
+    return WorkerError(f"a worker failed: {type(error).__name__}: {error}\n\n{traceback.format_exc()}")

@@ -1,0 +1,24 @@
+"""Seeds: one integer for a run, and every stream derived from it by name and number."""
+
+from __future__ import annotations
+
+import secrets
+
+import numpy as np
+
+__all__ = ["derive_seed", "draw_seed", "stream"]
+
+
+def draw_seed() -> int:
+    """A fresh seed from the operating system, small enough to type again."""
+    return secrets.randbelow(2**31)
+
+
+def derive_seed(seed: int, *keys: int) -> int:
+    """A seed for a stream of its own: the same keys give the same seed, other keys an unrelated one."""
+    return int(np.random.SeedSequence([abs(seed), *keys]).generate_state(1, np.uint32)[0])
+
+
+def stream(seed: int, *keys: int) -> np.random.Generator:
+    """A counter-based generator for the stream that `keys` name."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([abs(seed), *keys])))
