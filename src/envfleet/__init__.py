@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envfleet.check import CheckReport, check
+    from envfleet.conformance import CheckReport, check
     from envfleet.errors import (
         ActionError,
         ClosedError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from envfleet.rollout.collect import Collection, Trajectory, collect
 
 _HOMES = {
-    "envfleet.check": ("CheckReport", "check"),
+    "envfleet.conformance": ("CheckReport", "check"),
     "envfleet.errors": (
         "ActionError",
         "ClosedError",

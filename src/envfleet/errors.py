@@ -87,7 +87,9 @@ class EnvContext:
 class EnvError(EnvfleetError):
     """An environment raised; `context` says which and when, `original` is its own traceback."""
 
-    def __init__(self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None
+    ) -> None:
         self.message, self.context, self.original = message, context, original
         text = f"{message} ({context})"
         if original:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -66,7 +66,6 @@ _PER_ENV = [
     ("episode_return", np.float64),
     ("episode_length", np.int64),
     ("episode_seconds", np.float64),
-    ("episode_count", np.int64),
 ]
 
 
@@ -79,9 +78,11 @@ class FleetArrays:
         self._places, self._buffer = layout.places, buffer
         self.control = Control(shape.workers, shape.groups)
         self.control.map(layout, buffer)
-        self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
+        self.reward, self.terminated, self.truncated = (
+            views[n] for n in ("reward", "terminated", "truncated")
+        )
         self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
-        self.episode_seconds, self.episode_count = views["episode_seconds"], views["episode_count"]
+        self.episode_seconds = views["episode_seconds"]
         self.columns = views["columns"]
         self.actions: dict[Path, Array] = {
             leaf.path: views[f"action/{leaf.name}"] for leaf in shape.action_leaves if leaf.fixed
@@ -92,8 +93,9 @@ class FleetArrays:
         ]
         self.final: dict[Path, Array] = {leaf.path: views[f"observation/final/{leaf.name}"] for leaf in fixed}
 
-    def bytes_of(self, name: str, start: int, stop: int, format_: str) -> memoryview[Any]:
+    def bytes_of(self, name: str, start: int, stop: int, kind: Literal["B", "d"]) -> memoryview[Any]:
         """A part of a one-dimensional array as a memoryview: the quickest way to set one number."""
         place = self._places[name]
         size = np.dtype(place.dtype).itemsize
-        return memoryview(self._buffer)[place.offset + start * size : place.offset + stop * size].cast(format_)
+        part = memoryview(self._buffer)[place.offset + start * size : place.offset + stop * size]
+        return part.cast("d") if kind == "d" else part.cast("B")

@@ -120,4 +120,3 @@ class SocketChannel:
 def dump(value: Any) -> bytes:
     """The value as bytes; functions and classes of the caller's own script travel by value."""
     return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
-

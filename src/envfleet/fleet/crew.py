@@ -21,7 +21,7 @@ from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset
+from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset, Restore
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
@@ -84,7 +84,9 @@ class Crew:
             stack = self.place.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(
-                f"worker {plan.index} did not build its environments within {limit:g} s", context, original=stack
+                f"worker {plan.index} did not build its environments within {limit:g} s",
+                context,
+                original=stack,
             ) from None
         except ChannelClosed:
             self.place.kill(plan.index)
@@ -111,7 +113,8 @@ class Crew:
         """Gives a group a command; a step of a group that lost its episodes becomes a recovery."""
         if request is None and group in self._cut:
             request = self.recovery(group)
-        self._cut.discard(group)
+        if isinstance(request, Recover | Reset | Restore):
+            self._cut.discard(group)
         words, line, worker = self._words, self._group_words[group], self.host[group]
         self.posted[group] = _Posted(slot, request)
         words[line + GroupWord.SLOT] = slot
@@ -235,7 +238,9 @@ class Crew:
 
     def _limit(self) -> float | None:
         """How long the commands under way may take: a step, or the longer time of a reset."""
-        plain = all(p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values())
+        plain = all(
+            p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values()
+        )
         return self._timeouts.step if plain else self._timeouts.start
 
     # --- faults
@@ -263,7 +268,9 @@ class Crew:
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
         self.place.kill(worker)
-        self._restart(worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}")
+        self._restart(
+            worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}"
+        )
 
     def _restart(self, worker: int, reason: str) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
@@ -294,7 +301,9 @@ class Crew:
         for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING):
             words[line + word] = 0
         for group in plan.groups:
-            words[self._group_words[group.index]] = words[self._group_words[group.index] + GroupWord.FINISHED] = 0
+            words[self._group_words[group.index]] = words[
+                self._group_words[group.index] + GroupWord.FINISHED
+            ] = 0
 
     def _recover(self, plan: WorkerPlan) -> None:
         """Repeats what a dead worker left undone: a step as a recovery, a reset as it was."""
@@ -306,11 +315,8 @@ class Crew:
                 continue
             if posted.request is None or isinstance(posted.request, Recover):
                 self.post(group, posted.slot)
-            elif isinstance(posted.request, Reset | DefineColumns):
-                cut = isinstance(posted.request, DefineColumns)
+            elif isinstance(posted.request, Reset | Restore | DefineColumns):
                 self.post(group, posted.slot, posted.request)
-                if cut:
-                    self._cut.add(group)
             else:
                 self._failed[group] = WorkerError(
                     f"worker {plan.index} died during {type(posted.request).__name__}", hint="ask again"
@@ -324,6 +330,8 @@ class Crew:
             for line in self._worker_words:
                 self._words[line + WorkerWord.STOP] = 1
         self.place.close(seconds)
+        self.__dict__.pop("arrays", None)  # the memory goes with the last array that is still in use
+        self.__dict__.pop("_words", None)
 
 
 class _ProgressWatch:
@@ -340,7 +348,10 @@ class _ProgressWatch:
         if limit is None:
             return
         for worker, line in enumerate(crew._worker_words):
-            finished, current = crew._words[line + WorkerWord.FINISHED], crew._words[line + WorkerWord.CURRENT]
+            finished, current = (
+                crew._words[line + WorkerWord.FINISHED],
+                crew._words[line + WorkerWord.CURRENT],
+            )
             if finished == crew._words[line]:
                 self._seen.pop(worker, None)
                 continue

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space
 
 from envfleet.errors import (
     ClosedError,
+    EnvContext,
     EnvError,
     EnvfleetError,
     EnvHungError,
@@ -25,7 +26,17 @@ from envfleet.fleet.arrays import FleetShape
 from envfleet.fleet.control import Outcome
 from envfleet.fleet.crew import Answers, Crew
 from envfleet.fleet.infos import ColumnTable, add_info
-from envfleet.fleet.requests import Call, Capture, DefineColumns, Recover, Request, Reset, Restore, SetAttr, StepObjects
+from envfleet.fleet.requests import (
+    Call,
+    Capture,
+    DefineColumns,
+    Recover,
+    Request,
+    Reset,
+    Restore,
+    SetAttr,
+    StepObjects,
+)
 from envfleet.fleet.rows import BatchReader, Rows
 from envfleet.fleet.statistics import FleetStatistics, StatisticsKeeper
 from envfleet.fleet.worker import Hello
@@ -53,7 +64,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
     """A `gymnasium.vector.VectorEnv` over groups of environments on workers. Made by `envfleet.make`."""
 
     def __init__(
-        self, crew: Crew, hellos: list[Hello], *, seed: int, autoreset: AutoresetMode, copy: bool, backend: str
+        self,
+        crew: Crew,
+        hellos: list[Hello],
+        *,
+        seed: int,
+        autoreset: AutoresetMode,
+        copy: bool,
+        backend: str,
     ) -> None:
         self._crew = crew
         self.backend, self.workers, self.seed = backend, len(crew.plans), seed
@@ -88,7 +106,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self.metadata = {**first.metadata, "autoreset_mode": autoreset}
         self.render_mode, self.spec = first.render_mode, first.spec
         self._autoreset = autoreset
-        self.single_observation_space, self.single_action_space = first.observation_spaces[0], first.action_spaces[0]
+        self.single_observation_space, self.single_action_space = (
+            first.observation_spaces[0],
+            first.action_spaces[0],
+        )
         for kind, single, given in (
             ("observation", self.single_observation_space, [s for h in hellos for s in h.observation_spaces]),
             ("action", self.single_action_space, [s for h in hellos for s in h.action_spaces]),
@@ -121,16 +142,29 @@ class Fleet(VectorEnv[Any, Any, Array]):
             FleetState.STREAMING: "call recv() until every environment that was sent to has answered",
             FleetState.BROKEN: "make a new fleet",
         }
-        raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
+        raise ProtocolError(
+            f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state]
+        )
 
     def _guard(self, error: EnvfleetError) -> EnvfleetError:
         """Notes what an error means for the calls that may follow it."""
-        if isinstance(error, EnvHungError | WorkerError):
+        if isinstance(error, EnvHungError):
+            self._state = FleetState.BROKEN
+            return self._with_context(error)
+        if isinstance(error, WorkerError):
             self._state = FleetState.BROKEN
         elif isinstance(error, EnvError):
             self._crew_idle()
             self._state = FleetState.NEW
         return error
+
+    def _with_context(self, error: EnvHungError) -> EnvHungError:
+        """The error of a hung environment, with what only the fleet knows of it."""
+        env, action = error.context.env_index, None
+        if error.context.operation == "step" and not self._object_actions:
+            action = self._reader.action_of(env)
+        context = EnvContext(env, error.context.operation, self._seeds[env], self._tasks[env], None, action)
+        return EnvHungError(error.message, context, original=error.original, hint=error.hint)
 
     def _crew_idle(self) -> None:
         """Lets everything under way finish and drops it: after an error only a reset makes sense."""
@@ -183,7 +217,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Gives every environment the task it will have from its next reset on."""
         if len(tasks) != self.num_envs:
-            raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")
+            raise SettingsError(
+                f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}"
+            )
         self._tasks = list(tasks)
         self._new_tasks = True
 
@@ -196,7 +232,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
         else:
             seeds = [None if s is None else int(s) for s in seed]
         if len(seeds) != self.num_envs:
-            raise SettingsError(f"seed has {len(seeds)} entries, expected one per environment: {self.num_envs}")
+            raise SettingsError(
+                f"seed has {len(seeds)} entries, expected one per environment: {self.num_envs}"
+            )
         self._seeds = [old if new is None else new for old, new in zip(self._seeds, seeds, strict=True)]
         return seeds
 
@@ -406,7 +444,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise SettingsError(f"set_attr got {len(values)} values, expected one per environment: {self.num_envs}")
+            raise SettingsError(
+                f"set_attr got {len(values)} values, expected one per environment: {self.num_envs}"
+            )
         requests: dict[int, Request] = {
             index: SetAttr(name, values[group.start : group.stop]) for index, group in enumerate(self.groups)
         }
@@ -418,6 +458,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def statistics(self) -> FleetStatistics:
         """Steps, episodes and workers since the fleet was made."""
+        self._expect("statistics()", *(state for state in FleetState if state is not FleetState.CLOSED))
         return self._keeper.summary(self._crew, self._arrays)
 
     def state(self) -> dict[str, Any]:
@@ -453,7 +494,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._slots = [0] * len(self.groups)
         saved = state["environments"]
         requests: dict[int, Request] = {
-            index: Restore(saved[group.start : group.stop], {}) for index, group in enumerate(self.groups)
+            index: Restore(saved[group.start : group.stop]) for index, group in enumerate(self.groups)
         }
         try:
             self._crew.ask(requests, slot=0)
@@ -466,6 +507,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """Ends all workers; nothing of them stays behind."""
         self._state = FleetState.CLOSED
         self._finalizer()
+        del self._arrays, self._reader, self._columns
 
     def __repr__(self) -> str:
         name = self.spec.id if self.spec is not None else "environments"

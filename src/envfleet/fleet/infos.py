@@ -2,8 +2,10 @@
 
 An environment's info is a free dictionary, so its first values travel as Python objects. The fleet then
 gives every key with a number or a fixed-shape array a column `[env, ...]`, tells the groups, and from the
-next step on they write there. Keys of another type, or one that changes its type, go on as objects.
-Both ways end in the dictionary that Gymnasium's vector environments give, `_key` masks included.
+next step on they write there. A key whose values come in several types has a column for each of the
+first few; keys of other types go on as objects. All ways end in the dictionary that Gymnasium's vector
+environments give, `_key` masks included. (One difference: where environments give one key in different
+types in the same step, Gymnasium casts to the first one's, 0.5 to 0; here the array takes both.)
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ __all__ = ["ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info"]
 Array = np.ndarray[Any, Any]
 Path = tuple[str, ...]
 MOST_COLUMNS = 60  # their presence is a bit of one 64-bit word
+MOST_KINDS = 3  # columns of one key
 NODE = "node"  # a dictionary inside the info: only its mask matters
 
 
@@ -74,7 +77,7 @@ class ColumnTable:
     def __init__(self, area: Array, n_envs: int) -> None:
         self._area, self._n_envs, self._used = area, n_envs, 0
         self._columns: list[_Column] = []
-        self._known: set[Path] = set()
+        self._known: dict[Path, set[tuple[Any, ...]]] = {}  # the kinds of values each key has columns for
 
     @property
     def count(self) -> int:
@@ -91,9 +94,10 @@ class ColumnTable:
             here = (*path, key)
             if kind is None or not isinstance(key, str):
                 continue
-            if here not in self._known and len(self._columns) < MOST_COLUMNS:
+            kinds = self._known.setdefault(here, set())
+            if kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS:
                 self._define(here, *kind)
-            if kind[0] == NODE and here in self._known:
+            if kind[0] == NODE and kind in kinds:
                 self.learn(value, here)
 
     def _define(self, path: Path, kind: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
@@ -105,7 +109,7 @@ class ColumnTable:
         self._used = _align(offset + count)
         definition = ColumnDefinition(path, kind, dtype.str, shape, mask_offset, offset)
         self._columns.append(_Column(definition, self._area, self._n_envs))
-        self._known.add(path)
+        self._known[path].add((kind, dtype, shape))
 
     def read(self, present: int, rows: list[slice], infos: dict[str, Any]) -> None:
         """Adds the columns whose bit is set in `present` to `infos`, for the environments in `rows`."""
@@ -116,11 +120,16 @@ class ColumnTable:
             for key in column.definition.path[:-1]:
                 target = target.setdefault(key, {})
             key = column.definition.path[-1]
+            mask = _take(column.mask, rows)
+            if not mask.any():  # written by a group that is not among these rows
+                continue
             if column.kind == NODE:
                 target.setdefault(key, {})
-            else:
+            elif key not in target:
                 target[key] = _take(column.values, rows)
-            target[f"_{key}"] = _take(column.mask, rows)
+            else:
+                target[key] = _merge(target[key], _take(column.values, rows), mask)
+            target[f"_{key}"] = mask | target[f"_{key}"] if f"_{key}" in target else mask
 
 
 class ColumnWriter:
@@ -130,17 +139,14 @@ class ColumnWriter:
         self._area, self._n_envs = area, n_envs
         self._start, self._rows = start, slice(start, stop)
         self._columns: list[_Column] = []
-        self._by_path: dict[Path, tuple[int, _Column]] = {}
-        self._by_key: dict[str, tuple[int, _Column]] = {}
+        self._by_path: dict[Path, list[tuple[int, _Column]]] = {}
         self.present = 0  # a bit per column that some environment of the group has written in this step
 
     def define(self, definitions: list[ColumnDefinition]) -> None:
         for bit in range(len(self._columns), len(definitions)):
             column = _Column(definitions[bit], self._area, self._n_envs)
             self._columns.append(column)
-            self._by_path[definitions[bit].path] = (bit, column)
-            if len(definitions[bit].path) == 1 and column.kind != NODE:
-                self._by_key[definitions[bit].path[0]] = (bit, column)
+            self._by_path.setdefault(definitions[bit].path, []).append((bit, column))
 
     def clear(self) -> None:
         """Forgets the last step: values and masks of what was written then become zero."""
@@ -154,47 +160,25 @@ class ColumnWriter:
             self.present >>= 1
             bit += 1
 
-    def put(self, index: int, info: dict[str, Any]) -> dict[str, Any] | None:
+    def put(self, index: int, info: dict[str, Any], path: Path = ()) -> dict[str, Any] | None:
         """Stores the info of environment `index` of the group; returns what has no column, or None."""
         row = self._start + index
-        rest: dict[str, Any] = {}
+        rest: dict[str, Any] | None = None
         for key, value in info.items():
-            known = self._by_key.get(key)
-            if known is not None and known[1].takes(value):
-                bit, column = known
-                column.values[row] = value
-                column.mask[row] = True
-                self.present |= 1 << bit
-            elif type(value) is dict and (key,) in self._by_path:
-                left = self._put_nested((key,), value, row)
-                if left:
-                    rest[key] = left
-            else:
-                rest[key] = value
-        return rest or None
-
-    def _put_nested(self, path: Path, info: dict[str, Any], row: int) -> dict[str, Any]:
-        bit, node = self._by_path[path]
-        if node.kind != NODE:
-            return info
-        node.mask[row] = True
-        self.present |= 1 << bit
-        rest: dict[str, Any] = {}
-        for key, value in info.items():
-            here = (*path, key)
-            known = self._by_path.get(here)
-            if known is None:
-                rest[key] = value
-            elif known[1].kind == NODE and type(value) is dict:
-                left = self._put_nested(here, value, row)
-                if left:
-                    rest[key] = left
-            elif known[1].takes(value):
-                known[1].values[row] = value
-                known[1].mask[row] = True
-                self.present |= 1 << known[0]
-            else:
-                rest[key] = value
+            left = value
+            for bit, column in self._by_path.get((*path, key), ()):
+                if column.takes(value):
+                    column.mask[row] = True
+                    self.present |= 1 << bit
+                    if column.kind == NODE:
+                        left = self.put(index, value, (*path, key))
+                    else:
+                        column.values[row] = value
+                        left = None
+                    break
+            if left is not None:
+                rest = rest or {}
+                rest[key] = left
         return rest
 
 
@@ -211,12 +195,9 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, count: int) 
             continue
         if key not in infos:
             infos[key] = _empty_like(value, count)
-        array = infos[key]
-        try:
-            array[row] = value
-        except (TypeError, ValueError, OverflowError):  # another type or shape than the others': keep objects
-            infos[key] = array = _as_objects(array, mask, row)
-            array[row] = value
+        if infos[key].dtype != object:
+            infos[key] = _widen(infos[key], value, mask, row)
+        infos[key][row] = value
 
 
 def _empty_like(value: Any, count: int) -> Array:
@@ -226,12 +207,28 @@ def _empty_like(value: Any, count: int) -> Array:
     return np.full(count, None, dtype=object) if kind is None else np.zeros(count, dtype=kind[1])
 
 
-def _as_objects(array: Array, mask: Array, row: int) -> Array:
+def _widen(array: Array, value: Any, mask: Array, row: int) -> Array:
+    """The array, or one that can also take `value`: of a wider number type, or of objects."""
+    kind = _kind_of(value)
+    if kind is not None and kind[2] == array.shape[1:] and array.dtype.kind in "biuf":
+        return array if kind[1] == array.dtype else array.astype(np.result_type(array.dtype, kind[1]))
     objects = np.full(len(array), None, dtype=object)
     for i in np.flatnonzero(mask):
         if i != row:
             objects[i] = array[i]
     return objects
+
+
+def _merge(array: Array, more: Array, mask: Array) -> Array:
+    """Values of one key from two columns."""
+    if array.shape != more.shape:
+        merged = np.full(len(array), None, dtype=object)
+        merged[:] = list(array)
+    else:
+        merged = array.astype(np.result_type(array, more))
+    for row in np.flatnonzero(mask):
+        merged[row] = more[row]
+    return merged
 
 
 def _take(array: Array, rows: list[slice]) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from envfleet.fleet.portable import nameless_file
 
-__all__ = ["Block", "Layout", "ArrayPlace"]
+__all__ = ["ArrayPlace", "Block", "Layout"]
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 64

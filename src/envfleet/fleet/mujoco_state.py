@@ -1,8 +1,8 @@
 """All of MuJoCo's data as plain data.
 
 `mj_getState` gives what MuJoCo needs to go on, but not what some environments look at: Ant and Humanoid
-observe forces that the last step left in mjData. So every array of mjData's buffer is written, and set
-without a call to `mj_forward`, which would compute some of them anew and not the same to the last bit.
+measure their way from the body positions (`xpos`, `xipos`) that the last step left in mjData, and those are
+one substep older than `qpos`. So every array of mjData's buffer is written, and set without `mj_forward`.
 
 Not written is MuJoCo's scratch memory: contacts, constraints and islands. A step computes them before it
 reads them; an environment that looks at them before its next step needs a get_state()/set_state() pair.
@@ -30,6 +30,7 @@ _AWAKE_COUNTS = {
     "nv_awake": "dof_awake_ind",
 }
 _FLAGS = ("flg_energypos", "flg_energyvel", "flg_subtreevel", "flg_rnepost")
+_OUTSIDE_THE_BUFFER = ("energy", "solver_fwdinv", "solver_niter", "solver_nnz")
 _ADDRESSES = ("plugin", "plugin_data")  # they mean something in one process only
 
 
@@ -47,7 +48,7 @@ def _buffer_arrays(data: Any) -> Iterator[tuple[str, np.ndarray]]:
         value = getattr(data, name)
         if not isinstance(value, np.ndarray) or value.size == 0:
             continue
-        if start <= value.__array_interface__["data"][0] < end or name == "energy":
+        if start <= value.__array_interface__["data"][0] < end or name in _OUTSIDE_THE_BUFFER:
             yield name, value
 
 

@@ -10,7 +10,8 @@ What holds:
 - Safety. Reading never imports, unpickles or calls what the data name. Classes are found only among modules
   already loaded; code (functions, classes, modules) is never made, only left where the target already has it.
 
-Keep the order of keys when writing the data to a file: references point backwards.
+A set comes back with its members, not with the order in which it happened to list them. Keep the order of
+keys when writing the data to a file: dictionaries have one, and references point backwards.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Writer:
             return {key: self.write(item, f"{place}[{key!r}]") for key, item in value.items()}
         tag = self._kinds.tag_of(kind)
         if tag is None:
-            raise StateError(f"{place} is a {type_name(kind)}, which is not plain data", hint=HINT)
+            raise StateError(f"{place} is of type {type_name(kind)}, which is not plain data", hint=HINT)
         if self._kinds.by_tag[tag].has_identity:
             self.note(value, place)
         data = self._kinds.by_tag[tag].write(self, value, place)
@@ -139,18 +140,13 @@ class Writer:
         for members in by_owner.values():
             owner = memory_owner(members[0][0])
             foreign = owner.base is not None
-            if len(members) == 1 or foreign or not _overlap([array for array, _ in members]):
+            if foreign or not _need_their_memory([array for array, _ in members], owner):
                 for array, data in members:
                     data.update(array_data(array), foreign=foreign)
                 continue
-            if not owner.flags.forc:
-                raise StateError(
-                    f"arrays share memory with strides {owner.strides}, which has gaps or an unusual order",
-                    hint="let them share an ordinary array, or keep copies",
-                )
             for array, data in members:
                 data.update(_view_data(array, owner, len(memory)))
-            memory.append(array_data(owner))
+            memory.append(array_data(owner.transpose(_axes_in_memory(owner))))
         return memory
 
 
@@ -237,8 +233,9 @@ def memory_owner(array: np.ndarray) -> np.ndarray:
 
 def array_data(array: np.ndarray) -> dict[str, Any]:
     """A copy of an array of numbers, text or times as plain data; keeps its layout, on which sums depend."""
-    if array.flags.f_contiguous and not array.flags.c_contiguous:
-        return {**array_data(array.T), "order": "F"}
+    axes = _axes_in_memory(array)
+    if axes != sorted(axes) and array.transpose(axes).flags.c_contiguous:
+        return {**array_data(array.transpose(axes)), "axes": axes}
     if _is_native_number(array.dtype):
         return {"value": array.copy(order="C")}
     as_bytes = np.frombuffer(array.tobytes(), np.uint8).copy()
@@ -254,10 +251,20 @@ def array_from(data: dict[str, Any]) -> np.ndarray:
     if "dtype" in data:
         array = np.frombuffer(bytearray(array.tobytes()), safe_dtype(data["dtype"]))
         array = array.reshape(data["shape"]).copy()
-    return array.T if data.get("order") == "F" else array
+    return array.transpose(np.argsort(data["axes"])) if "axes" in data else array
 
 
-def _overlap(arrays: list[np.ndarray]) -> bool:
+def _axes_in_memory(array: np.ndarray) -> list[int]:
+    """The axes from the one with the largest steps through memory to the one with the smallest."""
+    return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+
+
+def _need_their_memory(arrays: list[np.ndarray], owner: np.ndarray) -> bool:
+    """Whether copies of the arrays would lose something: because they overlap, or one has gaps."""
+    if len(arrays) == 1:
+        # Strides can change the last bit of a sum; not worth a memory that is far larger than the array.
+        has_gaps = not arrays[0].transpose(_axes_in_memory(arrays[0])).flags.c_contiguous
+        return has_gaps and owner.nbytes <= 4 * arrays[0].nbytes
     bounds = sorted(np.lib.array_utils.byte_bounds(array) for array in arrays if array.size)
     return any(low < high_before for (_, high_before), (low, _) in itertools.pairwise(bounds))
 
@@ -270,7 +277,6 @@ def _view_data(array: np.ndarray, owner: np.ndarray, memory: int) -> dict[str, A
 
 def view_from(data: dict[str, Any], memory: list[np.ndarray]) -> np.ndarray:
     """A view as `_view_data` described it; NumPy refuses what would reach outside the memory."""
-    owner = memory[data["memory"]]
-    buffer = owner.T if owner.flags.f_contiguous else owner
     shape, strides = tuple(data["shape"]), tuple(data["strides"])
-    return np.ndarray(shape, safe_dtype(data["dtype"]), buffer, data["offset"], strides)
+    dtype, buffer = safe_dtype(data["dtype"]), memory[data["memory"]]
+    return np.ndarray(shape, dtype, buffer, data["offset"], strides)

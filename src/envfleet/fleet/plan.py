@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -128,4 +129,4 @@ def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:
     bounds = [0]
     for part in range(parts):
         bounds.append(bounds[-1] + short + (part < longer))
-    return [list(items[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(items[a:b]) for a, b in itertools.pairwise(bounds)]

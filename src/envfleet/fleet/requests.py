@@ -9,7 +9,17 @@ from typing import Any, Protocol
 from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
-__all__ = ["Call", "Capture", "DefineColumns", "Recover", "Request", "Reset", "Restore", "SetAttr", "StepObjects"]
+__all__ = [
+    "Call",
+    "Capture",
+    "DefineColumns",
+    "Recover",
+    "Request",
+    "Reset",
+    "Restore",
+    "SetAttr",
+    "StepObjects",
+]
 
 
 class Request(Protocol):
@@ -90,7 +100,6 @@ class Capture:
 @dataclass(frozen=True)
 class Restore:
     states: Sequence[dict[str, Any]]
-    objects: dict[Any, list[Any]]
 
     def apply(self, group: Group, slot: int) -> None:
-        group.restore(slot, self.states, self.objects)
+        group.restore(slot, self.states)

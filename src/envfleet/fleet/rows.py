@@ -32,7 +32,9 @@ class Rows:
 
     @classmethod
     def of(cls, groups: Iterable[int], ranges: Sequence[range]) -> Rows:
-        groups, slices, parts, count = list(groups), [], [], 0
+        groups, count = list(groups), 0
+        slices: list[slice] = []
+        parts: list[slice] = []
         for group in groups:
             rows = ranges[group]
             if slices and slices[-1].stop == rows.start:
@@ -52,7 +54,9 @@ class Rows:
         starts = {rows.start: group for group, rows in enumerate(ranges)}
         while ids.ndim == 1 and at < len(ids):
             group = starts.get(int(ids[at]))
-            if group is None or not np.array_equal(ids[at : at + len(ranges[group])], np.asarray(ranges[group])):
+            if group is None or not np.array_equal(
+                ids[at : at + len(ranges[group])], np.asarray(ranges[group])
+            ):
                 break
             groups.append(group)
             at += len(ranges[group])
@@ -105,7 +109,9 @@ class BatchReader:
         for leaf in self._leaves:
             if leaf.fixed:
                 pieces = [
-                    self._arrays.observations[slots[group]][leaf.path][rows.env_ids[part][0] : rows.env_ids[part][-1] + 1]
+                    self._arrays.observations[slots[group]][leaf.path][
+                        rows.env_ids[part][0] : rows.env_ids[part][-1] + 1
+                    ]
                     for group, part in zip(rows.groups, rows.parts, strict=True)
                 ]
                 parts[leaf.path] = np.concatenate(pieces)
@@ -118,9 +124,7 @@ class BatchReader:
         for leaf in self._leaves:
             if not leaf.fixed:
                 parts[leaf.path] = tuple(
-                    value
-                    for group in rows.groups
-                    for value in answers.messages[group].objects[leaf.path]
+                    value for group in rows.groups for value in answers.messages[group].objects[leaf.path]
                 )
         return parts
 
@@ -139,7 +143,9 @@ class BatchReader:
         final = np.full(rows.count, None, dtype=object)
         for row in np.flatnonzero(ended):
             env = rows.env_ids[row]
-            final[row] = rebuild(self._space, {path: _row(array, env) for path, array in self._arrays.final.items()})
+            final[row] = rebuild(
+                self._space, {path: _row(array, env) for path, array in self._arrays.final.items()}
+            )
         infos["final_obs"], infos["_final_obs"] = final, ended.copy()
 
     def copy_slot(self, source: int, target: int, env_ids: range) -> None:
@@ -168,13 +174,20 @@ class BatchReader:
             try:
                 given = actions if self._one_action else pick(actions, leaf.path)
             except (KeyError, IndexError, TypeError):
-                raise ActionError(f"actions have no entry {leaf.name!r}, expected one for {leaf.space}") from None
+                raise ActionError(
+                    f"actions have no entry {leaf.name!r}, expected one for {leaf.space}"
+                ) from None
             batch = self._checked(given, leaf, rows)
             target = self._arrays.actions[leaf.path]
             if len(rows.slices) == 1:
                 target[rows.slices[0]] = batch
             else:
                 rows.put(target, batch)
+
+    def action_of(self, env: int) -> Any:
+        """The last action that was stored for one environment."""
+        parts = {path: _row(array, env) for path, array in self._arrays.actions.items()}
+        return rebuild(self._arrays.shape.action_space, parts)
 
     @staticmethod
     def _checked(given: Any, leaf: Leaf, rows: Rows) -> Array:

@@ -117,7 +117,7 @@ def _layers(env: gymnasium.Env[Any, Any]) -> dict[str, gymnasium.Env[Any, Any]]:
 def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
     data: dict[str, Any] = {"class": type_name(type(layer))}
     attributes = _attributes(layer)
-    if _has_own_pair(type(layer)):
+    if _has_own_pair(layer.__class__):
         data["own"] = writer.write(layer.get_state(), f"{label}.get_state()")
         # Few pairs think of the generators, and setting them twice does no harm.
         attributes = {name: value for name, value in attributes.items() if _is_generator(name, value)}
@@ -129,7 +129,7 @@ def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
 
 
 def _restore_layer(reader: Reader, saved: dict[str, Any], layer: Any, label: str) -> None:
-    has_own_pair = _has_own_pair(type(layer))
+    has_own_pair = _has_own_pair(layer.__class__)
     if ("own" in saved) != has_own_pair:
         there, here = ("without", "with") if has_own_pair else ("with", "without")
         raise StateError(f"the state is of a {label} {there} get_state()/set_state(); this one is {here}")
@@ -150,7 +150,7 @@ def _restore_layer(reader: Reader, saved: dict[str, Any], layer: Any, label: str
 
 
 def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) -> None:
-    if name in _class_attributes(type(layer))[0]:
+    if name in _class_attributes(layer.__class__)[0]:
         raise StateError(
             f"the state holds {name!r}, which only the constructor of {type(layer).__name__} sets"
         )
@@ -159,7 +159,7 @@ def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) ->
         current.bit_generator.state = value.bit_generator.state
     elif value is MISSING or value is current:
         pass  # a renderer's, or changed in place
-    elif name in _class_attributes(type(layer))[1]:
+    elif name in _class_attributes(layer.__class__)[1]:
         object.__setattr__(layer, name, value)
     else:
         vars(layer)[name] = value  # past properties and __setattr__, which may do more than set
@@ -183,7 +183,7 @@ def _takes(function: Callable[..., Any] | None, arguments: int) -> bool:
 
 def _attributes(layer: Any) -> dict[str, Any]:
     """What the layer holds itself, without what its constructor's arguments settle."""
-    as_built, outside_dict = _class_attributes(type(layer))
+    as_built, outside_dict = _class_attributes(layer.__class__)
     attributes = {name: getattr(layer, name) for name in outside_dict if hasattr(layer, name)}
     attributes.update(vars(layer))
     return {name: value for name, value in attributes.items() if name not in as_built}

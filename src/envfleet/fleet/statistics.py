@@ -64,7 +64,11 @@ class StatisticsKeeper:
         """Takes note of the episodes that ended in these rows."""
         for env in rows.env_ids[ended]:
             self._recent.append(
-                (float(arrays.episode_return[env]), int(arrays.episode_length[env]), float(arrays.episode_seconds[env]))
+                (
+                    float(arrays.episode_return[env]),
+                    int(arrays.episode_length[env]),
+                    float(arrays.episode_seconds[env]),
+                )
             )
             self._episodes += 1
 
@@ -80,11 +84,20 @@ class StatisticsKeeper:
             pid = crew.place.pid(plan.index)
             share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
             workers.append(
-                WorkerStatistics(plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20)
+                WorkerStatistics(
+                    plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20
+                )
             )
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps
         returns, lengths, seconds = zip(*self._recent, strict=True) if self._recent else ((), (), ())
         return FleetStatistics(
-            self.steps, self._episodes, now - self._began, speed, list(returns), list(lengths), list(seconds), workers
+            self.steps,
+            self._episodes,
+            now - self._began,
+            speed,
+            list(returns),
+            list(lengths),
+            list(seconds),
+            workers,
         )

@@ -65,9 +65,7 @@ class Worker:
         self.groups = [Group(group, plan.settings) for group in plan.groups]
 
     def build(self) -> Hello:
-        for group in self.groups:
-            group.build()
-        envs = [env for group in self.groups for env in group.envs]
+        envs = [env for group in self.groups for env in group.build()]
         first = envs[0]
         return Hello(
             [env.observation_space for env in envs],

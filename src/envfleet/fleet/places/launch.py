@@ -29,17 +29,17 @@ from envfleet.fleet.portable import open_pidfd, wait_readable
 
 __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
 
-_SINGLE_THREADED = {
-    name: "1"
-    for name in (
+_SINGLE_THREADED = dict.fromkeys(
+    (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
         "NUMEXPR_NUM_THREADS",
         "NUMBA_NUM_THREADS",
         "VECLIB_MAXIMUM_THREADS",
-    )
-}
+    ),
+    "1",
+)
 
 
 class Process:
@@ -195,7 +195,9 @@ class ForkServer:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._popen = _python([theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid()))
+        self._popen = _python(
+            [theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid())
+        )
         theirs.close()
 
     def start(self, links: Links) -> Process:

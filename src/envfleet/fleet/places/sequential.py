@@ -103,6 +103,7 @@ class SequentialPlace:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
+        self._current = lambda: 0
 
 
 class _Watchdog:
@@ -161,7 +162,9 @@ def _interrupt(thread_id: int) -> None:
     if thread_id == threading.main_thread().ident:
         signal.pthread_kill(thread_id, signal.SIGINT)
     else:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
+        )
 
 
 def stack_of_thread(thread_id: int) -> str:

@@ -1,0 +1,61 @@
+# `make` lists the targets. Every target sets up what it needs: only Python and make have to be there.
+
+PYTHON ?= python3
+VENV   ?= .venv
+# Passed on to the command that the target runs, e.g. make test ARGS="-k collect -x"
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.envfleet-is-set-up
+# What the tests and checks need of the extras; the others are for users to choose.
+EXTRAS := dev,mujoco,sb3,torch
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup train test lint format bench proof clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  ARGS="..." goes to the command that a target runs; PYTHON=python3.12 chooses the Python of the set-up.'
+
+setup: $(STAMP)  ## make the virtual environment (.venv) and install everything that is pinned in constraints.txt
+
+# torch comes first and by itself: the other packages that ask for it then find the pinned one.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than Python 3.11"; \
+		  echo "hint: name a newer one, e.g. make setup PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || { echo "making the virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing the packages pinned in constraints.txt (once; some minutes on a slow connection)"
+	@$(PIP) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) editables hatchling
+	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
+	@touch $@
+
+train: $(STAMP)  ## a short, real demonstration of the fleet (random policy: training comes next)
+	@$(BIN)/envfleet demo $(ARGS)
+
+test: $(STAMP)  ## run the whole test suite
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)  ## run the static checks: ruff, mypy, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)  ## let ruff format the code and fix what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## run the benchmarks (alone on the machine) and print their table
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+proof: $(STAMP)  ## run the full matrices of backend, workers and start method (long)
+	@$(BIN)/python -m pytest -m proof --timeout 1800 $(ARGS)
+
+clean:  ## remove caches and builds (delete .venv by hand for a fresh set-up)
+	@rm -rf build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

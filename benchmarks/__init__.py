@@ -1,0 +1,1 @@
+"""Benchmarks of the fleet: speed against the limit of the machine and against other libraries."""

@@ -1,0 +1,114 @@
+"""Measures the fleet against the limit of this machine and against other libraries.
+
+`python -m benchmarks.fleet --output docs/benchmarks/fleet.json` takes about 40 minutes on 2 cores; parts, rows,
+workloads and numbers of environments can be chosen. The other libraries are set up by
+`python -m benchmarks.peers.install`; those that are not are reported as absent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from benchmarks.growth import measure_growth, measure_threads
+from benchmarks.interleave import LIMIT_PART, ROUNDS_PER_BUILD, Procedure, measure_table
+from benchmarks.peers.install import versions
+from benchmarks.rows import PEER_ROWS, ROWS, TABLE_ROWS
+from benchmarks.sessions import Duration
+from benchmarks.startup import measure_startup
+from benchmarks.tables import render_page
+from benchmarks.targets import check_targets
+from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
+
+PARTS = ("tables", "threads", "growth", "startup")
+TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
+
+
+def main() -> int:
+    options = _options()
+    began = perf_counter()
+
+    def report(message: str) -> None:
+        minutes, seconds = divmod(int(perf_counter() - began), 60)
+        print(f"[{minutes:3d}:{seconds:02d}] {message}", file=sys.stderr, flush=True)
+
+    from envfleet.machine import describe, usable_cores
+
+    procedure = Procedure(usable_cores(), options.pairs, Duration(options.seconds, options.warmup), report)
+    results: dict[str, Any] = {
+        "machine": describe(),
+        "settings": {
+            "pairs": options.pairs,
+            "seconds": options.seconds,
+            "limit_seconds": options.seconds * LIMIT_PART,
+            "warmup": options.warmup,
+            "rounds_per_build": ROUNDS_PER_BUILD,
+            "python_iterations": PYTHON_ITERATIONS,
+            "hashed_bytes": HASHED_BYTES,
+        },
+        "libraries": versions() if set(options.rows) & set(PEER_ROWS) else {},
+    }
+    if "startup" in options.parts:
+        results["startup"] = measure_startup(repeats=options.pairs, report=report)
+    if "tables" in options.parts:
+        rows = [ROWS[name] for name in options.rows]
+        results["tables"] = [
+            measure_table(workload, n_envs, rows, procedure)
+            for n_envs in options.envs
+            for workload in options.workloads
+        ]
+    if "threads" in options.parts:
+        results["threads"] = measure_threads(procedure)
+    if "growth" in options.parts:
+        results["growth"] = measure_growth(procedure)
+    results["targets"] = check_targets(results)
+    results["minutes"] = (perf_counter() - began) / 60
+    Console().print(Markdown(render_page(results)))
+    if options.output is not None:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        report(f"written to {options.output}")
+    return 1 if _failed(results) else 0
+
+
+def _failed(results: dict[str, Any]) -> bool:
+    """Whether a row of our own could not be measured; other libraries may be absent."""
+    tables = [*results.get("tables", []), *([results["threads"]] if "threads" in results else [])]
+    ours = [row for table in tables for name, row in table["rows"].items() if name not in PEER_ROWS]
+    return any("absent" in row for row in [*ours, *results.get("growth", [])])
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
+    parser.add_argument(
+        "--rows", nargs="+", choices=TABLE_ROWS, default=TABLE_ROWS, help="rows of the tables"
+    )
+    parser.add_argument("--workloads", nargs="+", choices=TABLE_WORKLOADS, default=list(TABLE_WORKLOADS))
+    parser.add_argument("--envs", nargs="+", type=int, default=[64, 8], help="numbers of environments")
+    parser.add_argument(
+        "--peers", action=argparse.BooleanOptionalAction, default=True, help="other libraries"
+    )
+    parser.add_argument("--pairs", type=int, default=9, help="rounds: each row is measured once in each")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, the warm-up apart")
+    parser.add_argument(
+        "--warmup", type=float, default=0.2, help="seconds of stepping before each measurement"
+    )
+    parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")
+    options = parser.parse_args()
+    if not options.peers:
+        options.rows = [name for name in options.rows if name not in PEER_ROWS]
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""A session that steps the fleet: whole batches, half batches as they become ready, trusted, or in threads."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from benchmarks.stepping import Stepper, serve
+from benchmarks.workloads import WORKLOADS, batches_of_actions
+
+
+def whole_batches(fleet: Any, actions: Any) -> Callable[[], int]:
+    """`step` with all environments; the rows that only reset an environment are not counted."""
+    batches = cycle(actions)
+    n_envs: int = fleet.num_envs
+    resetting = 0
+
+    def advance() -> int:
+        nonlocal resetting
+        _, _, terminated, truncated, _ = fleet.step(next(batches))
+        stepped = n_envs - resetting
+        resetting = int(np.count_nonzero(terminated | truncated))
+        return stepped
+
+    fleet.reset()
+    return advance
+
+
+def half_batches(fleet: Any, actions: Any) -> Callable[[], int]:
+    """`recv` of whichever half is ready first, answered with `send`; rows that only reset are not counted."""
+    batches = cycle(actions)
+    n_envs: int = fleet.num_envs
+    half = max(1, n_envs // 2)
+    resetting = np.zeros(n_envs, bool)
+
+    def advance() -> int:
+        _, _, terminated, truncated, infos = fleet.recv(half)
+        env_ids = infos["env_id"]
+        stepped = len(env_ids) - int(np.count_nonzero(resetting[env_ids]))
+        resetting[env_ids] = terminated | truncated
+        fleet.send(next(batches)[env_ids], env_ids)
+        return stepped
+
+    fleet.reset()
+    for env_ids in np.array_split(np.arange(n_envs), 2 if n_envs > 1 else 1):
+        fleet.send(actions[0][env_ids], env_ids)
+    return advance
+
+
+def build_fleet(mode: str, workload_name: str, n_envs: int) -> Stepper:
+    """The fleet with its default settings but for what the mode names."""
+    import envfleet
+
+    workload = WORKLOADS[workload_name]
+    workload.register()
+    settings: dict[str, Any] = {"backend": "threads" if mode == "threads" else "processes"}
+    if mode == "trusted":
+        settings["trusted"] = True
+    fleet = envfleet.make(workload.env, n_envs, seed=0, quiet=True, **settings)
+    actions = batches_of_actions(workload, n_envs)
+    stepping = half_batches if mode == "half-batches" else whole_batches
+    return Stepper(stepping(fleet, actions), fleet.close)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mode", choices=("step", "half-batches", "trusted", "threads"), required=True)
+    parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--envs", type=int, required=True)
+    options = parser.parse_args()
+    serve(lambda: build_fleet(options.mode, options.workload, options.envs))
+
+
+if __name__ == "__main__":
+    main()

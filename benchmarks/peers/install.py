@@ -1,0 +1,127 @@
+"""Makes the virtual environments of the other libraries: `python -m benchmarks.peers.install [NAME ...]`.
+
+Each lies in `.venvs/NAME` under the project and is left alone while its requirements have not changed. A
+library that cannot be installed leaves the reason in `.venvs/NAME.absent`, which the benchmark reports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VENVS = HERE.parent.parent / ".venvs"
+NAMES = ("gymnasium", "stable-baselines3", "tianshou", "pufferlib")
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of a library's virtual environment."""
+    return VENVS / name / "bin" / "python"
+
+
+def reason_of_absence(name: str) -> str | None:
+    """Why a library cannot be measured here, or None if it is installed."""
+    note = VENVS / f"{name}.absent"
+    if note.exists():
+        return note.read_text().strip()
+    if not _stamp(name).exists():
+        return "not installed (python -m benchmarks.peers.install)"
+    return None
+
+
+def versions() -> dict[str, str]:
+    """The version of each library that is installed, or why it is absent."""
+    packages = {name: name.replace("-", "_") for name in NAMES}
+    return {name: reason_of_absence(name) or _version(name, package) for name, package in packages.items()}
+
+
+def _version(name: str, package: str) -> str:
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    command = [str(python_of(name)), "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def install(name: str) -> str | None:
+    """Installs one library, or says in a line why that did not work."""
+    note = VENVS / f"{name}.absent"
+    wanted = _digest(name)
+    stamp = _stamp(name)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return None
+    VENVS.mkdir(exist_ok=True)
+    shutil.rmtree(VENVS / name, ignore_errors=True)
+    note.unlink(missing_ok=True)
+    try:
+        _run([sys.executable, "-m", "venv", str(VENVS / name)])
+        requirements = HERE / f"{name}.txt"
+        if "torch==2.13.0" in requirements.read_text():
+            # First and pinned: left to the resolver, torch comes with gigabytes of CUDA.
+            _pip(name, "install", "torch==2.13.0")
+        if name == "pufferlib":
+            _install_pufferlib(requirements)
+        else:
+            _pip(name, "install", "-r", str(requirements))
+    except subprocess.CalledProcessError as error:
+        reason = _last_line(error.stderr or error.stdout or str(error))
+        note.write_text(f"installation failed: {reason}\n")
+        return reason
+    stamp.write_text(wanted)
+    return None
+
+
+def _install_pufferlib(requirements: Path) -> None:
+    """Without its own C games, whose build downloads libraries outside the package index.
+
+    Version 3.0.0 offers NO_OCEAN for that, but then trips over a name that only the games' branch defines;
+    `pufferlib_build` defines it as the empty list that it should be.
+    """
+    _pip("pufferlib", "install", "-r", str(requirements), "--no-deps", "--no-build-isolation")
+    _pip("pufferlib", "install", "-r", str(HERE / "environments.txt"))
+    build_settings = {"NO_OCEAN": "1", "NO_TRAIN": "1", "PYTHONPATH": str(HERE / "pufferlib_build")}
+    _pip("pufferlib", "install", "pufferlib==3.0.0", "--no-deps", "--no-build-isolation", **build_settings)
+
+
+def _pip(name: str, *arguments: str, **environment: str) -> None:
+    _run([str(python_of(name)), "-m", "pip", "--quiet", *arguments], **environment)
+
+
+def _run(command: list[str], **environment: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment)
+
+
+def _stamp(name: str) -> Path:
+    return VENVS / name / "installed"
+
+
+def _digest(name: str) -> str:
+    parts = [
+        (HERE / f"{name}.txt").read_bytes(),
+        (HERE / "environments.txt").read_bytes(),
+        sys.version.encode(),
+    ]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _last_line(text: str) -> str:
+    errors = [line.strip() for line in text.splitlines() if "error" in line.lower()]
+    lines = errors or [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no message"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
+    options = parser.parse_args()
+    for name in options.names or NAMES:
+        print(f"{name}: setting up", file=sys.stderr, flush=True)
+        reason = install(name)
+        print(f"{name}: {'ready' if reason is None else f'absent: {reason}'}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Small scripts that `startup.py` runs in fresh processes and looks at from outside.
+
+They are run as a user's own script would be, torch imported at its top where asked, because a spawned worker
+may import the script again and then carries what it imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from time import perf_counter
+
+if "--torch" in sys.argv:
+    import torch  # noqa: F401 (its cost in the workers is what is measured)
+
+N_ENVS, WORKERS, STEPS = 64, 2, 500
+
+
+def _tell(**facts: object) -> None:
+    print(json.dumps(facts), flush=True)
+
+
+def _wait() -> None:
+    sys.stdin.readline()
+
+
+def ready() -> None:
+    """Seconds until 64 CartPole environments on 2 spawned workers have been made and reset."""
+    import envfleet
+
+    start = perf_counter()
+    fleet = envfleet.make(
+        "CartPole-v1", N_ENVS, backend="processes", workers=WORKERS, start_method="spawn", seed=0, quiet=True
+    )
+    fleet.reset()
+    _tell(seconds=perf_counter() - start)
+    fleet.close()
+
+
+def workers() -> None:
+    """Steps a fleet, then holds still with the process numbers of its workers."""
+    import envfleet
+
+    fleet = envfleet.make(
+        "CartPole-v1", N_ENVS, backend="processes", workers=WORKERS, start_method="spawn", seed=0, quiet=True
+    )
+    fleet.reset()
+    actions = fleet.action_space.sample()
+    for _ in range(STEPS):
+        fleet.step(actions)
+    _tell(pids=[worker.pid for worker in fleet.statistics().workers])
+    _wait()
+    fleet.close()
+
+
+def environments() -> None:
+    """Imports what environments need, holds still, builds and steps one worker's share, holds still again."""
+    import os
+
+    import gymnasium
+
+    gymnasium.make("CartPole-v1", disable_env_checker=True).close()
+    _tell(pids=[os.getpid()])
+    _wait()
+    envs = [gymnasium.make("CartPole-v1", disable_env_checker=True) for _ in range(N_ENVS // WORKERS)]
+    actions = [env.action_space.sample() for env in envs]
+    for env in envs:
+        env.reset()
+    for _ in range(STEPS):
+        for env, action in zip(envs, actions, strict=True):
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+    _tell(pids=[os.getpid()])
+    _wait()
+
+
+PROBES = {"ready": ready, "workers": workers, "environments": environments}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("probe", choices=PROBES)
+    parser.add_argument("--torch", action="store_true")
+    PROBES[parser.parse_args().probe]()

@@ -1,0 +1,240 @@
+"""Renders the measured results as Markdown: the table in README.md and the page docs/benchmarks.md.
+
+`python -m benchmarks.tables` writes both from docs/benchmarks/fleet.json; no figure is typed by hand.
+`--check` writes nothing and fails where a file differs from what the results say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import ROWS
+from benchmarks.targets import ratio_of_rows
+from benchmarks.workloads import WORKLOADS
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- fleet-benchmark:start -->", "<!-- fleet-benchmark:end -->"
+
+METHOD = """\
+The *limit* is {processes} independent processes, one per usable core, each stepping its share of the
+environments in a plain loop: actions drawn beforehand, finished environments reset, nothing kept, nobody told.
+Every measurement lasts {seconds:g} s after {warmup:g} s of warm-up and stands between two measurements of the
+limit ({limit_seconds:g} s each); its *share* is its speed over the mean of those two. All rows of a table are
+measured in turn, {pairs} times, in another order each time; figures are medians, quartiles in brackets. The
+limit, the plain loop and the fleet are built anew every {rounds_per_build} rounds.
+
+Everyone steps the same environments, in the same versions, built in the same way: a registered id is built with
+`gymnasium.make(id, disable_env_checker=True)`, as the fleet does, since the fleet checks observations itself.
+Rows in which a library only resets an environment are not counted as steps. No environment sleeps: the
+millisecond of Python is a loop of {python_iterations:,} iterations, the one without the interpreter lock is
+SHA-256 over {hashed_bytes:,} bytes.
+
+The fleet runs with `backend="processes"` and its default settings, but for the row that says `trusted=True`
+(there the caller's own process hosts a share of the environments, without isolation). Other libraries run in
+virtual environments of their own, with the settings that their documentation shows.
+Stable-Baselines3 is started by fork, because its default imports torch once for each environment. PufferLib has
+one worker per core; it is built without its own C games and with the Gymnasium and NumPy that all others have."""
+
+
+def render_readme(results: dict[str, Any]) -> str:
+    """The table for the README: 64 environments, share of the limit and steps per second."""
+    tables = [table for table in results.get("tables", []) if table["n_envs"] == 64]
+    machine = results["machine"]
+    lines = [
+        f"Environment steps per second with 64 environments on {machine['cores']} cores ({machine['cpu']}), "
+        "and the share of what independent processes reach with no communication at all "
+        f"(medians of {results['settings']['pairs']} interleaved pairs; "
+        "[how it was measured, and everything else](docs/benchmarks.md)):",
+        "",
+        *_table(tables, brief=True),
+    ]
+    return "\n".join(lines)
+
+
+def render_page(results: dict[str, Any]) -> str:
+    """The page with everything that was measured."""
+    sections = ["# Benchmarks of the fleet", "<!-- made by python -m benchmarks.tables; do not edit -->"]
+    sections.append("`make bench` measures all of this and writes it to `docs/benchmarks/fleet.json`.")
+    sections.append(_machine(results))
+    sections += [
+        "## How it is measured",
+        METHOD.format(processes=results["machine"]["cores"], **results["settings"]),
+    ]
+    for n_envs in dict.fromkeys(table["n_envs"] for table in results.get("tables", [])):
+        tables = [table for table in results["tables"] if table["n_envs"] == n_envs]
+        sections += [f"## {n_envs} environments", "Steps per second · share of the limit (quartiles)."]
+        sections += ["\n".join(_table(tables, brief=False)), *_absences(tables)]
+        sections += ["How many times faster the fleet is:", "\n".join(_times_table(tables))]
+    if "growth" in results:
+        sections += ["## How the cost grows", "\n".join(_growth(results["growth"]))]
+    if "speedup" in results.get("threads", {}):
+        sections += ["## Threads", _threads(results["threads"])]
+    if "startup" in results:
+        sections += ["## Starting", "\n".join(_startup(results["startup"]))]
+    if results.get("targets"):
+        sections += ["## Targets", "\n".join(_targets(results["targets"]))]
+    return "\n\n".join(sections) + "\n"
+
+
+def _table(tables: list[dict[str, Any]], *, brief: bool) -> Iterator[str]:
+    """Rows of the benchmark down, workloads across."""
+    yield _line("", *(WORKLOADS[table["workload"]].title for table in tables))
+    yield _line("---", *("---:" for _ in tables))
+    yield _line("**the limit**", *(f"{_round(table['limit']['median'])}/s" for table in tables))
+    for name in dict.fromkeys(name for table in tables for name in table["rows"]):
+        title = f"**{ROWS[name].title}**" if name.startswith("fleet") else ROWS[name].title
+        yield _line(title, *(_cell(table["rows"].get(name), brief) for table in tables))
+
+
+def _cell(row: dict[str, Any] | None, brief: bool) -> str:
+    if row is None:
+        return "–"
+    if "absent" in row:
+        return "absent"
+    speed, share = f"{_round(row['steps_per_second']['median'])}/s", row["share"]
+    if brief:
+        return f"{speed} · {share['median']:.2f}"
+    return f"{speed} · {share['median']:.2f} ({share['lower']:.2f}–{share['upper']:.2f})"
+
+
+def _times_table(tables: list[dict[str, Any]]) -> Iterator[str]:
+    yield _line("`step` against", *(WORKLOADS[table["workload"]].title for table in tables))
+    yield _line("---", *("---:" for _ in tables))
+    for name in dict.fromkeys(name for table in tables for name in table["rows"]):
+        if not name.startswith("fleet"):
+            times = [ratio_of_rows(table, "fleet-step", name) for table in tables]
+            yield _line(ROWS[name].title, *("–" if value is None else f"{value:.2f}" for value in times))
+
+
+def _absences(tables: list[dict[str, Any]]) -> Iterator[str]:
+    for table in tables:
+        for name, row in table["rows"].items():
+            if "absent" in row:
+                yield f"{ROWS[name].title}, {WORKLOADS[table['workload']].title}: absent ({row['absent']})."
+
+
+def _growth(growth: list[dict[str, Any]]) -> Iterator[str]:
+    yield "CartPole-v1 with `step`: wall-clock microseconds that the fleet adds to each environment step."
+    yield ""
+    yield _line("environments", "processes", "the limit, µs", "added by the fleet, µs", "share of the limit")
+    yield _line(*["---:"] * 5)
+    for point in growth:
+        if "absent" in point:
+            yield _line(f"{point['n_envs']:,}", "", "", f"absent ({point['absent']})", "")
+            continue
+        limit, overhead, share = point["limit_microseconds"], point["overhead_microseconds"], point["share"]
+        spread = f"{share['median']:.2f} ({share['lower']:.2f}–{share['upper']:.2f})"
+        yield _line(f"{point['n_envs']:,}", point["processes"], f"{limit:.2f}", f"{overhead:.2f}", spread)
+
+
+def _threads(threads: dict[str, Any]) -> str:
+    speedup, ratio = threads["speedup"], threads["speedup"]["ratio"]
+    return (
+        f"On {threads['n_envs']} environments whose step computes without the interpreter lock, "
+        f"{threads['processes']} independent processes are {speedup['processes']:.2f} times as fast as one plain "
+        f'loop, and the fleet with `backend="threads"` {speedup["threads"]:.2f} times: '
+        f"{ratio['median']:.2f} ({ratio['lower']:.2f}–{ratio['upper']:.2f}) of that speed-up."
+    )
+
+
+def _startup(startup: dict[str, Any]) -> Iterator[str]:
+    imports, memory = startup["import_seconds"], startup["memory_mb"]
+    yield _line("", "median", "quartiles")
+    yield _line("---", "---:", "---:")
+    for module, seconds in imports.items():
+        yield _line(f"`import {module}`", *_seconds(seconds))
+    yield _line("`import envfleet` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
+    for script, seconds in startup["ready_seconds"].items():
+        yield _line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
+    yield ""
+    yield (
+        "Private memory (USS). What the environments take is the growth of a process that has already imported "
+        "Gymnasium, while it builds and steps the 32 environments of one worker."
+    )
+    yield ""
+    yield _line(
+        "a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same"
+    )
+    yield _line("---", "---:", "---:", "---:")
+    for script, figures in memory["workers"].items():
+        keys = ("worker", "beyond_environments", "beyond_plain_loop")
+        yield _line(script, *(f"{figures[key]:.1f} MB" for key in keys))
+
+
+def _targets(targets: list[dict[str, Any]]) -> Iterator[str]:
+    yield _line("target", "wanted", "measured", "reached")
+    yield _line("---", "---:", "---:", "---")
+    for target in targets:
+        measured = "absent" if target["measured"] is None else f"{target['measured']:.3g}"
+        yield _line(target["target"], target["wanted"], measured, "yes" if target["reached"] else "**no**")
+
+
+def _machine(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    libraries = machine["libraries"] | {
+        name: version for name, version in results["libraries"].items() if name not in machine["libraries"]
+    }
+    return (
+        f"Machine: {machine['cores']} usable cores ({machine['cpu']}), {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['platform']}, {machine['python']}; "
+        f"{', '.join(f'{name} {version}' for name, version in libraries.items())}. "
+        f"Measured in {results['minutes']:.0f} minutes."
+    )
+
+
+def _seconds(figures: dict[str, float]) -> tuple[str, str]:
+    return f"{figures['median']:.2f} s", f"{figures['lower']:.2f}–{figures['upper']:.2f} s"
+
+
+def _round(speed: float) -> str:
+    """Three significant digits: more would be noise."""
+    return f"{float(f'{speed:.3g}'):,.0f}"
+
+
+def _line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def with_block(text: str, block: str) -> str:
+    """`text` with what stands between the markers replaced."""
+    before, marker, rest = text.partition(START)
+    _, end_marker, after = rest.partition(END)
+    if not marker or not end_marker:
+        raise SystemExit(f"the README has no place for the table\nhint: add the lines {START} and {END}")
+    return f"{before}{START}\n{block}\n{END}{after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks" / "fleet.json")
+    parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail where a file is out of date"
+    )
+    options = parser.parse_args()
+    results = json.loads(options.results.read_text())
+    readme = options.readme.read_text()
+    wanted = {options.readme: with_block(readme, render_readme(results)), options.page: render_page(results)}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if options.check:
+        for path in stale:
+            print(
+                f"{path.name} differs from {options.results.name}\nhint: python -m benchmarks.tables",
+                file=sys.stderr,
+            )
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(wanted[path])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

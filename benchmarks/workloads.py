@@ -1,0 +1,117 @@
+"""The environments that every benchmark steps, built the same way wherever they run.
+
+Needs Gymnasium and NumPy alone (MuJoCo and the Arcade Learning Environment where a workload is theirs), so
+that the limit, the fleet and every other library's own virtual environment import this very file.
+
+No environment here sleeps: its milliseconds are computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+# Fixed amounts of work, never adapted to the clock: a slower machine takes longer, and the limit with it.
+# Both take about a millisecond on one 2.4 GHz EPYC core; each result records what a step took.
+PYTHON_ITERATIONS = 10_000
+HASHED_BYTES = 3 * 2**19
+EPISODE_STEPS = 500
+ACTION_ROWS = 128  # batches of actions drawn beforehand and used in turn
+
+_HASHED = bytes(range(256)) * (HASHED_BYTES // 256)
+
+
+class PythonMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """About a millisecond of pure Python a step, holding the interpreter lock, with 84×84 observations."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state, self._steps = int(self.np_random.integers(2**31)), 0
+        return self._observation(), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        state = self._state + int(action)
+        for _ in range(PYTHON_ITERATIONS):
+            state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+        self._state, self._steps = state, self._steps + 1
+        return self._observation(), float(state & 1), False, self._steps >= EPISODE_STEPS, {}
+
+    def _observation(self) -> NDArray[np.uint8]:
+        return np.full((84, 84), (self._state >> 8) & 255, np.uint8)
+
+
+class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
+    """About a millisecond of SHA-256 a step, which computes without the interpreter lock."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (32,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state, self._steps = self.np_random.bytes(32), 0
+        return np.frombuffer(self._state, np.uint8), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        digest = hashlib.sha256(_HASHED)
+        digest.update(self._state)
+        digest.update(bytes((int(action),)))
+        self._state, self._steps = digest.digest(), self._steps + 1
+        observation = np.frombuffer(self._state, np.uint8)
+        return observation, float(observation[0] & 1), False, self._steps >= EPISODE_STEPS, {}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One environment to step: a Gymnasium id, or a callable that builds it."""
+
+    name: str
+    title: str
+    env: str | Callable[[], gymnasium.Env[Any, Any]]
+    registered_by: str | None = None  # the module that tells Gymnasium of the id
+
+    def register(self) -> None:
+        """Makes the id known to Gymnasium."""
+        if self.registered_by is not None:
+            importlib.import_module(self.registered_by)
+
+    def make_env(self) -> gymnasium.Env[Any, Any]:
+        """One environment, built exactly as the fleet builds it."""
+        self.register()
+        if isinstance(self.env, str):
+            return gymnasium.make(self.env, disable_env_checker=True)
+        return self.env()
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("cartpole", "CartPole-v1", "CartPole-v1"),
+        Workload("halfcheetah", "HalfCheetah-v5", "HalfCheetah-v5"),
+        Workload("breakout", "Breakout 210×160×3", "ALE/Breakout-v5", "ale_py"),
+        Workload("python", "1 ms of Python, 84×84", PythonMillisecond),
+        Workload("hash", "1 ms without the GIL", HashMillisecond),
+    )
+}
+
+
+def batches_of_actions(workload: Workload, n_envs: int, first_env: int = 0) -> NDArray[Any]:
+    """Random actions drawn beforehand: `ACTION_ROWS` batches for `n_envs` environments."""
+    env = workload.make_env()
+    env.action_space.seed(first_env)
+    rows = [[env.action_space.sample() for _ in range(n_envs)] for _ in range(ACTION_ROWS)]
+    env.close()
+    return np.array(rows, dtype=env.action_space.dtype)  # [row, env, ...]

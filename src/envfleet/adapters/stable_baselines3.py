@@ -1,0 +1,182 @@
+"""The fleet as a Stable-Baselines3 `VecEnv`.
+
+    fleet = envfleet.make("CartPole-v1", 64, autoreset="same_step")
+    model = PPO("MlpPolicy", VecMonitor(as_sb3(fleet))).learn(200_000)
+
+Stable-Baselines3 has no word for a lost step. Where a fault cut an episode, its row ends the episode as a
+time limit does, with the last observation before the fault as `terminal_observation`, no reward, and
+`info["restarted"]` set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.fleet.fleet import Fleet
+
+try:
+    from stable_baselines3.common.vec_env.base_vec_env import (
+        VecEnv,
+        VecEnvIndices,
+        VecEnvObs,
+        VecEnvStepReturn,
+    )
+except ModuleNotFoundError as error:
+    if (
+        str(error.name).split(".")[0] != "stable_baselines3"
+    ):  # it is there, and something that it needs is not
+        raise
+    raise MissingExtraError(
+        "stable-baselines3 is not installed", hint='pip install "envfleet[sb3]"'
+    ) from error
+
+__all__ = ["FleetVecEnv", "as_sb3"]
+
+Array = np.ndarray[Any, Any]
+Info = dict[str, Any]
+
+
+def as_sb3(fleet: Fleet) -> FleetVecEnv:
+    """The fleet as a Stable-Baselines3 `VecEnv`; closing it closes the fleet."""
+    return FleetVecEnv(fleet)
+
+
+class FleetVecEnv(VecEnv):
+    """A `VecEnv` whose environments are a fleet's; `fleet` is the fleet itself."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        mode = fleet.metadata.get("autoreset_mode")
+        if mode is not AutoresetMode.SAME_STEP:
+            raise SettingsError(
+                f"the fleet resets its environments as {mode}, expected {AutoresetMode.SAME_STEP}: "
+                "Stable-Baselines3 wants the first observation of the next episode in the step that ends one",
+                hint='make the fleet with autoreset="same_step"',
+            )
+        self.fleet = fleet
+        self._stepping = False
+        super().__init__(fleet.num_envs, fleet.single_observation_space, fleet.single_action_space)
+
+    # --- stepping
+
+    def reset(self) -> VecEnvObs:
+        """Resets all environments, with the seeds and options given since the last reset."""
+        if self._stepping:  # what is under way is dropped, as the VecEnv contract says
+            self.step_wait()
+        seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
+        (options, _), *others = self._options_by_rows()
+        observations, infos = self.fleet.reset(seed=seeds, options=options or None)
+        self.reset_infos = _rows(infos, self.num_envs)
+        for options, rows in others:  # the fleet takes one set of options at a time
+            observations, infos = self.fleet.reset(seed=seeds, options={**options, "reset_mask": rows})
+            for row, info in enumerate(_rows(infos, self.num_envs)):
+                if rows[row]:
+                    self.reset_infos[row] = info
+        self._reset_seeds()
+        self._reset_options()
+        owned: VecEnvObs = _own(observations)
+        return owned
+
+    def _options_by_rows(self) -> Iterator[tuple[Info, Array]]:
+        """Each different set of options with the mask of the environments it is for."""
+        different: list[Info] = []
+        for options in self._options:
+            if options not in different:
+                different.append(options)
+        for options in different:
+            yield options, np.array([options == own for own in self._options])
+
+    def step_async(self, actions: Array) -> None:
+        """Sends the actions; the environments step while the caller goes on."""
+        self.fleet.step_async(actions)
+        self._stepping = True
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Observations, rewards, dones and one info per environment."""
+        self._stepping = False
+        observations, rewards, terminations, truncations, infos = self.fleet.step_wait()
+        dones = terminations | truncations
+        rows = _rows(infos, self.num_envs)
+        for row in np.flatnonzero(dones).tolist():  # its info is that of the reset; the step's own is inside
+            last_observation, last_info = rows[row].pop("final_obs"), rows[row].pop("final_info", {})
+            if "restarted" in rows[row]:
+                last_info["restarted"] = rows[row].pop("restarted")
+            self.reset_infos[row] = rows[row]
+            rows[row] = {**last_info, "terminal_observation": _own(last_observation)}
+        for row, time_limit in enumerate((truncations & ~terminations).tolist()):
+            rows[row]["TimeLimit.truncated"] = time_limit
+        return _own(observations), rewards.astype(np.float32), dones, rows
+
+    def close(self) -> None:
+        """Closes the fleet."""
+        self.fleet.close()
+
+    # --- the environments themselves
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of the chosen environments."""
+        try:
+            values = self.fleet.get_attr(attr_name)
+        except EnvError as failure:
+            if failure.message.startswith("AttributeError"):
+                raise AttributeError(str(failure)) from failure  # what VecEnv.has_attr asks for
+            raise
+        return [values[index] for index in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Sets the attribute of the chosen environments; the others keep theirs."""
+        chosen = set(self._get_indices(indices))
+        values = [value] * self.num_envs if len(chosen) == self.num_envs else self.get_attr(attr_name)
+        self.fleet.set_attr(attr_name, [value if i in chosen else old for i, old in enumerate(values)])
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """What the method of the chosen environments returns; the fleet calls it in all of them."""
+        results = self.fleet.call(method_name, *method_args, **method_kwargs)
+        return [results[index] for index in self._get_indices(indices)]
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
+    ) -> list[bool]:
+        """Whether the chosen environments have the wrapper, or one derived from it, by its class name."""
+        names = {kind.__name__ for kind in _with_subclasses(wrapper_class)}
+        chains = self.env_method("__str__", indices=indices)  # '<TimeLimit<OrderEnforcing<...>>>'
+        return [not names.isdisjoint(chain.replace(">", "").split("<")) for chain in chains]
+
+    def get_images(self) -> Sequence[Array | None]:
+        """What every environment renders."""
+        return list(self.fleet.render())
+
+
+def _rows(infos: Info, count: int) -> list[Info]:
+    """One dictionary per environment from the batched infos of Gymnasium's vector API."""
+    rows: list[Info] = [{} for _ in range(count)]
+    for key, values in infos.items():
+        if key.startswith("_") and key[1:] in infos:  # the mask of another key
+            continue
+        present = np.flatnonzero(infos[f"_{key}"]) if f"_{key}" in infos else range(count)
+        each = _rows(values, count) if isinstance(values, dict) else values
+        for row in present:
+            rows[row][key] = each[row]
+    return rows
+
+
+def _own(value: Any) -> Any:
+    """A copy, because Stable-Baselines3 still reads an observation after the next step."""
+    if isinstance(value, dict):
+        return {key: _own(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_own(part) for part in value)
+    return np.array(value)
+
+
+def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _with_subclasses(derived)

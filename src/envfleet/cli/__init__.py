@@ -1,0 +1,69 @@
+"""The `envfleet` command: one module per subcommand, each with a dataclass whose fields are its options."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from envfleet.errors import EnvfleetError, SettingsError
+
+__all__ = ["main"]
+
+
+class _Command(NamedTuple):
+    kind: str  # the dataclass in the module of the command's name; it has `run() -> int`
+    summary: str
+
+
+_COMMANDS = {
+    "check": _Command("Check", "Check an environment: every problem with its fix."),
+    "demo": _Command("Demo", "Show the fleet at work for a few seconds, on one core and on all."),
+    "doctor": _Command("Doctor", "Look at this machine: cores, memory, limits, extras, with advice."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the command in `arguments` (those of the process if None)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return int(_parse(given).run())
+    except EnvfleetError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+
+
+def _parse(arguments: list[str]) -> Any:
+    """The command as its dataclass; tyro exits by itself after help and after options that do not fit."""
+    import tyro  # here, so that a bare import of this package stays fast
+
+    if not arguments or arguments[0].startswith("-"):
+        # Only the list of commands is asked for: nothing of them is imported for it.
+        listed = {name: _stand_in(command) for name, command in _COMMANDS.items()}
+        description = "Many environments as one, on every core."
+        tyro.extras.subcommand_cli_from_dict(listed, prog="envfleet", description=description, args=arguments)
+    name = arguments[0]
+    if name not in _COMMANDS:
+        raise _unknown(name)
+    # Only this command is imported: the doctor comes even where another part is broken.
+    kind = getattr(import_module(f"envfleet.cli.{name}"), _COMMANDS[name].kind)
+    return tyro.cli(kind, prog=f"envfleet {name}", args=arguments[1:], config=(tyro.conf.FlagCreatePairsOff,))
+
+
+def _stand_in(command: _Command) -> Callable[[], None]:
+    def listed() -> None:
+        pass
+
+    listed.__doc__ = command.summary
+    return listed
+
+
+def _unknown(name: str) -> SettingsError:
+    near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean `envfleet {near[0]}`?" if near else "`envfleet --help` says what each does"
+    return SettingsError(f"unknown command {name!r}, expected one of {', '.join(_COMMANDS)}", hint=hint)

@@ -1,0 +1,41 @@
+"""`envfleet check`: is my environment fit for a fleet?"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+__all__ = ["Check"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check an environment: every problem with its fix. Exit code 1 if there are errors."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
+    """A Gymnasium id, or module:callable (the current folder is importable)."""
+
+    env_kwargs: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")
+    ] = ()
+    """Arguments for the environment, such as render_mode=rgb_array size=8."""
+
+    steps: int = 200
+    """Random steps to play; each check that plays again takes as many."""
+
+    seed: int = 0
+    """Seed of the environment and of the random actions."""
+
+    def run(self) -> int:
+        """Print the report."""
+        from envfleet.cli.environment import keyword_arguments, named_environment
+        from envfleet.conformance import check
+
+        environment = named_environment(self.env)
+        kwargs = keyword_arguments(self.env_kwargs)
+        report = check(environment, steps=self.steps, seed=self.seed, env_kwargs=kwargs)
+        sys.stdout.write(f"{report}\n")
+        return 0 if report.ok else 1

@@ -1,0 +1,215 @@
+"""`envfleet demo`: the fleet at work in a few seconds, on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+import envfleet
+from envfleet.errors import SettingsError
+from envfleet.fleet.fleet import Fleet
+
+__all__ = ["Demo"]
+
+ROUNDS = 3  # the two take turns, so that a busy moment of the machine hits both
+SHARE_AFTER_THE_KILL = 0.25  # of the time
+SECONDS_PER_REFRESH = 0.2
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Shows the fleet at work: random actions on one core, then on all of them, then a worker killed.
+
+    Nothing is learned yet: this measures how fast the environments step, and that they go on after a fault.
+    """
+
+    env: str = "CartPole-v1"
+    """Gymnasium id of the environment."""
+    n_envs: int = 64
+    """How many environments step together."""
+    seconds: float = 6.0
+    """How long to step, all in all; starting the workers comes on top."""
+    seed: int = 1
+    """Environment i is seeded with seed + i."""
+    backend: Literal["auto", "sequential", "threads", "processes"] = "auto"
+    """Where the fleet's environments live; their speed is compared with that of the sequential backend."""
+
+    def run(self) -> int:
+        """Runs the demonstration; the exit code is 0 unless something raises."""
+        if not self.seconds > 0:
+            raise SettingsError(f"seconds is {self.seconds!r}, expected a number above 0")
+        console = Console(highlight=False)
+        console.print(
+            f"{self.n_envs} × {self.env}, seed {self.seed}: random policy, nothing is learned yet\n"
+        )
+        with (
+            closing(
+                envfleet.make(self.env, self.n_envs, backend="sequential", seed=self.seed, quiet=True)
+            ) as loop,
+            closing(envfleet.make(self.env, self.n_envs, backend=self.backend, seed=self.seed)) as fleet,
+        ):
+            for each in (loop, fleet):
+                each.action_space.seed(self.seed)
+                each.reset()
+            turns = self._take_turns(console, loop, fleet)
+            _show_speed(console, *turns)
+            _show_workers(console, turns[1])
+            if fleet.backend == "processes":
+                self._kill_a_worker(console, fleet)
+        console.print(
+            "\nnext:\n"
+            "  make test        run the test suite\n"
+            "  envfleet doctor  what this machine offers, with advice\n"
+            "  envfleet check   whether your own environment is fit for a fleet"
+        )
+        return 0
+
+    def _take_turns(self, console: Console, loop: Fleet, fleet: Fleet) -> tuple[_Turns, _Turns]:
+        seconds = self.seconds * (1 - SHARE_AFTER_THE_KILL) / (2 * ROUNDS)
+        both = _Turns(loop), _Turns(fleet)
+        with _watched(console, 2 * ROUNDS * seconds) as show:
+            for _ in range(ROUNDS):
+                for turns in both:
+                    turns.step_for(seconds, show)
+        return both
+
+    def _kill_a_worker(self, console: Console, fleet: Fleet) -> None:
+        """The promise that a fault is ordinary, kept before the user's eyes."""
+        victim = fleet.statistics().workers[0]
+        console.print(f"\nkilling worker {victim.index} (process {victim.pid}) in the middle of the run ...")
+        psutil.Process(victim.pid).kill()
+        turns = _Turns(fleet)
+        turns.step_for(self.seconds * SHARE_AFTER_THE_KILL, _show_nothing)
+        replacement = turns.statistics.workers[0]
+        console.print(
+            f"the fleet went on: process {replacement.pid} took over its {turns.restarted} environments,\n"
+            f"{turns.cut} episodes were cut and marked truncated, "
+            f"{fleet.num_envs - turns.restarted} environments were not touched\n"
+            f"({turns.steps:,} steps at {turns.steps_per_second:,.0f} steps/s, restart included)"
+        )
+
+
+class _Turns:
+    """What a fleet did in its turns with random actions."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.label = "sequential, one core"
+        if fleet.backend != "sequential":
+            self.label = f"{fleet.backend}, {fleet.workers} worker{'s' if fleet.workers > 1 else ''}"
+        self.steps = 0
+        self.restarted = 0  # environments that a fault took
+        self.cut = 0  # episodes that a fault cut
+        self.speeds: list[float] = []  # steps/s of each turn
+        self.statistics = fleet.statistics()
+
+    @property
+    def steps_per_second(self) -> float:
+        """The median turn: one disturbed turn does not count."""
+        return float(np.median(self.speeds))
+
+    def step_for(self, seconds: float, show: _Show) -> None:
+        """Steps for so many seconds."""
+        fleet, steps = self.fleet, 0
+        fleet.statistics()  # busy shares count from the last look: from the start of this turn
+        started = shown = now = time.perf_counter()
+        while now - started < seconds:
+            _, _, _, truncated, infos = fleet.step(fleet.action_space.sample())
+            steps += fleet.num_envs
+            if "restarted" in infos:
+                self.restarted += int(infos["restarted"].sum())
+                self.cut += int((infos["restarted"] & truncated).sum())
+            now = time.perf_counter()
+            if now - shown > SECONDS_PER_REFRESH:
+                show(self.label, now - shown, steps / (now - started), finished=False)
+                shown = now
+        self.steps += steps
+        self.speeds.append(steps / (now - started))
+        self.statistics = fleet.statistics()
+        show(self.label, now - shown, self.speeds[-1], finished=True)
+
+
+class _Show(Protocol):
+    """Shows how a turn goes: what is new since the last time, and the speed of the turn so far."""
+
+    def __call__(self, label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None: ...
+
+
+def _show_nothing(label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None:
+    """For a turn that is told of afterwards."""
+
+
+@contextmanager
+def _watched(console: Console, seconds: float) -> Iterator[_Show]:
+    """A live bar for a person at a terminal; a line per turn in a pipe."""
+    if not console.is_terminal:
+
+        def say(label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None:  # noqa: ARG001
+            if finished:
+                console.print(f"  {label:<24} {steps_per_second:>12,.0f} steps/s")
+
+        yield say
+        return
+    columns = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[speed]}"),
+    )
+    # No thread of its own that would take a core from the workers: it is drawn when the loop says so.
+    with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("", total=seconds, speed="")
+
+        def draw(label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None:  # noqa: ARG001
+            bar.update(task, description=label, advance=seconds, speed=f"{steps_per_second:>12,.0f} steps/s")
+            bar.refresh()
+
+        yield draw
+
+
+def _show_speed(console: Console, loop: _Turns, fleet: _Turns) -> None:
+    table = _table("", "steps/s", "speed-up", "steps", "episodes", "mean return")
+    for turns in (loop, fleet):
+        returns = turns.statistics.returns
+        table.add_row(
+            turns.label,
+            f"{turns.steps_per_second:,.0f}",
+            f"{turns.steps_per_second / loop.steps_per_second:.2f}×",
+            f"{turns.steps:,}",
+            f"{turns.statistics.episodes:,}",
+            f"{np.mean(returns):.1f}" if returns else "-",
+        )
+    console.print()
+    console.print(table)
+    console.print(f"steps/s: the median of {ROUNDS} turns; mean return: the last 100 episodes", style="dim")
+
+
+def _show_workers(console: Console, fleet: _Turns) -> None:
+    table = _table("worker", "process", "busy", "memory", "restarts")
+    for worker in fleet.statistics.workers:
+        table.add_row(
+            str(worker.index),
+            str(worker.pid),
+            f"{worker.busy_share:.0%}",
+            f"{worker.memory_mb:,.0f} MB",
+            str(worker.restarts),
+        )
+    console.print()
+    console.print(table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

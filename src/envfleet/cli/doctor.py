@@ -1,0 +1,283 @@
+"""`envfleet doctor`: what does this machine give to a fleet, and what stands in its way?"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from envfleet import machine
+
+__all__ = ["Doctor", "Extra", "Facts", "Finding", "diagnose", "gather"]
+
+Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
+
+# What each extra of pyproject.toml installs; a test holds the two together.
+EXTRAS = {
+    "atari": ("ale-py",),
+    "gameboy": ("pyboy",),
+    "mujoco": ("mujoco",),
+    "native": ("envpool",),
+    "ray": ("ray",),
+    "sb3": ("stable-baselines3",),
+    "torch": ("torch",),
+    "video": ("moviepy",),
+    "watch": ("starlette", "uvicorn"),
+    "wildfire": ("numba", "rasterio"),
+}
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+_GIB, _MIB = 2**30, 2**20
+_FILES_PER_WORKER = 8  # doorbells, pipes and pidfds, generously
+_SCARCE_MEMORY = 512 * _MIB
+_SHM = Path("/dev/shm")
+_SMALL_SHM = 256 * _MIB  # a container has 64 MiB unless it is told otherwise
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An optional part of Envfleet: the version of each package it needs, None where that is missing."""
+
+    name: str
+    packages: dict[str, str | None]
+
+    @property
+    def missing(self) -> bool:
+        """Whether one of its packages is not installed."""
+        return None in self.packages.values()
+
+    @property
+    def command(self) -> str:
+        """What installs it."""
+        return f'pip install "envfleet[{self.name}]"'
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the machine says of itself."""
+
+    physical_cores: int | None
+    logical_cores: int
+    affinity_cores: int
+    quota_cores: float | None
+    usable_cores: int
+    memory_total: int
+    memory_available: int
+    shared_memory: str | None  # how a fleet gets memory that its workers share; None: it cannot
+    shm_total: int | None  # of /dev/shm, in bytes
+    shm_free: int | None
+    open_files: int
+    open_file_limit: int
+    start_methods: tuple[str, ...]
+    threads: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the diagnosis; `advice` where there is something to do."""
+
+    severity: Severity
+    subject: str
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Look at this machine: cores, memory, limits, installed extras, with advice."""
+
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+    def run(self) -> int:
+        """Print the diagnosis; the exit code is 1 only where no fleet can run."""
+        facts = gather()
+        findings = diagnose(facts)
+        extras = [
+            Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()
+        ]
+        if self.json:
+            sys.stdout.write(json.dumps(_as_json(facts, findings, extras), indent=2) + "\n")
+        else:
+            _show(findings, extras)
+        return 1 if any(finding.severity == "problem" for finding in findings) else 0
+
+
+def gather() -> Facts:
+    """The facts of this machine, for this process."""
+    shm = shutil.disk_usage(_SHM) if _SHM.is_dir() else None
+    return Facts(
+        physical_cores=machine.physical_cores(),
+        logical_cores=os.cpu_count() or 1,
+        affinity_cores=machine.affinity_cores(),
+        quota_cores=machine.quota_cores(),
+        usable_cores=machine.usable_cores(),
+        memory_total=machine.total_memory(),
+        memory_available=machine.available_memory(),
+        shared_memory=_shared_memory(),
+        shm_total=None if shm is None else shm.total,
+        shm_free=None if shm is None else shm.free,
+        open_files=machine.open_files(),
+        open_file_limit=machine.open_file_limit(),
+        start_methods=tuple(multiprocessing.get_all_start_methods()),
+        threads={name: os.environ.get(name) for name in THREAD_VARIABLES},
+    )
+
+
+def diagnose(facts: Facts) -> list[Finding]:
+    """What the facts mean for a fleet."""
+    return [
+        _cores(facts),
+        _memory(facts),
+        _sharing(facts),
+        *_shm(facts),
+        _files(facts),
+        Finding("ok", "start methods", ", ".join(facts.start_methods)),
+        _threads(facts),
+    ]
+
+
+def _shared_memory() -> str | None:
+    from envfleet.fleet.portable import nameless_file, uses_linux
+
+    try:
+        os.close(nameless_file("envfleet-doctor"))
+    except OSError:
+        return None
+    return "memfd" if uses_linux() else "temporary file"
+
+
+def _cores(facts: Facts) -> Finding:
+    physical = "" if facts.physical_cores is None else f", {facts.physical_cores} physical"
+    quota = "no quota" if facts.quota_cores is None else f"quota {facts.quota_cores:g}"
+    text = f"{facts.usable_cores} usable: {facts.logical_cores} logical{physical}, "
+    text += f"{facts.affinity_cores} by affinity, {quota}"
+    if facts.usable_cores == 1:
+        advice = "with one core, worker processes isolate faults but gain no speed"
+        return Finding("warn", "cores", text, advice)
+    if facts.quota_cores is not None and facts.quota_cores < facts.usable_cores:
+        advice = "the quota is not a whole number of cores: the last worker runs for a part of the time"
+        return Finding("warn", "cores", text, advice)
+    return Finding("ok", "cores", text)
+
+
+def _memory(facts: Facts) -> Finding:
+    text = f"{_size(facts.memory_available)} available of {_size(facts.memory_total)}"
+    if facts.memory_available < _SCARCE_MEMORY:
+        advice = "use few workers: each takes about 30 MiB and its environments"
+        return Finding("warn", "memory", text, advice)
+    return Finding("ok", "memory", text)
+
+
+def _sharing(facts: Facts) -> Finding:
+    if facts.shared_memory is None:
+        advice = "make the folder for temporary files writable, or let TMPDIR name one that is"
+        return Finding("problem", "shared memory", "a file without a name cannot be made", advice)
+    if facts.shared_memory == "memfd":
+        return Finding("ok", "shared memory", "memfd: takes memory, not /dev/shm")
+    advice = "let TMPDIR name a folder in memory; on a disk each step waits for it"
+    return Finding("warn", "shared memory", facts.shared_memory, advice)
+
+
+def _shm(facts: Facts) -> list[Finding]:
+    if facts.shm_total is None or facts.shm_free is None:
+        return []
+    text = f"{_size(facts.shm_free)} free of {_size(facts.shm_total)}"
+    if facts.shm_free < _SMALL_SHM:
+        advice = "a fleet does not use it, but Ray and PyTorch loaders do: docker run --shm-size=1g"
+        return [Finding("warn", "/dev/shm", text, advice)]
+    return [Finding("ok", "/dev/shm", text)]
+
+
+def _files(facts: Facts) -> Finding:
+    room = facts.open_file_limit - facts.open_files
+    limit = "no limit" if facts.open_file_limit == sys.maxsize else f"limit {facts.open_file_limit}"
+    text = f"{facts.open_files} open, {limit}"
+    advice = "raise the limit in this shell: ulimit -n 4096"
+    if room < _FILES_PER_WORKER:
+        return Finding("problem", "open files", text, advice)
+    if room < _FILES_PER_WORKER * facts.usable_cores + 64:
+        return Finding("warn", "open files", text, advice)
+    return Finding("ok", "open files", text)
+
+
+def _threads(facts: Facts) -> Finding:
+    # Worker processes are always held to one thread each, so this is about the process that steps or learns.
+    given = {name: value for name, value in facts.threads.items() if value is not None}
+    fitting = f"OMP_NUM_THREADS={facts.usable_cores}"
+    text = ", ".join(f"{name}={value}" for name, value in given.items())
+    if not given:
+        text = "1 per worker process; OMP_NUM_THREADS is not set"
+        if facts.usable_cores < facts.affinity_cores:
+            advice = f"libraries count {facts.affinity_cores} cores and do not see the quota: set {fitting}"
+            return Finding("warn", "threads", text, advice)
+    elif max((int(value) for value in given.values() if value.isdigit()), default=1) > facts.usable_cores:
+        advice = f"more threads than cores slow the caller and the threads backend: set {fitting}"
+        return Finding("warn", "threads", text, advice)
+    return Finding("ok", "threads", text)
+
+
+def _as_json(facts: Facts, findings: list[Finding], extras: list[Extra]) -> dict[str, Any]:
+    return {
+        "envfleet": _version("envfleet"),
+        "machine": machine.describe(),
+        "facts": asdict(facts),
+        "findings": [asdict(finding) for finding in findings],
+        "extras": {
+            extra.name: {"packages": extra.packages, "install": extra.command if extra.missing else None}
+            for extra in extras
+        },
+    }
+
+
+def _show(findings: list[Finding], extras: list[Extra]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "warn": "yellow", "problem": "bold red"}
+    machine_table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for finding in findings:
+        body = Text(finding.text)
+        if finding.advice:
+            body.append(f"\nhint: {finding.advice}", style="italic")
+        machine_table.add_row(Text(finding.severity, styles[finding.severity]), finding.subject, body)
+    extras_table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for extra in extras:
+        found = ", ".join(f"{name} {version}" for name, version in extra.packages.items())
+        body = Text(f"missing: {extra.command}", "dim") if extra.missing else Text(found)
+        extras_table.add_row(extra.name, body)
+    console = Console(highlight=False)
+    title = f"envfleet {_version('envfleet') or '(not installed)'}, Python {platform.python_version()}"
+    console.print(f"{title}, {platform.system()} {platform.machine()}\n", style="bold")
+    console.print(machine_table)
+    console.print("\nextras", style="bold")
+    console.print(extras_table)
+    console.print(f"\n{_summary(findings)}")
+
+
+def _summary(findings: list[Finding]) -> str:
+    severities = [finding.severity for finding in findings]
+    if "problem" in severities:
+        return "no fleet can run here until the problem is solved"
+    if "warn" in severities:
+        return "fleets run here; the hints say what could be better"
+    return "all is well: fleets run here"
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,175 @@
+"""Playing an environment, so that it can be played again and compared."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.wrappers import TimeLimit
+
+from envfleet.conformance.interface import wrappers_of
+from envfleet.conformance.probe import Probe, valid_mask
+from envfleet.conformance.values import fingerprint
+
+__all__ = [
+    "Moment",
+    "Player",
+    "check_end",
+    "check_self_reset",
+    "differing_info",
+    "first_difference",
+    "play",
+    "random_actions",
+]
+
+ActionSource = Callable[[dict[str, Any]], Any]  # from the last info, for its action mask
+
+_STEPS_TO_AN_END = 10  # times the steps of the check
+_SECONDS_TO_AN_END = 5.0
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a reset or a step returned, as digests."""
+
+    name: str
+    parts: dict[str, bytes]  # observation; of a step also reward, terminated, truncated
+    info: dict[str, bytes]
+    ended: bool = False
+
+
+class Player:
+    """Plays on and on: one step per `advance`, with a reset where an episode has ended."""
+
+    def __init__(self, probe: Probe, seed: int | None, source: ActionSource) -> None:
+        self.actions: list[Any] = []
+        self.moments: list[Moment] = []
+        self._probe, self._source = probe, source
+        self._info = self._reset(seed)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last step ended its episode."""
+        return self.moments[-1].ended
+
+    @property
+    def ends(self) -> int:
+        """The number of episodes that have ended."""
+        return sum(moment.ended for moment in self.moments)
+
+    def advance(self) -> None:
+        """Take one step."""
+        if self.ended:
+            self._info = self._reset(None)
+        action = self._source(self._info)
+        observation, reward, terminated, truncated, self._info = self._probe.step(action)
+        self.actions.append(action)
+        parts = {
+            "observation": observation,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        name, ended = f"step {len(self.actions)}", terminated or truncated
+        self.moments.append(Moment(name, _digests(parts), _digests(self._info), ended))
+
+    def _reset(self, seed: int | None) -> dict[str, Any]:
+        observation, info = self._probe.reset(seed)
+        name = f"the reset before step {len(self.actions) + 1}"
+        self.moments.append(Moment(name, _digests({"observation": observation}), _digests(info)))
+        return info
+
+
+def play(probe: Probe, seed: int, *, action_seed: int, steps: int) -> Player:
+    """Play random actions after a reset with this seed."""
+    player = Player(probe, seed, random_actions(probe.env.action_space, action_seed))
+    for _ in range(steps):
+        player.advance()
+    return player
+
+
+def random_actions(space: Any, seed: int) -> ActionSource:
+    """Random actions that keep to an action mask; with the same seed the same, while the masks are the same.
+
+    They are drawn anew where an episode is played again: an environment that then goes another way may not
+    allow what it allowed before.
+    """
+    own_space = copy.deepcopy(space)  # the environment's own generator stays as it is
+    own_space.seed(seed)
+
+    def sample(info: dict[str, Any]) -> Any:
+        mask = valid_mask(own_space, info)
+        return own_space.sample() if mask is None else own_space.sample(mask=mask)
+
+    return sample
+
+
+def first_difference(one: Player, other: Player) -> str | None:
+    """What differs first between two plays, or None; infos are left to `differing_info`."""
+    for ours, theirs in zip(one.moments, other.moments, strict=False):
+        for part, digest in ours.parts.items():
+            if theirs.parts.get(part) != digest:
+                return f"{part} of {ours.name}"
+        if ours.ended != theirs.ended:
+            return f"end of the episode at {ours.name}"
+    return None
+
+
+def differing_info(one: Player, other: Player) -> str | None:
+    """The first key of an info that differs between two plays, or None."""
+    for ours, theirs in zip(one.moments, other.moments, strict=False):
+        for key in sorted(ours.info.keys() | theirs.info.keys()):
+            if key != "episode" and ours.info.get(key) != theirs.info.get(key):  # its statistics hold a time
+                return f"info[{key!r}] of {ours.name}"
+    return None
+
+
+def check_end(probe: Probe, seed: int, first: Player) -> None:
+    """Play until an episode ends, for a while, unless one has ended or a time limit promises that it will."""
+    if first.ends or _has_time_limit(probe.env):
+        return
+    player = Player(probe, seed, random_actions(probe.env.action_space, seed))
+    limit = len(first.actions) * _STEPS_TO_AN_END
+    deadline = time.monotonic() + _SECONDS_TO_AN_END
+    while not player.ends and len(player.actions) < limit and time.monotonic() < deadline:
+        player.advance()
+    if not player.ends:
+        probe.findings.warning(
+            f"no episode ended within {len(player.actions)} random steps, and there is no time limit",
+            "end hopeless episodes: gymnasium.wrappers.TimeLimit(env, max_episode_steps=...), "
+            "or max_episode_steps= where the environment is registered",
+        )
+
+
+def check_self_reset(probe: Probe, seed: int, player: Player) -> None:
+    """Step once after an episode's end: an environment that resets itself confuses a fleet's resets."""
+    end = next((index for index, moment in enumerate(player.moments) if moment.ended), None)
+    if end is None or end + 1 >= len(player.moments):
+        return
+    final, fresh = player.moments[end].parts["observation"], player.moments[end + 1].parts["observation"]
+    replay = play(probe, seed, action_seed=seed, steps=end)  # in the first episode, moment n is step n
+    if not replay.ended or final == fresh:
+        return
+    try:
+        observation, reward, terminated, truncated, _ = probe.env.step(copy.deepcopy(player.actions[end]))
+    except Exception:  # noqa: BLE001 - its right: the episode is over
+        return
+    if fingerprint(observation) == fresh and not terminated and not truncated and not reward:
+        probe.findings.warning(
+            "the step after an episode's end began a new episode: the environment resets itself",
+            "let reset alone begin episodes; a fleet calls it at each end, and would skip episodes",
+        )
+
+
+def _digests(parts: dict[str, Any]) -> dict[str, bytes]:
+    return {str(name): fingerprint(part) for name, part in parts.items()}
+
+
+def _has_time_limit(env: Any) -> bool:
+    spec = getattr(env, "spec", None)
+    if spec is not None and getattr(spec, "max_episode_steps", None):
+        return True
+    return any(isinstance(wrapper, TimeLimit) for wrapper in wrappers_of(env))

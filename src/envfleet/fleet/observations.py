@@ -1,0 +1,85 @@
+"""A group's observations: written to its rows of the block, checked, and read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.spaces import BatchWriter, explain_mismatch, pick, rebuild
+
+__all__ = ["ObservationStore"]
+
+
+class ObservationStore:
+    """Both slots and the final observations of one group's environments."""
+
+    def __init__(self, arrays: FleetArrays, rows: slice, *, validate: bool) -> None:
+        shape = arrays.shape
+        self._space = shape.observation_space
+        self._slots = [{path: array[rows] for path, array in slot.items()} for slot in arrays.observations]
+        final = {path: array[rows] for path, array in arrays.final.items()}
+        self._final_slot = len(self._slots)
+        self._writers = [
+            BatchWriter(
+                leaf, [*(slot[leaf.path] for slot in self._slots), final[leaf.path]], validate=validate
+            )
+            for leaf in shape.observation_leaves
+            if leaf.fixed
+        ]
+        self.object_leaves = [leaf for leaf in shape.observation_leaves if not leaf.fixed]
+        self._whole = len(self._writers) == 1 and self._writers[0].leaf.path == ()
+        self._validate = validate
+        self.last_slot = 0
+        self.objects: dict[Any, list[Any]] = {}  # the newest values of object leaves, by path
+
+    def write(self, observations: list[Any], slot: int) -> tuple[int, str] | None:
+        """Stores one observation per environment; where one does not fit, its number and the reason."""
+        for writer in self._writers:
+            try:
+                path = writer.leaf.path
+                values = observations if self._whole else [pick(o, path) for o in observations]
+                fits = writer.write(values, slot)
+            except (KeyError, IndexError, TypeError):
+                fits = False
+            if not fits:
+                return self._first_mismatch(observations, writer)
+        if self.object_leaves:
+            self.objects = {
+                leaf.path: [pick(o, leaf.path) for o in observations] for leaf in self.object_leaves
+            }
+        self.last_slot = slot
+        return None
+
+    def write_final(self, i: int, observation: Any) -> str | None:
+        """Stores the last observation of an episode; the reason where it does not fit."""
+        for writer in self._writers:
+            reason = self._mismatch(observation, writer)
+            if reason is not None:
+                return reason
+            writer.outputs[self._final_slot][i] = pick(observation, writer.leaf.path)
+        return None
+
+    def last(self, i: int) -> Any:
+        """The newest stored observation of one environment, on memory of its own."""
+        parts: dict[Any, Any] = {path: array[i].copy() for path, array in self._slots[self.last_slot].items()}
+        for leaf in self.object_leaves:
+            parts[leaf.path] = self.objects[leaf.path][i] if leaf.path in self.objects else None
+        return rebuild(self._space, parts)
+
+    def _first_mismatch(self, observations: list[Any], writer: BatchWriter) -> tuple[int, str]:
+        for i, observation in enumerate(observations):
+            reason = self._mismatch(observation, writer)
+            if reason is not None:
+                return i, reason
+        return 0, f"expected {writer.leaf.space}, received values that cannot be stored together"
+
+    def _mismatch(self, observation: Any, writer: BatchWriter) -> str | None:
+        leaf = writer.leaf
+        try:
+            value = pick(observation, leaf.path)
+        except (KeyError, IndexError, TypeError):
+            given = (
+                sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
+            )
+            return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"
+        return explain_mismatch(leaf, value, bounds=self._validate)

@@ -1,0 +1,179 @@
+"""Trajectories and statistics from any vector environment, for people who bring their own learner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from envfleet.errors import SettingsError
+from envfleet.rollout.recorder import Recorder
+from envfleet.rollout.trajectories import Collection, Trajectory
+
+__all__ = ["Collection", "Trajectory", "collect"]
+
+Array = np.ndarray[Any, Any]
+Policy = Callable[[Any], Any]
+
+
+def collect(
+    fleet: VectorEnv[Any, Any, Any],
+    policy: Policy | None = None,
+    *,
+    rollouts: int | None = None,
+    steps: int | None = None,
+    random: bool = False,
+    seed: int | None = None,
+    progress: bool = False,
+) -> Collection:
+    """Trajectories of `policy` (or of random actions) in a fleet, with statistics.
+
+    `policy` takes the batch of observations and returns the batch of actions. `random=True` instead draws
+    from the action space, within `infos["action_mask"]` where the environments give one.
+
+    Either `rollouts=N` complete episodes, or pieces with at least `steps=N` environment steps in total.
+    Episodes are shared out evenly over the environments (the first ones take one more where N cannot be
+    divided), never by who is fastest: that would favour short episodes. An episode that is cut because its
+    environment was lost is no rollout; the environment's next one takes its place.
+
+    The fleet is reset first: with `seed` if given, which also seeds the random actions; otherwise its own
+    seeding and that of its action space go on. Every autoreset mode works: rows that only reset an
+    environment (next-step), observations of the next episode (same-step) and rows of a lost environment
+    are never mistaken for a transition; with autoreset disabled, finished environments are reset here.
+    """
+    mode = fleet.metadata.get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        raise SettingsError(
+            f"the metadata say autoreset_mode={mode!r}, expected a gymnasium.vector.AutoresetMode",
+            hint="set metadata['autoreset_mode'] of your vector environment to the way it resets",
+        )
+    goal = _goal(rollouts, steps, fleet.num_envs)
+    act = _actor(fleet, policy, random=random, seed=seed)
+    recorder = Recorder(fleet, mode, goal.quota)
+    started = time.perf_counter()
+    everyone = np.ones(fleet.num_envs, np.bool_)
+    observations, infos = fleet.reset(seed=seed)
+    recorder.begin(everyone, observations, infos)
+    act.see(everyone, infos)
+    with _progress(goal.total, shown=progress) as show:
+        while (done := goal.done(recorder)) < goal.total:
+            show(done)
+            actions = act(observations)
+            observations, rewards, terminations, truncations, infos = fleet.step(actions)
+            ended = np.logical_or(terminations, truncations)
+            recorder.record(observations, actions, rewards, terminations, ended, infos)
+            act.see(everyone, infos)
+            if mode is AutoresetMode.DISABLED and ended.any():
+                observations, infos = fleet.reset(options={"reset_mask": ended.copy()})
+                recorder.begin(ended, observations, infos)
+                act.see(ended, infos)
+        show(goal.total)
+    return recorder.finish(time.perf_counter() - started)
+
+
+# ------------------------------------------------------------------------------------------------ arguments
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """When to stop: a number of complete episodes of each environment, or of steps in total."""
+
+    total: int
+    quota: Array | None  # [env], complete episodes; None counts steps
+
+    def done(self, recorder: Recorder) -> int:
+        return recorder.steps if self.quota is None else int(recorder.episodes.sum())
+
+
+def _goal(rollouts: int | None, steps: int | None, n_envs: int) -> _Goal:
+    if (rollouts is None) == (steps is None):
+        raise SettingsError(
+            f"received rollouts={rollouts!r} and steps={steps!r}, expected exactly one of them",
+            hint="rollouts=N gives complete episodes, steps=N a number of environment steps",
+        )
+    name, total = ("rollouts", rollouts) if steps is None else ("steps", steps)
+    if isinstance(total, bool) or not isinstance(total, int | np.integer) or total < 1:
+        raise SettingsError(f"{name} is {total!r}, expected a whole number above 0")
+    if steps is not None:
+        return _Goal(int(total), None)
+    share, more = divmod(int(total), n_envs)
+    return _Goal(int(total), share + (np.arange(n_envs) < more))
+
+
+def _actor(
+    fleet: VectorEnv[Any, Any, Any], policy: Policy | None, *, random: bool, seed: int | None
+) -> _PolicyActions | _RandomActions:
+    if random and policy is None:
+        return _RandomActions(fleet, seed)
+    if not random and callable(policy):
+        return _PolicyActions(policy)
+    raise SettingsError(
+        f"received policy={policy!r} and random={random!r}, expected a callable or random=True",
+        hint="a policy takes the batched observations and returns the batched actions",
+    )
+
+
+# --------------------------------------------------------------------------------------------------- acting
+
+
+class _PolicyActions:
+    """The user's policy."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def see(self, rows: Array, infos: dict[str, Any]) -> None:
+        """A policy acts on observations alone."""
+
+    def __call__(self, observations: Any) -> Any:
+        return self._policy(observations)
+
+
+class _RandomActions:
+    """Uniform draws from the action space, among the allowed actions where environments give a mask."""
+
+    def __init__(self, fleet: VectorEnv[Any, Any, Any], seed: int | None) -> None:
+        self._space = fleet.action_space
+        if seed is not None:
+            self._space = deepcopy(fleet.action_space)  # the fleet's own generator stays as it is
+            self._space.seed(seed)
+        single = fleet.single_action_space
+        self._choices = int(single.n) if isinstance(single, spaces.Discrete) else None
+        self._allowed: Array | None = None  # [env, action], once a mask was seen
+        self._n_envs = fleet.num_envs
+
+    def see(self, rows: Array, infos: dict[str, Any]) -> None:
+        if self._choices is None or ("action_mask" not in infos and self._allowed is None):
+            return
+        if self._allowed is None:
+            self._allowed = np.ones((self._n_envs, self._choices), np.int8)
+        self._allowed[rows] = 1
+        for row in np.flatnonzero(infos.get("_action_mask", ())):
+            self._allowed[row] = infos["action_mask"][row]
+
+    def __call__(self, _observations: Any) -> Any:
+        if self._allowed is None:
+            return self._space.sample()
+        return self._space.sample(mask=tuple(self._allowed))
+
+
+@contextmanager
+def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, drawn only where a person can see it move."""
+    if not shown:
+        yield lambda _done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("collecting", total=total)
+        yield lambda done: bar.update(task, completed=min(done, total))

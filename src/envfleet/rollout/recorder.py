@@ -1,0 +1,122 @@
+"""Turns the rows that a vector environment returns into trajectories.
+
+A row is not always a transition. With next-step autoreset, the row after the end of an episode only resets
+the environment. With same-step autoreset, the row that ends an episode already shows the first observation
+of the next one; its own last observation is in `infos["final_obs"]`. And where `infos["restarted"]` is set,
+the environment was lost during the step: nothing of that row belongs to the episode that it cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from envfleet.rollout.columns import Columns
+from envfleet.rollout.trajectories import Collection, Trajectory, summarise
+
+__all__ = ["Recorder"]
+
+Array = np.ndarray[Any, Any]
+REWARD = spaces.Box(-np.inf, np.inf, (), np.float64)
+
+
+class Recorder:
+    """Turns the rows of a vector environment into trajectories, whatever its autoreset mode."""
+
+    def __init__(self, fleet: VectorEnv[Any, Any, Any], mode: AutoresetMode, quota: Array | None) -> None:
+        n_envs = fleet.num_envs
+        self._mode, self._quota = mode, quota
+        self._observations = Columns(fleet.single_observation_space, n_envs)
+        self._actions = Columns(fleet.single_action_space, n_envs)
+        self._rewards = Columns(REWARD, n_envs)
+        self._lengths = np.zeros(n_envs, np.int64)  # steps of the unfinished episode
+        self._resetting = np.zeros(n_envs, np.bool_)  # the next row only resets (next-step autoreset)
+        self._wanted = np.ones(n_envs, np.bool_) if quota is None else quota > 0
+        self._tasks: list[Any] = [None] * n_envs
+        self._trajectories: list[Trajectory] = []
+        self.episodes = np.zeros(n_envs, np.int64)  # complete ones
+        self.restarts = 0
+        self.steps = 0
+
+    def begin(self, rows: Array, observations: Any, infos: dict[str, Any]) -> None:
+        """Starts an episode in `rows` with their observations."""
+        envs = np.flatnonzero(rows & self._wanted)
+        self._lengths[envs] = 0
+        self._observations.write(envs, self._lengths[envs], observations)
+        has_task = infos.get("_task")
+        for env in envs:
+            self._tasks[env] = infos["task"][env] if has_task is not None and has_task[env] else None
+
+    def record(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Array,
+        terminations: Array,
+        ended: Array,
+        infos: dict[str, Any],
+    ) -> None:
+        """Adds one row of every environment: a transition, a mere reset, or the loss of an environment."""
+        same_step = self._mode is AutoresetMode.SAME_STEP
+        restarted = np.asarray(infos.get("restarted", np.zeros(len(ended), np.bool_)), np.bool_)
+        in_episode = self._wanted & ~self._resetting
+        stepped = in_episode & ~restarted
+
+        envs = np.flatnonzero(stepped)
+        self._actions.write(envs, self._lengths[envs], actions)
+        self._rewards.write(envs, self._lengths[envs], rewards)
+        self._lengths[envs] += 1
+        self.steps += len(envs)
+        arrived = np.flatnonzero(stepped & ~ended) if same_step else envs
+        self._observations.write(arrived, self._lengths[arrived], observations)
+        if same_step:  # the row already holds the first observation of the next episode
+            for env in np.flatnonzero(stepped & ended):
+                self._observations.write_one(int(env), int(self._lengths[env]), infos["final_obs"][env])
+
+        for env in np.flatnonzero(in_episode & (ended | restarted)):
+            lost = bool(restarted[env])
+            self._close(int(env), terminated=bool(terminations[env]) and not lost, ended=True, restarted=lost)
+        self.begin(self._fresh(ended, restarted), observations, infos)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._resetting = ended
+
+    def _fresh(self, ended: Array, restarted: Array) -> Array:
+        """Rows whose observation is the first of an episode."""
+        reset_already = restarted & ~ended
+        if self._mode is AutoresetMode.NEXT_STEP:
+            return reset_already | (self._resetting & ~ended)
+        return reset_already | ended if self._mode is AutoresetMode.SAME_STEP else reset_already
+
+    def _close(self, env: int, *, terminated: bool, ended: bool, restarted: bool) -> None:
+        """Keeps the unfinished episode of one environment as a trajectory."""
+        complete = ended and not restarted
+        self.restarts += restarted
+        length = int(self._lengths[env])
+        if complete:
+            self.episodes[env] += 1
+        if self._quota is not None:
+            self._wanted[env] = self.episodes[env] < self._quota[env]
+        if length and (complete or self._quota is None):
+            self._trajectories.append(
+                Trajectory(
+                    env_index=env,
+                    observations=self._observations.cut(env, length + 1),
+                    actions=self._actions.cut(env, length),
+                    rewards=self._rewards.cut(env, length),
+                    terminated=terminated,
+                    truncated=ended and not terminated,
+                    complete=complete,
+                    restarted=restarted,
+                    task=self._tasks[env],
+                )
+            )
+
+    def finish(self, seconds: float) -> Collection:
+        if self._quota is None:  # what is unfinished counts too
+            for env in np.flatnonzero(~self._resetting):
+                self._close(int(env), terminated=False, ended=False, restarted=False)
+        trajectories = sorted(self._trajectories, key=lambda trajectory: trajectory.env_index)
+        return Collection(trajectories, summarise(trajectories, self.restarts, seconds))

@@ -1,0 +1,383 @@
+"""The command line: what users see, and the exit codes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from envfleet import cli
+from envfleet.cli import doctor
+from envfleet.cli.environment import keyword_arguments, named_environment
+from envfleet.errors import SettingsError
+
+PROJECT = Path(__file__).parents[2]
+
+ENVIRONMENTS = """
+import gymnasium, numpy as np
+
+class Walk(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length=5, reward=1.0):
+        self.length, self.reward = length, reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.taken = 0
+        return self.np_random.uniform(size=1), {}
+
+    def step(self, action):
+        self.taken += 1
+        return self.np_random.uniform(size=1), self.reward, self.taken >= self.length, False, {}
+
+gymnasium.register("TestCliWalk-v0", Walk)
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the user's with a module of environments, as the current one."""
+    (tmp_path / "my_environments.py").write_text(ENVIRONMENTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield tmp_path
+    sys.modules.pop("my_environments", None)
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is not None:
+        gymnasium.registry.pop("TestCliWalk-v0", None)
+
+
+# ----------------------------------------------------------------------------------------------------- main
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["--help"])
+    assert exit_.value.code == 0
+    output = capsys.readouterr().out
+    for name in ("check", "demo", "doctor"):
+        assert f"• {name}" in output
+
+
+def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([])
+    assert exit_.value.code == 2
+    assert "{check, demo, doctor}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("docter", "did you mean `envfleet doctor`?"),
+        ("chek", "did you mean `envfleet check`?"),
+        ("zzz", "--help"),
+    ],
+)
+def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([given]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: unknown command '{given}', expected one of check, demo, doctor\nhint: ")
+    assert hint in error
+
+
+def test_an_unknown_option_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["check", "CartPole-v1", "--step", "3"])
+    assert exit_.value.code == 2
+    assert "--steps" in capsys.readouterr().err
+
+
+def test_our_errors_come_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: doctor.Doctor) -> int:
+        raise SettingsError("received 3, expected 4", hint="add one")
+
+    monkeypatch.setattr(doctor.Doctor, "run", fail)
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "error: received 3, expected 4\nhint: add one\n"
+
+
+def test_an_interrupt_takes_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: doctor.Doctor) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor.Doctor, "run", interrupt)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_arguments_of_the_process_are_used(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["envfleet", "doctor", "--json"])
+    assert cli.main() == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["usable_cores"] >= 1
+
+
+def test_the_module_runs_as_a_program_and_help_imports_nothing_heavy() -> None:
+    program = [sys.executable, "-X", "importtime", "-m", "envfleet.cli", "--help"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert "usage: envfleet" in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "envfleet.cli" in imported
+    assert not imported & {"gymnasium", "torch", "rich", "envfleet.fleet"}
+
+
+# ---------------------------------------------------------------------------------------------------- check
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["my_environments:Walk", "my_environments:TestCliWalk-v0"])
+def test_check_finds_environments_in_the_current_folder(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", name, "--steps", "20"]) == 0
+    assert ": ok, " in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_passes_arguments_on_and_ends_with_1_on_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "my_environments:Walk", "--env-kwargs", "reward=text", "length=3", "--steps", "20"]
+    assert cli.main(arguments) == 1
+    assert "error: the reward is 'text' (a str), expected a number" in capsys.readouterr().out
+
+
+def test_check_of_an_unknown_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "CartPol-v1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: 'CartPol-v1' is not a registered environment\nhint: nearest: CartPole-v1")
+
+
+def test_an_id_is_left_to_gymnasium() -> None:
+    assert named_environment("CartPole-v1") == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_module:Walk", "there is no module 'no_such_module'"),
+        ("my_environments:Wlak", "module 'my_environments' has no 'Wlak'\nhint: nearest: Walk"),
+        ("my_environments:zzz", "hint: name a function or class"),
+        ("my_environments:number", "my_environments:number is int, expected something that builds"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_names_that_lead_nowhere(name: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        named_environment(name)
+    assert message in str(caught.value)
+
+
+def test_a_module_that_needs_what_is_not_installed(folder: Path) -> None:
+    (folder / "needy.py").write_text("import no_such_library")
+    with pytest.raises(SettingsError, match="module 'needy' needs 'no_such_library'"):
+        named_environment("needy:Walk")
+
+
+def test_a_module_that_raises_shows_its_own_traceback(folder: Path) -> None:
+    (folder / "faulty.py").write_text("x = 1 / 0")
+    with pytest.raises(SettingsError, match="module 'faulty' raised while it was imported") as caught:
+        named_environment("faulty:Walk")
+    message = str(caught.value)
+    assert "x = 1 / 0" in message
+    assert "ZeroDivisionError" in message
+    assert message.count("File ") == 1  # none of ours
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("-2.5", -2.5),
+        ("true", True),
+        ("None", None),
+        ("rgb_array", "rgb_array"),
+        ("[1, 2]", [1, 2]),
+        ("{'x': 1}", {"x": 1}),
+        ("'1'", "1"),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
+)
+def test_values_of_keyword_arguments(text: str, value: object) -> None:
+    assert keyword_arguments([f"size={text}", "other=0"]) == {"size": value, "other": 0}
+
+
+@pytest.mark.parametrize("pair", ["size", "=3", "2x=3", "a b=1"])
+def test_keyword_arguments_that_are_none(pair: str) -> None:
+    with pytest.raises(SettingsError, match="expected name=value"):
+        keyword_arguments([pair])
+
+
+# --------------------------------------------------------------------------------------------------- doctor
+
+GIB = 2**30
+HEALTHY = doctor.Facts(
+    physical_cores=4,
+    logical_cores=8,
+    affinity_cores=8,
+    quota_cores=None,
+    usable_cores=8,
+    memory_total=16 * GIB,
+    memory_available=12 * GIB,
+    shared_memory="memfd",
+    shm_total=8 * GIB,
+    shm_free=8 * GIB,
+    open_files=10,
+    open_file_limit=1024,
+    start_methods=("fork", "spawn", "forkserver"),
+    threads=dict.fromkeys(doctor.THREAD_VARIABLES),
+)
+
+
+def test_nothing_to_say_of_a_healthy_machine() -> None:
+    findings = doctor.diagnose(HEALTHY)
+    assert {finding.severity for finding in findings} == {"ok"}
+    subjects = [finding.subject for finding in findings]
+    assert subjects == [
+        "cores",
+        "memory",
+        "shared memory",
+        "/dev/shm",
+        "open files",
+        "start methods",
+        "threads",
+    ]
+    assert findings[0].text == "8 usable: 8 logical, 4 physical, 8 by affinity, no quota"
+    assert findings[1].text == "12.0 GiB available of 16.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("change", "severity", "subject", "advice"),
+    [
+        ({"usable_cores": 1, "affinity_cores": 1}, "warn", "cores", "gain no speed"),
+        ({"usable_cores": 2, "quota_cores": 1.5, "affinity_cores": 2}, "warn", "cores", "not a whole number"),
+        ({"memory_available": GIB // 4}, "warn", "memory", "use few workers"),
+        ({"shared_memory": None}, "problem", "shared memory", "TMPDIR"),
+        ({"shared_memory": "temporary file"}, "warn", "shared memory", "a folder in memory"),
+        ({"shm_free": GIB // 16}, "warn", "/dev/shm", "--shm-size"),
+        ({"open_file_limit": 64}, "warn", "open files", "ulimit -n"),
+        ({"open_file_limit": 12}, "problem", "open files", "ulimit -n"),
+        ({"threads": {"MKL_NUM_THREADS": "16"}}, "warn", "threads", "set OMP_NUM_THREADS=8"),
+        ({"usable_cores": 2, "quota_cores": 2.0}, "warn", "threads", "do not see the quota"),
+    ],
+)
+def test_what_ails_a_machine_is_named_with_advice(
+    change: dict[str, object], severity: str, subject: str, advice: str
+) -> None:
+    findings = doctor.diagnose(dataclasses.replace(HEALTHY, **change))
+    ailing = [finding for finding in findings if finding.severity != "ok"]
+    assert [(finding.severity, finding.subject) for finding in ailing] == [(severity, subject)]
+    assert advice in ailing[0].advice
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "text"),
+    [
+        ({"physical_cores": None}, "cores", "8 usable: 8 logical, 8 by affinity, no quota"),
+        ({"threads": {"OMP_NUM_THREADS": "1"}}, "threads", "OMP_NUM_THREADS=1"),
+        ({"threads": {"OMP_NUM_THREADS": "4,2"}}, "threads", "OMP_NUM_THREADS=4,2"),
+        ({"open_file_limit": sys.maxsize}, "open files", "10 open, no limit"),
+    ],
+)
+def test_what_is_well_is_said_too(change: dict[str, object], subject: str, text: str) -> None:
+    findings = doctor.diagnose(dataclasses.replace(HEALTHY, **change))
+    assert [(each.severity, each.text) for each in findings if each.subject == subject] == [("ok", text)]
+
+
+def test_a_machine_without_dev_shm() -> None:
+    findings = doctor.diagnose(dataclasses.replace(HEALTHY, shm_total=None, shm_free=None))
+    assert "/dev/shm" not in [finding.subject for finding in findings]
+
+
+def test_the_facts_of_this_machine() -> None:
+    facts = doctor.gather()
+    assert 1 <= facts.usable_cores <= facts.affinity_cores <= facts.logical_cores
+    assert 0 < facts.memory_available <= facts.memory_total
+    assert 0 < facts.open_files < facts.open_file_limit
+    assert "spawn" in facts.start_methods
+
+
+def test_the_portable_way_to_share_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ENVFLEET_PORTABLE", "1")
+    assert doctor.gather().shared_memory == "temporary file"
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    assert doctor.gather().shared_memory is None
+
+
+def test_the_doctor_prints_a_table_that_fits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("OMP_NUM_THREADS", "999")
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    threads = next(index for index, line in enumerate(lines) if line.startswith("warn") and "threads" in line)
+    assert "OMP_NUM_THREADS=999" in lines[threads]
+    assert "hint: " in lines[threads + 1]
+    assert lines[-1] == "fleets run here; the hints say what could be better"
+    assert not any("\x1b" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "summary"),
+    [
+        ({}, 0, "all is well: fleets run here"),
+        ({"shared_memory": None}, 1, "no fleet can run here until the problem is solved"),
+    ],
+)
+def test_the_exit_code_says_whether_fleets_can_run(
+    change: dict[str, object],
+    code: int,
+    summary: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "gather", lambda: dataclasses.replace(HEALTHY, **change))
+    assert cli.main(["doctor"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == summary
+
+
+def test_the_doctor_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "EXTRAS", {"here": ("numpy",), "absent": ("numpy", "no-such-package")})
+    assert cli.main(["doctor", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.keys() == {"envfleet", "machine", "facts", "findings", "extras"}
+    assert printed["findings"][0]["subject"] == "cores"
+    assert printed["extras"]["here"]["install"] is None
+    assert printed["extras"]["absent"]["packages"]["no-such-package"] is None
+    assert printed["extras"]["absent"]["install"] == 'pip install "envfleet[absent]"'
+
+
+def test_missing_extras_are_shown_with_their_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "EXTRAS", {"here": ("numpy",), "absent": ("no-such-package",)})
+    cli.main(["doctor"])
+    output = capsys.readouterr().out
+    assert 'missing: pip install "envfleet[absent]"' in output
+    assert "here    numpy " in output
+
+
+def test_the_doctor_knows_every_extra_of_the_project() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    declared = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
+    assert doctor.EXTRAS.keys() == declared.keys()
+    for name, packages in doctor.EXTRAS.items():
+        # gymnasium[mujoco] stands for mujoco itself
+        needed = {need.split(">")[0].removeprefix("gymnasium[").rstrip("]") for need in declared[name]}
+        assert set(packages) == needed

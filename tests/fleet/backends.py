@@ -1,0 +1,66 @@
+"""The backends that every test of the fleet runs on, and how results are compared to the byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+BACKENDS: dict[str, dict[str, Any]] = {
+    "sequential": {"backend": "sequential"},
+    "threads": {"backend": "threads", "workers": 2},
+    "spawn": {"backend": "processes", "workers": 2, "start_method": "spawn"},
+    "fork": {"backend": "processes", "workers": 2, "start_method": "fork"},
+    "forkserver": {"backend": "processes", "workers": 2, "start_method": "forkserver"},
+    "hosted": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
+    "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
+}
+PROCESSES = ["spawn", "fork", "forkserver", "portable"]
+
+
+@pytest.fixture(params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Arguments of make() for each backend; 'portable' forces the ways that do without Linux's own calls."""
+    return use(request.param, monkeypatch)
+
+
+@pytest.fixture(params=PROCESSES)
+def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Arguments of make() for each way to have worker processes."""
+    return use(request.param, monkeypatch)
+
+
+def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    if name == "portable":
+        monkeypatch.setenv("ENVFLEET_PORTABLE", "1")
+    return dict(BACKENDS[name])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two (nested) results are equal to the byte, types included."""
+    if isinstance(one, dict):
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same(one[k], other[k]) for k in one)
+        )
+    if isinstance(one, tuple | list):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, np.ndarray):
+        if not isinstance(other, np.ndarray) or one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if one.dtype == object:
+            return all(map(same, one.tolist(), other.tolist()))
+        return one.tobytes() == other.tobytes()
+    if isinstance(one, int | np.integer) and isinstance(other, int | np.integer):
+        return int(one) == int(other)  # a Discrete observation may be either
+    return bool(one == other) and type(one) is type(other)
+
+
+def trace(env: Any, steps: int, seed: int) -> list[Any]:
+    """Everything a vector environment returns for seeded actions."""
+    env.action_space.seed(seed)
+    results: list[Any] = [env.reset(seed=seed)]
+    results += [env.step(env.action_space.sample()) for _ in range(steps)]
+    return results

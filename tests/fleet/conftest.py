@@ -1,0 +1,3 @@
+from tests.fleet.backends import backend, processes
+
+__all__ = ["backend", "processes"]

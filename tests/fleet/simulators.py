@@ -1,0 +1,212 @@
+"""Small environments with a fault each, and some with unusual spaces. Importable by workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Counts its steps, ends after `length`; the base of the faulty ones."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+
+    def __init__(self, length: int = 10, render_mode: str | None = "rgb_array") -> None:
+        self.length, self.render_mode = length, render_mode
+        self.observation_space: spaces.Space[Any] = spaces.Box(0.0, 1000.0, (3,), np.float32)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(4)
+        self.task: Any = None
+        self.count = 0
+        self.offset = 0.0
+
+    def observe(self) -> Any:
+        return np.array([self.count, self.offset, len(str(self.task))], np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.task = (options or {}).get("task")
+        self.count = 0
+        self.offset = float(self.np_random.integers(100))
+        return self.observe(), {"task": -1 if self.task is None else self.task, "began": True}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return self.observe(), float(action), self.count >= self.length, False, {"count": self.count}
+
+    def render(self) -> Any:
+        return np.full((2, 2, 3), self.count, np.uint8)
+
+
+class Raises(Counter):
+    """Raises at a step of each episode, or in reset, or when made."""
+
+    def __init__(self, at: int = 3, where: str = "step", **kwargs: Any) -> None:
+        if where == "make":
+            raise RuntimeError("no engine")
+        super().__init__(**kwargs)
+        self.at, self.where = at, where
+
+    def reset(self, **kwargs: Any) -> Any:
+        if self.where == "reset":
+            raise RuntimeError("cannot start")
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        if self.where == "step" and self.count == self.at:
+            raise ValueError("the engine exploded")
+        return super().step(action)
+
+
+class RaisesOnce(Counter):
+    """Raises at step `at` of the first episode after the flag file is made; never after that."""
+
+    def __init__(self, flag: str, at: int = 3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.flag, self.at = flag, at
+
+    def fail(self) -> None:
+        raise ValueError("the engine exploded once")
+
+    def step(self, action: Any) -> Any:
+        if self.count == self.at and not Path(self.flag).exists():
+            Path(self.flag).touch()
+            self.fail()
+        return super().step(action)
+
+
+class DiesOnce(RaisesOnce):
+    """Kills its own process once."""
+
+    def fail(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class HangsOnce(RaisesOnce):
+    """Sleeps for an hour once."""
+
+    def fail(self) -> None:
+        self.sleep_for_an_hour()
+
+    def sleep_for_an_hour(self) -> None:
+        time.sleep(3600)
+
+
+class DiesAlways(Counter):
+    """Kills its own process at every third step."""
+
+    def step(self, action: Any) -> Any:
+        if self.count == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class Bad(Counter):
+    """Returns something wrong at its third step (or at reset with at=0)."""
+
+    def __init__(self, what: str, at: int = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.what, self.at = what, at
+
+    def observe(self) -> Any:
+        good = super().observe()
+        if self.count != self.at:
+            return good
+        return {
+            "shape": np.zeros(4, np.float32),
+            "dtype": good.astype(np.float64),
+            "nan": np.array([0, np.nan, 0], np.float32),
+            "bounds": np.array([0, 0, -5], np.float32),
+            "type": [0.0, 0.0, 0.0],
+        }.get(self.what, good)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.what == "reward" and self.count == self.at:
+            reward = float("nan")
+        return observation, reward, terminated, truncated, info
+
+
+class Masked(Counter):
+    """Gives an action mask in its infos."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, _ = super().reset(**kwargs)
+        return observation, {"action_mask": self.mask()}
+
+    def mask(self) -> Any:
+        return np.array([self.count % 4 != i for i in range(4)], np.int8)
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"action_mask": self.mask(), "note": "text"}
+
+
+class Nested(Counter):
+    """Dict and Tuple observations and actions of many types."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.observation_space = spaces.Dict(
+            {
+                "image": spaces.Box(0, 255, (4, 4, 3), np.uint8),
+                "pair": spaces.Tuple((spaces.Discrete(5, start=1), spaces.MultiBinary(3))),
+                "deep": spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (), np.float64)}),
+                "many": spaces.MultiDiscrete([3, 4]),
+            }
+        )
+        self.action_space = spaces.Dict(
+            {
+                "move": spaces.Discrete(3),
+                "push": spaces.Box(-1, 1, (2,), np.float32),
+                "flags": spaces.MultiBinary(2),
+            }
+        )
+        self.kept: list[Any] = []
+
+    def observe(self) -> Any:
+        draw = self.np_random
+        return {
+            "image": draw.integers(0, 256, (4, 4, 3)).astype(np.uint8),
+            "pair": (int(draw.integers(1, 6)), draw.integers(0, 2, 3).astype(np.int8)),
+            "deep": {"x": np.float64(draw.normal())},
+            "many": draw.integers(0, 3, 2),
+        }
+
+    def step(self, action: Any) -> Any:
+        self.kept.append(action["push"])
+        self.count += 1
+        reward = float(action["move"]) + float(action["push"].sum()) + float(action["flags"].sum())
+        return (
+            self.observe(),
+            reward,
+            self.count >= self.length,
+            False,
+            {"nested": {"count": self.count, "deep": {"v": 1.5}}},
+        )
+
+
+class Talks(Counter):
+    """Text observations and actions."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.observation_space = spaces.Dict({"say": spaces.Text(20), "n": spaces.Box(0, 99, (1,), np.int64)})
+        self.action_space = spaces.Text(10)
+        self.heard = ""
+
+    def observe(self) -> Any:
+        return {"say": f"step{self.count}{self.heard}", "n": np.array([self.count])}
+
+    def step(self, action: Any) -> Any:
+        self.heard = action[:3]
+        self.count += 1
+        return self.observe(), float(len(action)), self.count >= self.length, False, {}
