@@ -1,7 +1,7 @@
 """Measures the fleet against the limit of this machine and against other libraries.
 
-`python -m benchmarks.fleet --output docs/benchmarks/fleet.json` takes about 40 minutes on 2 cores; parts, rows,
-workloads and numbers of environments can be chosen. The other libraries are set up by
+`python -m benchmarks.fleet --output docs/benchmarks/fleet.json` takes about 40 minutes on 2 cores; parts,
+rows, workloads and numbers of environments can be chosen. The other libraries are set up by
 `python -m benchmarks.peers.install`; those that are not are reported as absent.
 """
 

@@ -1,4 +1,4 @@
-"""A session that steps the fleet: whole batches, half batches as they become ready, trusted, or in threads."""
+"""A session that steps the fleet: whole or half batches, trusted, or in threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that steps environments one after the other: one of these is the plain loop, one per core the limit.
+"""A session that steps environments in turn: one such process is the plain loop, one per core the limit.
 
 It neither talks to anyone nor keeps what the environments return, so nothing that steps the same
 environments in Python on the same cores can be expected to be faster.

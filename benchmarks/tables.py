@@ -22,23 +22,23 @@ START, END = "<!-- fleet-benchmark:start -->", "<!-- fleet-benchmark:end -->"
 
 METHOD = """\
 The *limit* is {processes} independent processes, one per usable core, each stepping its share of the
-environments in a plain loop: actions drawn beforehand, finished environments reset, nothing kept, nobody told.
-Every measurement lasts {seconds:g} s after {warmup:g} s of warm-up and stands between two measurements of the
-limit ({limit_seconds:g} s each); its *share* is its speed over the mean of those two. All rows of a table are
-measured in turn, {pairs} times, in another order each time; figures are medians, quartiles in brackets. The
-limit, the plain loop and the fleet are built anew every {rounds_per_build} rounds.
+environments in a plain loop: actions drawn beforehand, finished environments reset, nothing kept, nobody
+told. Every measurement lasts {seconds:g} s after {warmup:g} s of warm-up and stands between two measurements
+of the limit ({limit_seconds:g} s each); its *share* is its speed over the mean of those two. All rows of a
+table are measured in turn, {pairs} times, in another order each time; figures are medians, quartiles in
+brackets. The limit, the plain loop and the fleet are built anew every {rounds_per_build} rounds.
 
-Everyone steps the same environments, in the same versions, built in the same way: a registered id is built with
-`gymnasium.make(id, disable_env_checker=True)`, as the fleet does, since the fleet checks observations itself.
-Rows in which a library only resets an environment are not counted as steps. No environment sleeps: the
-millisecond of Python is a loop of {python_iterations:,} iterations, the one without the interpreter lock is
-SHA-256 over {hashed_bytes:,} bytes.
+Everyone steps the same environments, in the same versions, built in the same way: a registered id is built
+with `gymnasium.make(id, disable_env_checker=True)`, as the fleet does, since the fleet checks observations
+itself. Rows in which a library only resets an environment are not counted as steps. No environment sleeps:
+the millisecond of Python is a loop of {python_iterations:,} iterations, the one without the interpreter lock
+is SHA-256 over {hashed_bytes:,} bytes.
 
 The fleet runs with `backend="processes"` and its default settings, but for the row that says `trusted=True`
 (there the caller's own process hosts a share of the environments, without isolation). Other libraries run in
-virtual environments of their own, with the settings that their documentation shows.
-Stable-Baselines3 is started by fork, because its default imports torch once for each environment. PufferLib has
-one worker per core; it is built without its own C games and with the Gymnasium and NumPy that all others have."""
+virtual environments of their own, with the settings that their documentation shows. Stable-Baselines3 is
+started by fork, because its default imports torch once for each environment. PufferLib has one worker per
+core; it is built without its own C games and with the Gymnasium and NumPy that all others have."""
 
 
 def render_readme(results: dict[str, Any]) -> str:
@@ -136,8 +136,8 @@ def _threads(threads: dict[str, Any]) -> str:
     speedup, ratio = threads["speedup"], threads["speedup"]["ratio"]
     return (
         f"On {threads['n_envs']} environments whose step computes without the interpreter lock, "
-        f"{threads['processes']} independent processes are {speedup['processes']:.2f} times as fast as one plain "
-        f'loop, and the fleet with `backend="threads"` {speedup["threads"]:.2f} times: '
+        f"{threads['processes']} independent processes are {speedup['processes']:.2f} times as fast as one "
+        f'plain loop, and the fleet with `backend="threads"` {speedup["threads"]:.2f} times: '
         f"{ratio['median']:.2f} ({ratio['lower']:.2f}–{ratio['upper']:.2f}) of that speed-up."
     )
 
@@ -146,15 +146,17 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
     imports, memory = startup["import_seconds"], startup["memory_mb"]
     yield _line("", "median", "quartiles")
     yield _line("---", "---:", "---:")
-    for module, seconds in imports.items():
-        yield _line(f"`import {module}`", *_seconds(seconds))
-    yield _line("`import envfleet` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
+    for statement, seconds in imports.items():
+        yield _line(f"`{statement}`", *_seconds(seconds))
+    yield _line(
+        "`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"])
+    )
     for script, seconds in startup["ready_seconds"].items():
         yield _line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
     yield ""
     yield (
-        "Private memory (USS). What the environments take is the growth of a process that has already imported "
-        "Gymnasium, while it builds and steps the 32 environments of one worker."
+        "Private memory (USS). What the environments take is the growth of a process that has already "
+        "imported Gymnasium, while it builds and steps the 32 environments of one worker."
     )
     yield ""
     yield _line(
@@ -180,8 +182,8 @@ def _machine(results: dict[str, Any]) -> str:
         name: version for name, version in results["libraries"].items() if name not in machine["libraries"]
     }
     return (
-        f"Machine: {machine['cores']} usable cores ({machine['cpu']}), {machine['memory_bytes'] / 2**30:.0f} GiB, "
-        f"{machine['platform']}, {machine['python']}; "
+        f"Machine: {machine['cores']} usable cores ({machine['cpu']}), "
+        f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['platform']}, {machine['python']}; "
         f"{', '.join(f'{name} {version}' for name, version in libraries.items())}. "
         f"Measured in {results['minutes']:.0f} minutes."
     )

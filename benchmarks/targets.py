@@ -43,7 +43,9 @@ def check_targets(results: dict[str, Any]) -> list[Target]:
 def ratio_of_rows(table: dict[str, Any], ours: str, theirs: str) -> float | None:
     """How many times faster `ours` is than `theirs`, as the median over the rounds that have both."""
     rows = [table["rows"].get(name, {}) for name in (ours, theirs)]
-    shares = [{pair["round"]: pair["share"] for pair in row.get("pairs", [])} for row in rows]
+    shares: list[dict[int, float]] = [
+        {pair["round"]: pair["share"] for pair in row.get("pairs", [])} for row in rows
+    ]
     common = shares[0].keys() & shares[1].keys()
     if any("absent" in row for row in rows) or not common:
         return None
@@ -88,7 +90,7 @@ def _growth_target(growth: list[dict[str, Any]]) -> Target:
 
 def _startup_targets(startup: dict[str, Any]) -> Iterator[Target]:
     more = startup["import_seconds_more"]["median"]
-    yield _below("seconds to import envfleet beyond gymnasium", more, IMPORT_SECONDS)
+    yield _below("seconds of `from envfleet import make` beyond `import gymnasium`", more, IMPORT_SECONDS)
     for script, seconds in startup["ready_seconds"].items():
         name = f"seconds until 64 CartPole-v1 on 2 spawned workers are ready ({script})"
         yield _below(name, seconds["median"], READY_SECONDS)

@@ -321,9 +321,7 @@ def test_reset_without_options_under_a_wrapper() -> None:
             return super().reset(seed=seed)
 
     report = check(lambda: gymnasium.wrappers.TimeLimit(NoOptions(), 5))
-    assert_problem(
-        report, "error", "reset takes seed, expected seed and options: it lacks options", "def reset"
-    )
+    assert_problem(report, "error", "reset takes seed, expected seed and options: it lacks options", "def reset")
 
 
 def test_reset_with_any_keywords_is_fine() -> None:
@@ -354,9 +352,7 @@ def test_reset_returns_no_pair(returned: Any, what: str) -> None:
 
     report = check(Alone)
     expected = f"reset returned {what}, expected the pair (observation, info)"
-    assert any(
-        expected in problem.what and "return observation, {}" in problem.fix for problem in report.errors
-    )
+    assert any(expected in problem.what and "return observation, {}" in problem.fix for problem in report.errors)
 
 
 # ----------------------------------------------------------------------------------------------------- step
@@ -505,9 +501,7 @@ def test_an_info_that_is_no_dict(call: str) -> None:
             return observation, [] if call == "reset" else info
 
     env = Listing if call == "reset" else returning(info=lambda env: [])
-    assert_problem(
-        check(env), "error", f"the info of {call} is a list, expected a dict", "a dict as the last"
-    )
+    assert_problem(check(env), "error", f"the info of {call} is a list, expected a dict", "a dict as the last")
 
 
 def test_an_info_that_is_used_again() -> None:
@@ -586,9 +580,7 @@ def test_an_action_mask_of_the_wrong_parts() -> None:
 
 
 def test_an_action_mask_that_allows_nothing() -> None:
-    assert_problem(
-        check(masked(np.zeros(3))), "error", "allows no action", "does nothing, or end the episode"
-    )
+    assert_problem(check(masked(np.zeros(3))), "error", "allows no action", "does nothing, or end the episode")
 
 
 def test_an_action_mask_may_allow_nothing_once_the_episode_is_over() -> None:
@@ -634,9 +626,7 @@ def test_an_environment_that_resets_itself() -> None:
                 return observation, 0.0, False, False, info
             return super().step(action)
 
-    assert_problem(
-        check(Selfish), "warning", "the environment resets itself", "let reset alone begin episodes"
-    )
+    assert_problem(check(Selfish), "warning", "the environment resets itself", "let reset alone begin episodes")
 
 
 def test_the_wrapper_that_resets() -> None:
@@ -734,9 +724,7 @@ def test_a_generator_of_its_own() -> None:
             return self._generator.normal()
 
     assert_problem(check(Own), "error", "the same seed gives another episode", "generators of its own")
-    assert_problem(
-        check(Own()), "error", "the same seed gives another episode", "set in reset every attribute"
-    )
+    assert_problem(check(Own()), "error", "the same seed gives another episode", "set in reset every attribute")
 
 
 def test_state_that_reset_leaves_behind() -> None:
@@ -778,9 +766,7 @@ def test_an_environment_that_says_it_is_nondeterministic_is_warned_only() -> Non
 
 def test_an_info_that_differs() -> None:
     report = check(returning(info=lambda env: {"ticket": random.random()}))
-    assert_problem(
-        report, "warning", "info['ticket'] of step 1 differs", "if it is a time or a path, leave it"
-    )
+    assert_problem(report, "warning", "info['ticket'] of step 1 differs", "if it is a time or a path, leave it")
 
 
 def test_the_time_in_episode_statistics_is_no_difference() -> None:
@@ -840,9 +826,7 @@ def test_instances_that_share_state() -> None:
         def position(self, value: float) -> None:
             self.positions[0] = value
 
-    assert_problem(
-        check(Shared), "error", "a second instance changes the first", "no mutable class attributes"
-    )
+    assert_problem(check(Shared), "error", "a second instance changes the first", "no mutable class attributes")
 
 
 # ------------------------------------------------------------------------------------- rendering and closing
@@ -851,9 +835,7 @@ def test_instances_that_share_state() -> None:
 @pytest.mark.parametrize("metadata", [None, {}, {"render_modes": "human"}])
 def test_metadata_without_render_modes(metadata: Any) -> None:
     env = type("Bare", (Walk,), {"metadata": metadata})
-    assert_problem(
-        check(env), "warning", "expected a dict with a list under 'render_modes'", "declare metadata"
-    )
+    assert_problem(check(env), "warning", "expected a dict with a list under 'render_modes'", "declare metadata")
 
 
 def test_metadata_without_frames_per_second() -> None:
@@ -863,9 +845,7 @@ def test_metadata_without_frames_per_second() -> None:
 
 def test_a_render_mode_that_is_not_declared() -> None:
     report = check(Walk, env_kwargs={"render_mode": "ascii"})
-    assert_problem(
-        report, "error", "render_mode is 'ascii', expected None or one of", "metadata['render_modes']"
-    )
+    assert_problem(report, "error", "render_mode is 'ascii', expected None or one of", "metadata['render_modes']")
 
 
 def test_a_window_for_each_environment() -> None:
@@ -955,9 +935,7 @@ def test_a_factory_that_cannot_be_pickled() -> None:
         with lock:
             return Walk()
 
-    assert_problem(
-        check(build), "warning", "cannot be sent to worker processes: TypeError", "inside the factory"
-    )
+    assert_problem(check(build), "warning", "cannot be sent to worker processes: TypeError", "inside the factory")
 
 
 def test_a_given_environment_stays_open_and_is_noted() -> None:
@@ -996,9 +974,7 @@ def test_a_state_that_raises_is_an_error_of_the_environment(monkeypatch: pytest.
     module = types.ModuleType("envfleet.fleet.state")
     module.capture = capture  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "envfleet.fleet.state", module)
-    assert_problem(
-        check(Walk), "error", "giving its state raised ZeroDivisionError", "mend what the traceback"
-    )
+    assert_problem(check(Walk), "error", "giving its state raised ZeroDivisionError", "mend what the traceback")
 
 
 def test_impossible_arguments_are_refused() -> None:
@@ -1032,9 +1008,7 @@ def test_the_report_reads_well() -> None:
     assert kinds == ["error", "error", "warning", *["note"] * len(report.notes)]
 
 
-@pytest.mark.parametrize(
-    "first", ["import envfleet.conformance.report", "envfleet.CheckReport", "envfleet.check"]
-)
+@pytest.mark.parametrize("first", ["import envfleet.conformance.report", "envfleet.CheckReport", "envfleet.check"])
 def test_the_function_is_found_whatever_was_imported_before(first: str) -> None:
     program = f"import envfleet; {first}; print(envfleet.check('CartPole-v1', steps=5).ok)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -117,9 +117,7 @@ def test_cores_where_there_is_no_affinity(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
 def test_cores_of_a_process_that_is_bound_to_one() -> None:
-    program = (
-        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from envfleet import machine; "
-    )
+    program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from envfleet import machine; "
     program += "print(machine.usable_cores())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
@@ -200,9 +198,7 @@ def test_memory(tmp_path: Path, files: dict[str, str], total: int, available: in
 
 
 def test_private_memory_counts_what_is_not_shared(tmp_path: Path) -> None:
-    rollup = (
-        "55-7f ---p [rollup]\nRss: 900 kB\nShared_Dirty: 800 kB\nPrivate_Clean: 4 kB\nPrivate_Dirty: 16 kB"
-    )
+    rollup = "55-7f ---p [rollup]\nRss: 900 kB\nShared_Dirty: 800 kB\nPrivate_Clean: 4 kB\nPrivate_Dirty: 16 kB"
     assert machine.private_memory(7, root=write(tmp_path, {"proc/7/smaps_rollup": rollup})) == 20 * 1024
 
 

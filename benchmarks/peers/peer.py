@@ -50,7 +50,7 @@ def gymnasium_async(workload: Workload, n_envs: int, actions: Any) -> Stepper:
 
 
 def stable_baselines3_subproc(workload: Workload, n_envs: int, actions: Any) -> Stepper:
-    """Started by fork: the default, forkserver, imports torch once per environment (a minute, 10 GB for 64)."""
+    """Started by fork: the default, forkserver, imports torch once for each environment."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     vector = SubprocVecEnv([workload.make_env] * n_envs, start_method="fork")
@@ -87,7 +87,7 @@ def tianshou_shmem(workload: Workload, n_envs: int, actions: Any) -> Stepper:
 def pufferlib_multiprocessing(
     workload: Workload, n_envs: int, actions: Any, *, batches_in_flight: int = 1
 ) -> Stepper:
-    """One worker per core, as it advises; its workers spin while they wait, so they are stopped in between."""
+    """One worker per core, as it advises; its workers spin while they wait, so they are stopped then."""
     import pufferlib.emulation
     import pufferlib.vector
 

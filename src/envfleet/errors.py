@@ -87,9 +87,7 @@ class EnvContext:
 class EnvError(EnvfleetError):
     """An environment raised; `context` says which and when, `original` is its own traceback."""
 
-    def __init__(
-        self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None) -> None:
         self.message, self.context, self.original = message, context, original
         text = f"{message} ({context})"
         if original:
@@ -100,9 +98,7 @@ class EnvError(EnvfleetError):
         return _rebuild, (type(self), self.message, self.context, self.original, self.hint)
 
 
-def _rebuild(
-    kind: type[EnvError], message: str, context: EnvContext, original: str, hint: str | None
-) -> EnvError:
+def _rebuild(kind: type[EnvError], message: str, context: EnvContext, original: str, hint: str | None) -> EnvError:
     return kind(message, context, original=original, hint=hint)
 
 

@@ -34,9 +34,7 @@ N_ENVS = 3
 class Walk(gymnasium.Env[Any, Any]):
     """A random walk with a dictionary to observe, infos of many kinds, ends of both kinds, and options."""
 
-    observation_space = spaces.Dict(
-        {"place": spaces.Box(-100, 100, (2,), np.float32), "side": spaces.Discrete(2)}
-    )
+    observation_space = spaces.Dict({"place": spaces.Box(-100, 100, (2,), np.float32), "side": spaces.Discrete(2)})
     action_space = spaces.Discrete(3)
     metadata = {"render_modes": ["rgb_array"]}
 
@@ -47,9 +45,7 @@ class Walk(gymnasium.Env[Any, Any]):
     def observe(self) -> Any:
         return {"place": self.place.copy(), "side": np.int64(self.place[0] > 0)}
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = self.np_random.normal(size=2).astype(np.float32) + (options or {}).get("offset", 0)
         return self.observe(), {"began": float(self.place[0])}
@@ -124,9 +120,7 @@ def test_every_value_is_that_of_dummy_vec_env(walks: FleetVecEnv) -> None:
 
 def test_observations_stay_as_they_were_handed_out() -> None:
     """Stable-Baselines3 reads an observation after the next step, even from a fleet that hands out views."""
-    fleet = envfleet.make(
-        "CartPole-v1", 2, backend="sequential", autoreset="same_step", copy=False, quiet=True
-    )
+    fleet = envfleet.make("CartPole-v1", 2, backend="sequential", autoreset="same_step", copy=False, quiet=True)
     vec_env = as_sb3(fleet)
     vec_env.seed(0)
     first = vec_env.reset()

@@ -108,9 +108,7 @@ def test_our_errors_come_without_a_traceback(
     assert capsys.readouterr().err == "error: received 3, expected 4\nhint: add one\n"
 
 
-def test_an_interrupt_takes_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_takes_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: doctor.Doctor) -> int:
         raise KeyboardInterrupt
 
@@ -119,9 +117,7 @@ def test_an_interrupt_takes_one_line(
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_arguments_of_the_process_are_used(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_of_the_process_are_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["envfleet", "doctor", "--json"])
     assert cli.main() == 0
     assert json.loads(capsys.readouterr().out)["facts"]["usable_cores"] >= 1
@@ -141,9 +137,7 @@ def test_the_module_runs_as_a_program_and_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", ["my_environments:Walk", "my_environments:TestCliWalk-v0"])
-def test_check_finds_environments_in_the_current_folder(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_finds_environments_in_the_current_folder(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", name, "--steps", "20"]) == 0
     assert ": ok, " in capsys.readouterr().out
 

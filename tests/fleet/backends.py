@@ -40,11 +40,7 @@ def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def same(one: Any, other: Any) -> bool:
     """Whether two (nested) results are equal to the byte, types included."""
     if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(same(one[k], other[k]) for k in one)
-        )
+        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list):
         return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, np.ndarray):

@@ -29,9 +29,7 @@ class Counter(gymnasium.Env[Any, Any]):
     def observe(self) -> Any:
         return np.array([self.count, self.offset, len(str(self.task))], np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.task = (options or {}).get("task")
         self.count = 0

@@ -67,8 +67,6 @@ def test_same_bytes(env: str, place: str, workers: int, mode: str, monkeypatch: 
 @pytest.mark.parametrize("place", [b for b in BACKENDS if b != "sequential"])
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_same_bytes_everywhere(
-    env: str, place: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_everywhere(env: str, place: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {**use(place, monkeypatch), "workers": workers}
     assert same(reference(env, mode), run(env, mode, **settings))

@@ -131,11 +131,7 @@ def test_killed_worker_is_restarted_and_the_rest_untouched(
     assert truncated.tolist() == [True, True, False, False]
     assert not terminated.any()
     assert rewards[:2].tolist() == [0.0, 0.0]
-    last = (
-        [final[0] for final in infos["final_obs"][:2]]
-        if mode == "same_step"
-        else observations[:2, 0].tolist()
-    )
+    last = [final[0] for final in infos["final_obs"][:2]] if mode == "same_step" else observations[:2, 0].tolist()
     assert last == [3, 3]
     assert same(observations[2:], untouched[3][0][2:])
     assert same(rewards[2:], untouched[3][1][2:])
@@ -528,8 +524,6 @@ def test_calls_at_the_wrong_moment(backend: dict[str, Any]) -> None:
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:
-    error = envfleet.EnvHungError(
-        "late", envfleet.EnvContext(3, "step", 7, "t", 5, 1), original="stack", hint="wait"
-    )
+    error = envfleet.EnvHungError("late", envfleet.EnvContext(3, "step", 7, "t", 5, 1), original="stack", hint="wait")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error) and str(again) == str(error) and again.context == error.context

@@ -40,15 +40,11 @@ STACKS: dict[str, Callable[[], gymnasium.Env]] = {
         gymnasium.make("MountainCarContinuous-v0"), 3, padding_type="zero"
     ),
     "map drawn at random": lambda: gymnasium.make("FrozenLake-v1", map_name=None),
-    "normalised": lambda: wrappers.NormalizeReward(
-        wrappers.NormalizeObservation(gymnasium.make("Pendulum-v1"))
-    ),
+    "normalised": lambda: wrappers.NormalizeReward(wrappers.NormalizeObservation(gymnasium.make("Pendulum-v1"))),
     "rainy taxi": lambda: gymnasium.make("Taxi-v4", is_rainy=True, fickle_passenger=True),
     "recorded": lambda: wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"), buffer_length=5),
     "rescaled MuJoCo, normalised": lambda: wrappers.NormalizeObservation(
-        wrappers.RescaleAction(
-            gymnasium.make("Hopper-v5"), np.full(3, -2, np.float32), np.full(3, 2, np.float32)
-        )
+        wrappers.RescaleAction(gymnasium.make("Hopper-v5"), np.full(3, -2, np.float32), np.full(3, 2, np.float32))
     ),
     "skipping": lambda: wrappers.MaxAndSkipObservation(gymnasium.make("CartPole-v1"), skip=3),
     "sticky": lambda: wrappers.StickyAction(gymnasium.make("CartPole-v1"), 0.4),
@@ -172,9 +168,7 @@ def test_generators_of_nested_spaces_draw_the_same() -> None:
     assert [as_bytes(fresh.observation_space.sample()) for _ in range(9)] == [
         as_bytes(original.observation_space.sample()) for _ in range(9)
     ]
-    assert [as_bytes(fresh.graph.sample()) for _ in range(9)] == [
-        as_bytes(original.graph.sample()) for _ in range(9)
-    ]
+    assert [as_bytes(fresh.graph.sample()) for _ in range(9)] == [as_bytes(original.graph.sample()) for _ in range(9)]
 
 
 def test_the_generator_of_a_space_that_belongs_to_the_class_is_set() -> None:

@@ -32,9 +32,7 @@ def test_gives_what_gymnasium_gives(env: str, mode: AutoresetMode) -> None:
     with_fleet = envfleet.make(ENVS[env], 5, backend="sequential", group_size=2, autoreset=mode)
     expected, received = trace(reference, 60, seed=7), trace(with_fleet, 60, seed=7)
     for step, (one, other) in enumerate(zip(expected, received, strict=True)):
-        if (
-            env == "frozenlake"
-        ):  # its "prob" is 1 after a reset and 1/3 after a step: Gymnasium may make that 0
+        if env == "frozenlake":  # its "prob" is 1 after a reset and 1/3 after a step: Gymnasium may make that 0
             for infos in (one[-1], other[-1]):
                 for part in (infos, infos.get("final_info", {})):
                     part.pop("prob", None)

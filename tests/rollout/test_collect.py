@@ -37,9 +37,7 @@ class Diary(gymnasium.Env[Any, Any]):
     def observe(self) -> Any:
         return np.array([self.number, self.episode, self.time], np.float64)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.episode += 1
         self.time = 0
@@ -311,9 +309,7 @@ class Masked(Diary):
     def mask(self) -> dict[str, Any]:
         return {"action_mask": (np.arange(5) == (self.number + self.time) % 5).astype(np.int8)}
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, _ = super().reset(seed=seed)
         return observation, self.mask()
 

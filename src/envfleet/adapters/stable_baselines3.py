@@ -28,13 +28,9 @@ try:
         VecEnvStepReturn,
     )
 except ModuleNotFoundError as error:
-    if (
-        str(error.name).split(".")[0] != "stable_baselines3"
-    ):  # it is there, and something that it needs is not
+    if str(error.name).split(".")[0] != "stable_baselines3":  # it is there, and something that it needs is not
         raise
-    raise MissingExtraError(
-        "stable-baselines3 is not installed", hint='pip install "envfleet[sb3]"'
-    ) from error
+    raise MissingExtraError("stable-baselines3 is not installed", hint='pip install "envfleet[sb3]"') from error
 
 __all__ = ["FleetVecEnv", "as_sb3"]
 

@@ -18,9 +18,7 @@ class Check:
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """A Gymnasium id, or module:callable (the current folder is importable)."""
 
-    env_kwargs: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")
-    ] = ()
+    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Arguments for the environment, such as render_mode=rgb_array size=8."""
 
     steps: int = 200

@@ -48,13 +48,9 @@ class Demo:
         if not self.seconds > 0:
             raise SettingsError(f"seconds is {self.seconds!r}, expected a number above 0")
         console = Console(highlight=False)
-        console.print(
-            f"{self.n_envs} × {self.env}, seed {self.seed}: random policy, nothing is learned yet\n"
-        )
+        console.print(f"{self.n_envs} × {self.env}, seed {self.seed}: random policy, nothing is learned yet\n")
         with (
-            closing(
-                envfleet.make(self.env, self.n_envs, backend="sequential", seed=self.seed, quiet=True)
-            ) as loop,
+            closing(envfleet.make(self.env, self.n_envs, backend="sequential", seed=self.seed, quiet=True)) as loop,
             closing(envfleet.make(self.env, self.n_envs, backend=self.backend, seed=self.seed)) as fleet,
         ):
             for each in (loop, fleet):

@@ -100,9 +100,7 @@ class Doctor:
         """Print the diagnosis; the exit code is 1 only where no fleet can run."""
         facts = gather()
         findings = diagnose(facts)
-        extras = [
-            Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()
-        ]
+        extras = [Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()]
         if self.json:
             sys.stdout.write(json.dumps(_as_json(facts, findings, extras), indent=2) + "\n")
         else:

@@ -32,16 +32,12 @@ def named_environment(name: str) -> str | Callable[..., Any]:
     if attribute in gymnasium.registry:  # Gymnasium's own `module:Id-v0`: import the module, then make the id
         return attribute
     if found is not None:
-        raise SettingsError(
-            f"{name} is {type(found).__name__}, expected something that builds an environment"
-        )
+        raise SettingsError(f"{name} is {type(found).__name__}, expected something that builds an environment")
     callables = [each for each, value in vars(module).items() if callable(value) and each[0] != "_"]
     near = difflib.get_close_matches(attribute, callables, n=3)
     raise SettingsError(
         f"module {module_name!r} has no {attribute!r}",
-        hint=f"nearest: {', '.join(near)}"
-        if near
-        else "name a function or class that builds the environment",
+        hint=f"nearest: {', '.join(near)}" if near else "name a function or class that builds the environment",
     )
 
 
@@ -84,6 +80,4 @@ def _module(name: str) -> ModuleType:
     except Exception as error:
         from envfleet.conformance.report import own_traceback
 
-        raise SettingsError(
-            f"module {name!r} raised while it was imported\n\n{own_traceback(error)}"
-        ) from error
+        raise SettingsError(f"module {name!r} raised while it was imported\n\n{own_traceback(error)}") from error

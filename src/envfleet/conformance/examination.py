@@ -63,9 +63,7 @@ def check(
 class _Examination:
     """One run of all checks on one environment."""
 
-    def __init__(
-        self, name: str, factory: Callable[[], Any] | None, instance: Any, steps: int, seed: int
-    ) -> None:
+    def __init__(self, name: str, factory: Callable[[], Any] | None, instance: Any, steps: int, seed: int) -> None:
         self._name, self._steps, self._seed = name, steps, seed
         self._factory, self._instance = factory, instance
         self._findings = Findings()

@@ -44,8 +44,7 @@ def check_picklable(factory: Callable[[], Any], findings: Findings) -> None:
     except Exception as error:  # noqa: BLE001 - pickling runs the user's code
         findings.warning(
             f"the factory cannot be sent to worker processes: {type(error).__name__}: {one_line(str(error))}",
-            "open files, locks, windows and devices inside the factory instead of outside it, "
-            "or use backend='threads'",
+            "open files, locks, windows and devices inside the factory instead of outside it, or use backend='threads'",
         )
 
 

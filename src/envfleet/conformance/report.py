@@ -119,9 +119,7 @@ def own_traceback(error: Exception) -> str:
 
 
 def _wrap(text: str) -> str:
-    return textwrap.fill(
-        text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-    )
+    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _count(number: int, noun: str) -> str:

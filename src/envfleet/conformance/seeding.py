@@ -77,8 +77,7 @@ def check_seed_matters(probe: Probe, seed: int, first: Player, steps: int) -> No
     rebuilt = [name for name in before.keys() & after.keys() if before[name] is not after[name]]
     if any(_state(before[name]) == _state(after[name]) for name in rebuilt):
         probe.findings.warning(
-            f"the seeds {seed}, {seed + 1} and {seed + 2} give the same random numbers: "
-            "reset does not use its seed",
+            f"the seeds {seed}, {seed + 1} and {seed + 2} give the same random numbers: reset does not use its seed",
             "pass the seed on (`super().reset(seed=seed)`), and draw from self.np_random",
         )
 

@@ -78,9 +78,7 @@ class FleetArrays:
         self._places, self._buffer = layout.places, buffer
         self.control = Control(shape.workers, shape.groups)
         self.control.map(layout, buffer)
-        self.reward, self.terminated, self.truncated = (
-            views[n] for n in ("reward", "terminated", "truncated")
-        )
+        self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
         self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
         self.episode_seconds = views["episode_seconds"]
         self.columns = views["columns"]

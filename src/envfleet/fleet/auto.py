@@ -56,9 +56,7 @@ def choose(step_seconds: float, n_envs: int, workers: int, cores: int) -> Choice
         why = "one usable core" if cores == 1 else "one group of environments"
         return Choice("sequential", f"{timing}; {why}, so other processes could not help")
     if saved > 2 * EXCHANGE_SECONDS:
-        return Choice(
-            "processes", f"{timing}; {workers} workers on {cores} usable cores save {_readable(saved)}"
-        )
+        return Choice("processes", f"{timing}; {workers} workers on {cores} usable cores save {_readable(saved)}")
     return Choice("sequential", f"{timing}; that is too little to be worth waking {workers} workers")
 
 

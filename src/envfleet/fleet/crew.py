@@ -238,9 +238,7 @@ class Crew:
 
     def _limit(self) -> float | None:
         """How long the commands under way may take: a step, or the longer time of a reset."""
-        plain = all(
-            p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values()
-        )
+        plain = all(p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values())
         return self._timeouts.step if plain else self._timeouts.start
 
     # --- faults
@@ -262,15 +260,14 @@ class Crew:
         if not self.place.killable:
             context = EnvContext(env, "step", self.plans[worker].settings.seed + env)
             raise EnvHungError(
-                f"an environment did not return within {seconds:g} s; a thread cannot be killed, so the fleet is broken",
+                f"an environment did not return within {seconds:g} s; a thread cannot be killed, "
+                "so the fleet is broken",
                 context,
                 original=stack,
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
         self.place.kill(worker)
-        self._restart(
-            worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}"
-        )
+        self._restart(worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}")
 
     def _restart(self, worker: int, reason: str) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
@@ -282,8 +279,7 @@ class Crew:
             raise WorkerError(
                 f"worker {worker} died {len(times) + 1} times within {restarts.within:g} s, last in environment "
                 f"{env}: {reason}",
-                hint="the simulator crashes again and again: envfleet.check(env) may show why; "
-                "restarts= allows more",
+                hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
         time.sleep(restarts.delay(len(times)))
@@ -301,9 +297,7 @@ class Crew:
         for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING):
             words[line + word] = 0
         for group in plan.groups:
-            words[self._group_words[group.index]] = words[
-                self._group_words[group.index] + GroupWord.FINISHED
-            ] = 0
+            words[self._group_words[group.index]] = words[self._group_words[group.index] + GroupWord.FINISHED] = 0
 
     def _recover(self, plan: WorkerPlan) -> None:
         """Repeats what a dead worker left undone: a step as a recovery, a reset as it was."""

@@ -142,9 +142,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             FleetState.STREAMING: "call recv() until every environment that was sent to has answered",
             FleetState.BROKEN: "make a new fleet",
         }
-        raise ProtocolError(
-            f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state]
-        )
+        raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
 
     def _guard(self, error: EnvfleetError) -> EnvfleetError:
         """Notes what an error means for the calls that may follow it."""
@@ -217,9 +215,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Gives every environment the task it will have from its next reset on."""
         if len(tasks) != self.num_envs:
-            raise SettingsError(
-                f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}"
-            )
+            raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")
         self._tasks = list(tasks)
         self._new_tasks = True
 
@@ -232,9 +228,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         else:
             seeds = [None if s is None else int(s) for s in seed]
         if len(seeds) != self.num_envs:
-            raise SettingsError(
-                f"seed has {len(seeds)} entries, expected one per environment: {self.num_envs}"
-            )
+            raise SettingsError(f"seed has {len(seeds)} entries, expected one per environment: {self.num_envs}")
         self._seeds = [old if new is None else new for old, new in zip(self._seeds, seeds, strict=True)]
         return seeds
 
@@ -444,9 +438,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
-            raise SettingsError(
-                f"set_attr got {len(values)} values, expected one per environment: {self.num_envs}"
-            )
+            raise SettingsError(f"set_attr got {len(values)} values, expected one per environment: {self.num_envs}")
         requests: dict[int, Request] = {
             index: SetAttr(name, values[group.start : group.stop]) for index, group in enumerate(self.groups)
         }

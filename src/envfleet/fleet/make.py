@@ -112,9 +112,7 @@ def make(
     )
     name, count = wanted.settle(makers[0], len(makers), len(groups), seed, quiet)
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings) for w in range(count)]
-    timeouts = (
-        timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    )
+    timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
     try:
         hellos = crew.start()
@@ -223,9 +221,7 @@ def _positive(setting: str, value: int | None) -> int | None:
 def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
     if isinstance(value, AutoresetMode):
         return value
-    names = {mode.name.lower(): mode.value for mode in AutoresetMode} | {
-        m.value: m.value for m in AutoresetMode
-    }
+    names = {mode.name.lower(): mode.value for mode in AutoresetMode} | {m.value: m.value for m in AutoresetMode}
     return AutoresetMode(_named("autoreset", value, names))
 
 
@@ -252,11 +248,9 @@ class _Wanted:
             choice = auto.choose(auto.seconds_per_step(make_env, seed), n_envs, count, cores)
             backend = choice.backend
             if not quiet:
-                print(f"envfleet: {n_envs} environments on {backend}: {choice.reason}", file=sys.stderr)
+                sys.stderr.write(f"envfleet: {n_envs} environments on {backend}: {choice.reason}\n")
         if self.trusted and backend != "processes" and self.backend != "auto":
-            raise SettingsError(
-                f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}"
-            )
+            raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count
 
 

@@ -123,9 +123,7 @@ class Member:
             return error
         frames = error.__traceback__.tb_next if error.__traceback__ else None  # leave out our own frame
         original = "".join(traceback.format_exception(type(error), error, frames))
-        return EnvError(
-            f"{type(error).__name__}: {error}", self.context(operation, **context), original=original
-        )
+        return EnvError(f"{type(error).__name__}: {error}", self.context(operation, **context), original=original)
 
     def context(self, operation: str, *, step: int | None = None, action: Any = None) -> EnvContext:
         return EnvContext(self.index, operation, self.seed, self.task, step, action)

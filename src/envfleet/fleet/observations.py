@@ -20,9 +20,7 @@ class ObservationStore:
         final = {path: array[rows] for path, array in arrays.final.items()}
         self._final_slot = len(self._slots)
         self._writers = [
-            BatchWriter(
-                leaf, [*(slot[leaf.path] for slot in self._slots), final[leaf.path]], validate=validate
-            )
+            BatchWriter(leaf, [*(slot[leaf.path] for slot in self._slots), final[leaf.path]], validate=validate)
             for leaf in shape.observation_leaves
             if leaf.fixed
         ]
@@ -44,9 +42,7 @@ class ObservationStore:
             if not fits:
                 return self._first_mismatch(observations, writer)
         if self.object_leaves:
-            self.objects = {
-                leaf.path: [pick(o, leaf.path) for o in observations] for leaf in self.object_leaves
-            }
+            self.objects = {leaf.path: [pick(o, leaf.path) for o in observations] for leaf in self.object_leaves}
         self.last_slot = slot
         return None
 
@@ -78,8 +74,6 @@ class ObservationStore:
         try:
             value = pick(observation, leaf.path)
         except (KeyError, IndexError, TypeError):
-            given = (
-                sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
-            )
+            given = sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
             return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"
         return explain_mismatch(leaf, value, bounds=self._validate)

@@ -180,18 +180,14 @@ class Reader:
         tag = data[TAG]
         if tag == "same":
             if data["place"] not in self._made:
-                raise StateError(
-                    f"the state refers at {place} to {data['place']}, which does not come before"
-                )
+                raise StateError(f"the state refers at {place} to {data['place']}, which does not come before")
             return self._made[data["place"]]
         if not isinstance(tag, str) or tag not in self._kinds.by_tag:
             raise StateError(f"the state holds a value of unknown kind {tag!r} at {place}")
         return self.note(self._kinds.by_tag[tag].read(self, data, current, place), place)
 
     def read_items(self, data: list[Any], current: Any, place: str) -> list[Any]:
-        return [
-            self.read(item, item_of(current, index), f"{place}[{index}]") for index, item in enumerate(data)
-        ]
+        return [self.read(item, item_of(current, index), f"{place}[{index}]") for index, item in enumerate(data)]
 
 
 def item_of(current: Any, index: int) -> Any:

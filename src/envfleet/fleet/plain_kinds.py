@@ -228,9 +228,7 @@ def _read_generator(reader: Reader, data: Data, _current: Any, place: str) -> np
     seed = None
     if data["seed"] is not None:
         entropy, spawn_key, pool_size, children = reader.read_items(data["seed"], MISSING, f"{place}.seed")
-        seed = np.random.SeedSequence(
-            entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=children
-        )
+        seed = np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=children)
     bits = _BIT_GENERATORS[state["bit_generator"]](seed)
     bits.state = state
     return np.random.Generator(bits)
@@ -336,9 +334,7 @@ PLAIN_KINDS: dict[str, Kind] = {
     "array": Kind(_one_of(np.ndarray), _write_array, _read_array, has_identity=True),
     "generator": Kind(_one_of(np.random.Generator), _write_generator, _read_generator, has_identity=True),
     "random": Kind(_one_of(random.Random), _write_python_random, _read_python_random, has_identity=True),
-    "legacy random": Kind(
-        _one_of(np.random.RandomState), _write_legacy_random, _read_legacy_random, has_identity=True
-    ),
+    "legacy random": Kind(_one_of(np.random.RandomState), _write_legacy_random, _read_legacy_random, has_identity=True),
     "constant": Kind(lambda kind: issubclass(kind, _CODE + _CONSTANTS), _write_constant, _read_constant),
     "frozen": Kind(_is_frozen_dataclass, _write_frozen, _read_frozen, has_identity=True),
 }

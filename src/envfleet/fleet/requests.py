@@ -49,9 +49,7 @@ class Recover:
     ended: Sequence[bool]
 
     def apply(self, group: Group, slot: int) -> Extras | None:
-        return group.recover(
-            slot, last_slot=self.last_slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended
-        )
+        return group.recover(slot, last_slot=self.last_slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended)
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,7 @@ class Rows:
         starts = {rows.start: group for group, rows in enumerate(ranges)}
         while ids.ndim == 1 and at < len(ids):
             group = starts.get(int(ids[at]))
-            if group is None or not np.array_equal(
-                ids[at : at + len(ranges[group])], np.asarray(ranges[group])
-            ):
+            if group is None or not np.array_equal(ids[at : at + len(ranges[group])], np.asarray(ranges[group])):
                 break
             groups.append(group)
             at += len(ranges[group])
@@ -143,9 +141,7 @@ class BatchReader:
         final = np.full(rows.count, None, dtype=object)
         for row in np.flatnonzero(ended):
             env = rows.env_ids[row]
-            final[row] = rebuild(
-                self._space, {path: _row(array, env) for path, array in self._arrays.final.items()}
-            )
+            final[row] = rebuild(self._space, {path: _row(array, env) for path, array in self._arrays.final.items()})
         infos["final_obs"], infos["_final_obs"] = final, ended.copy()
 
     def copy_slot(self, source: int, target: int, env_ids: range) -> None:
@@ -174,9 +170,7 @@ class BatchReader:
             try:
                 given = actions if self._one_action else pick(actions, leaf.path)
             except (KeyError, IndexError, TypeError):
-                raise ActionError(
-                    f"actions have no entry {leaf.name!r}, expected one for {leaf.space}"
-                ) from None
+                raise ActionError(f"actions have no entry {leaf.name!r}, expected one for {leaf.space}") from None
             batch = self._checked(given, leaf, rows)
             target = self._arrays.actions[leaf.path]
             if len(rows.slices) == 1:

@@ -110,9 +110,7 @@ class BatchWriter:
         if np.any(high != most):
             checks.append((np.less_equal, high))
         shape = (count, *self.leaf.shape)
-        return [
-            (test, np.ascontiguousarray(np.broadcast_to(bound, shape)).reshape(-1)) for test, bound in checks
-        ]
+        return [(test, np.ascontiguousarray(np.broadcast_to(bound, shape)).reshape(-1)) for test, bound in checks]
 
     def write(self, values: list[Any], slot: int) -> bool:
         """Stores `values` (one per environment) in the slot's array; False where one does not fit."""
@@ -187,9 +185,7 @@ def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | No
     if not bounds:
         return None
     if array.dtype.kind == "f" and np.isnan(array).any():
-        where_nan = (
-            "" if array.shape == () else f" at index {tuple(map(int, np.argwhere(np.isnan(array))[0]))}"
-        )
+        where_nan = "" if array.shape == () else f" at index {tuple(map(int, np.argwhere(np.isnan(array))[0]))}"
         return f"{expected}, received NaN{where_nan}"
     low, high = _bounds(leaf.space)
     outside = (array < low) | (array > high)

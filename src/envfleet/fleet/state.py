@@ -122,8 +122,7 @@ def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
         # Few pairs think of the generators, and setting them twice does no harm.
         attributes = {name: value for name, value in attributes.items() if _is_generator(name, value)}
     data["attributes"] = {
-        name: writer.write(_stand_in(layer, name, value), f"{label}.{name}")
-        for name, value in attributes.items()
+        name: writer.write(_stand_in(layer, name, value), f"{label}.{name}") for name, value in attributes.items()
     }
     return data
 
@@ -151,9 +150,7 @@ def _restore_layer(reader: Reader, saved: dict[str, Any], layer: Any, label: str
 
 def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) -> None:
     if name in _class_attributes(layer.__class__)[0]:
-        raise StateError(
-            f"the state holds {name!r}, which only the constructor of {type(layer).__name__} sets"
-        )
+        raise StateError(f"the state holds {name!r}, which only the constructor of {type(layer).__name__} sets")
     if has_own_pair and type(value) is type(current) is np.random.Generator:
         # Objects that set_state() made may hold this generator by now.
         current.bit_generator.state = value.bit_generator.state

@@ -84,9 +84,7 @@ class StatisticsKeeper:
             pid = crew.place.pid(plan.index)
             share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
             workers.append(
-                WorkerStatistics(
-                    plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20
-                )
+                WorkerStatistics(plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20)
             )
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps

@@ -7,6 +7,7 @@ that lives as long as the process.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import queue
@@ -133,25 +134,16 @@ class _Launcher:
         return result.result()
 
 
-_launcher: _Launcher | None = None
-_launcher_lock = threading.Lock()
+@functools.cache
+def _launcher() -> _Launcher:
+    return _Launcher()
+
+
+os.register_at_fork(after_in_child=_launcher.cache_clear)  # a forked child has none of its parent's threads
 
 
 def _launch(job: Callable[[], Any]) -> Any:
-    global _launcher
-    with _launcher_lock:
-        if _launcher is None:
-            _launcher = _Launcher()
-    return _launcher(job)
-
-
-def _forget_launcher() -> None:
-    """A forked child has none of its parent's threads."""
-    global _launcher, _launcher_lock
-    _launcher, _launcher_lock = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget_launcher)
+    return _launcher()(job)
 
 
 def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
@@ -195,9 +187,7 @@ class ForkServer:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self._socket = ours
-        self._popen = _python(
-            [theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid())
-        )
+        self._popen = _python([theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid()))
         theirs.close()
 
     def start(self, links: Links) -> Process:

@@ -101,8 +101,7 @@ class ProcessesPlace:
             except Exception as error:
                 if self.start_method != "fork":
                     raise SettingsError(
-                        "the environment cannot be sent to a worker process: "
-                        f"{type(error).__name__}: {error}",
+                        f"the environment cannot be sent to a worker process: {type(error).__name__}: {error}",
                         hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
                         "that makes the environment, or use start_method='fork' or backend='threads'",
                     ) from None

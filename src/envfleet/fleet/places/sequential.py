@@ -162,9 +162,7 @@ def _interrupt(thread_id: int) -> None:
     if thread_id == threading.main_thread().ident:
         signal.pthread_kill(thread_id, signal.SIGINT)
     else:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
-        )
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt))
 
 
 def stack_of_thread(thread_id: int) -> str:
