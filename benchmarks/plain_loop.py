@@ -23,16 +23,13 @@ def build_loop(workload: Workload, n_envs: int, first_env: int) -> Stepper:
     envs = [workload.make_env() for _ in range(n_envs)]
     for index, env in enumerate(envs):
         env.reset(seed=first_env + index)
-    # Lists of (environment, action) pairs cost the loop less than indexing an array.
-    sweeps = cycle(
-        [list(zip(envs, row, strict=True)) for row in batches_of_actions(workload, n_envs, first_env)]
-    )
+    rows = cycle([list(row) for row in batches_of_actions(workload, n_envs, first_env)])
     sweeps_per_stretch = max(1, SMALLEST_STRETCH // n_envs)
     steps_per_stretch = sweeps_per_stretch * n_envs
 
     def advance() -> int:
         for _ in range(sweeps_per_stretch):
-            for env, action in next(sweeps):
+            for env, action in zip(envs, next(rows), strict=True):
                 _, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     env.reset()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import gymnasium
 import pytest
 
 import envfleet
@@ -16,7 +15,7 @@ N_ENVS = 7
 ENVS: dict[str, Any] = {
     "CartPole-v1": "CartPole-v1",
     "Pendulum-v1": "Pendulum-v1",
-    "Taxi-v3": "Taxi-v3" if "Taxi-v3" in gymnasium.registry else "Taxi-v4",
+    "Taxi-v4": "Taxi-v4",
     "Blackjack-v1": "Blackjack-v1",
     "HalfCheetah-v5": "HalfCheetah-v5",
     "counter": Counter,

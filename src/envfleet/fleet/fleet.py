@@ -126,7 +126,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     # --- the protocol
 
     @property
-    def state_name(self) -> FleetState:
+    def protocol_state(self) -> FleetState:
         """What the fleet is in the middle of."""
         return self._state
 
@@ -315,7 +315,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
                 self._tell_columns(group)
         if self._object_actions:
-            listed = self._reader.list_actions(actions, rows, self.action_space)
+            listed = self._reader.list_actions(actions, rows)
             for group, part in zip(rows.groups, rows.parts, strict=True):
                 self._slots[group] = 1 - self._slots[group] if slot is None else slot
                 self._crew.post(group, self._slots[group], StepObjects(listed[part]))

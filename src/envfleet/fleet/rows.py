@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import batch_space, iterate
 
 from envfleet.errors import ActionError, SettingsError, StateError
 from envfleet.fleet.arrays import FleetArrays
@@ -203,10 +202,10 @@ class BatchReader:
             return batch
         raise ActionError(f"actions{where} are of type {batch.dtype}, expected {leaf.dtype} for {leaf.space}")
 
-    def list_actions(self, actions: Any, rows: Rows, batched: spaces.Space[Any]) -> list[Any]:
+    def list_actions(self, actions: Any, rows: Rows) -> list[Any]:
         """One action per environment, for action spaces that have no fixed size."""
         try:
-            listed = list(iterate(batched, actions))
+            listed = list(iterate(batch_space(self._arrays.shape.action_space, rows.count), actions))
         except (TypeError, ValueError, KeyError) as error:
             raise ActionError(f"actions cannot be split per environment: {error}") from None
         if len(listed) != rows.count:

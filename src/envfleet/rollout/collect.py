@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,13 +168,12 @@ class _RandomActions:
 @contextmanager
 def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, drawn only where a person can see it move."""
-    if not shown:
+    if not (shown and sys.stderr.isatty()):
         yield lambda _done: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as bar:
+    with Progress(console=Console(stderr=True)) as bar:
         task = bar.add_task("collecting", total=total)
         yield lambda done: bar.update(task, completed=min(done, total))

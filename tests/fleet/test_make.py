@@ -1,0 +1,206 @@
+"""What `make` accepts, and the sentence it says where it cannot work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import envfleet
+from envfleet import machine
+from envfleet.fleet import auto
+from envfleet.fleet import make as make_module
+from envfleet.fleet.plan import default_group_count, split_evenly
+from tests.fleet.simulators import Counter
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_lambdas_closures_and_local_classes(method: str) -> None:
+    length = 3
+
+    class Local(Counter):
+        def step(self, action: Any) -> Any:
+            return super().step(action + length)
+
+    fleet = envfleet.make(
+        [lambda: Local(length=length), Local, lambda: gymnasium.wrappers.TimeLimit(Local(), 5)],
+        backend="processes",
+        workers=2,
+        start_method=method,
+    )
+    fleet.reset()
+    assert fleet.step(np.ones(3, np.int64))[1].tolist() == [4.0] * 3
+    fleet.close()
+
+
+def test_one_function_with_arguments_for_each() -> None:
+    fleet = envfleet.make(Counter, env_kwargs=[{"length": n} for n in (1, 2, 3)], backend="threads")
+    assert fleet.get_attr("length") == (1, 2, 3)
+    fleet.close()
+    fleet = envfleet.make("CartPole-v1", 2, env_kwargs={"sutton_barto_reward": True}, backend="sequential")
+    fleet.reset()
+    assert fleet.step(np.zeros(2, np.int64))[1].tolist() == [0.0, 0.0]
+    fleet.close()
+
+
+REGISTERS = """
+import sys
+sys.path.insert(0, {root!r})
+import gymnasium, numpy as np, envfleet
+from tests.fleet.simulators import Counter
+
+class Mine(Counter):
+    pass
+
+gymnasium.register("MineByClass-v0", entry_point=Mine)
+gymnasium.register("MineByName-v0", entry_point="__main__:Mine")
+gymnasium.register("MineByModule-v0", entry_point="tests.fleet.simulators:Counter")
+
+if __name__ == "__main__":
+    for env in ("MineByClass-v0", "MineByName-v0", "MineByModule-v0", lambda: gymnasium.make("MineByName-v0")):
+        fleet = envfleet.make(env, 2, backend="processes", start_method={method!r})
+        fleet.reset()
+        print(fleet.step(np.ones(2, np.int64))[1].tolist())
+        fleet.close()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_environments_registered_in_a_script_are_known_in_workers(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(REGISTERS.format(root=str(Path(__file__).parents[2]), method=method))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split("\n")[:4] == ["[1.0, 1.0]"] * 4, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        (("CartPole-v1",), {}, "n_envs is missing"),
+        (("CartPole-v1", 0), {}, "n_envs is 0"),
+        (("CartPole-v1", 2.5), {}, "n_envs is 2.5"),
+        (("CartPol-v1", 2), {}, "did you mean CartPole-v1"),
+        (("nothing_there:Env-v0", 2), {}, "nothing_there"),
+        ((Counter(), 2), {}, "expected a Gymnasium id, a function"),
+        (([Counter, 3],), {}, "expected functions"),
+        (([Counter, Counter], 3), {}, "not clear"),
+        ((Counter, 2), {"backend": "thread"}, "did you mean 'threads'"),
+        ((Counter, 2), {"start_method": "spoon"}, "did you mean 'spawn'"),
+        ((Counter, 2), {"autoreset": "samestep"}, "did you mean 'same_step'"),
+        ((Counter, 2), {"on_error": "ignore"}, "expected one of raise, restart"),
+        ((Counter, 2), {"workers": 0}, "workers is 0"),
+        ((Counter, 2), {"group_size": -1}, "group_size is -1"),
+        ((Counter, 2), {"recycle_every": 0}, "recycle_every is 0"),
+        ((Counter, 2), {"timeout": -1.0}, "timeout.step is -1.0"),
+        ((Counter, 2), {"restarts": -1}, "restarts.limit is -1"),
+        ((Counter, 2), {"tasks": [1]}, "1 entries"),
+        ((Counter, 2), {"trusted": True, "backend": "threads"}, "trusted=True"),
+        (([Counter, lambda: gymnasium.make("CartPole-v1")],), {}, "different observation spaces"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_sentence(arguments: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(envfleet.SettingsError, match=message):
+        envfleet.make(*arguments, **{"backend": "sequential", **settings})
+
+
+def test_unpicklable_environment_names_the_way_out() -> None:
+    lock = threading.Lock()
+
+    def build() -> Any:
+        with lock:
+            return Counter()
+
+    with pytest.raises(envfleet.SettingsError, match=r"cannot be sent to a worker process.*\n?.*start_method='fork'"):
+        envfleet.make(build, 2, backend="processes", start_method="spawn")
+    fleet = envfleet.make(build, 2, backend="processes", start_method="fork")  # the way out works
+    fleet.reset()
+    fleet.close()
+
+
+def test_import_that_is_missing_in_a_worker() -> None:
+    def build() -> Any:
+        import there_is_no_such_module  # type: ignore[import-not-found]
+
+        return there_is_no_such_module.Env()
+
+    with pytest.raises(envfleet.EnvError, match="there_is_no_such_module"):
+        envfleet.make(build, 2, backend="processes")
+    module = type(sys)("only_here")
+    exec("from tests.fleet.simulators import Counter\nclass Env(Counter): pass", module.__dict__)
+    module.Env.__module__ = "only_here"  # type: ignore[attr-defined]
+    sys.modules["only_here"] = module
+    try:
+        with pytest.raises(envfleet.WorkerError, match=r"could not load the environment.*only_here"):
+            envfleet.make(module.Env, 2, backend="processes")  # type: ignore[attr-defined]
+    finally:
+        del sys.modules["only_here"]
+
+
+def test_too_few_files_and_too_little_memory_are_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_module, "open_file_limit", lambda: machine.open_files() + 10)
+    with pytest.raises(envfleet.ResourceError, match=r"(?s)2 workers need 24 open files.*ulimit -n"):
+        envfleet.make(Counter, 8, workers=2, backend="processes")
+    monkeypatch.undo()
+    monkeypatch.setattr(make_module, "available_memory", lambda: 100_000)
+    with pytest.raises(envfleet.ResourceError, match="use fewer environments"):
+        envfleet.make(Counter, 2000, backend="sequential")
+
+
+def test_auto_says_what_it_chose_and_why(capfd: pytest.CaptureFixture[str]) -> None:
+    fleet = envfleet.make(Counter, 4, seed=1)
+    said = capfd.readouterr().err
+    assert said.startswith(f"envfleet: 4 environments on {fleet.backend}: a step takes ")
+    assert said.count("\n") == 1
+    fleet.close()
+    envfleet.make(Counter, 4, seed=1, quiet=True).close()
+    assert not capfd.readouterr().err
+
+
+def test_auto_weighs_what_is_saved_against_what_it_costs() -> None:
+    assert auto.choose(10e-6, 8, workers=2, cores=2).backend == "sequential"
+    assert auto.choose(10e-6, 64, workers=2, cores=2).backend == "processes"
+    assert auto.choose(1e-3, 4, workers=2, cores=2).backend == "processes"
+    assert auto.choose(1.0, 64, workers=1, cores=1).backend == "sequential"
+    assert "one usable core" in auto.choose(1.0, 64, workers=1, cores=1).reason
+
+
+def test_auto_reports_an_environment_that_fails() -> None:
+    def build() -> Any:
+        raise RuntimeError("no engine")
+
+    with pytest.raises(envfleet.EnvError, match="no engine"):
+        envfleet.make(build, 4)
+
+
+@given(st.integers(1, 5000))
+def test_groups_are_a_fixed_function_of_the_number(n_envs: int) -> None:
+    sizes = [len(part) for part in split_evenly(range(n_envs), default_group_count(n_envs))]
+    assert sum(sizes) == n_envs
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= 32
+    assert min(sizes) >= min(4, n_envs)
+
+
+def test_names_that_one_recognises_in_htop() -> None:
+    import psutil
+
+    fleet = envfleet.make(Counter, 8, workers=2, backend="processes")
+    processes = [psutil.Process(worker.pid) for worker in fleet.statistics().workers]
+    assert [process.name() for process in processes] == ["envfleet-0", "envfleet-1"]
+    assert "envfleet-0" in processes[0].cmdline()
+    fleet.close()
+
+
+def test_seed_spellings_of_backends() -> None:
+    for spelling, backend in (("threading", "threads"), ("multiprocessing", "processes"), ("sync", "sequential")):
+        fleet = envfleet.make(Counter, 2, backend=spelling)
+        assert fleet.backend == backend
+        fleet.close()

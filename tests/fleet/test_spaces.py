@@ -1,0 +1,100 @@
+"""Writing to and reading from arrays, for every space, as properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envfleet.fleet.infos import add_info
+from envfleet.fleet.spaces import BatchWriter, Leaf, explain_mismatch, leaves_of, pick, rebuild
+
+FIXED = st.one_of(
+    st.builds(
+        lambda shape, dtype: spaces.Box(0, 100, tuple(shape), dtype),
+        st.lists(st.integers(1, 3), max_size=3),
+        st.sampled_from([np.float32, np.float64, np.uint8, np.int32, np.int64]),
+    ),
+    st.builds(lambda n, start: spaces.Discrete(n, start=start), st.integers(1, 9), st.integers(-3, 3)),
+    st.builds(lambda sizes: spaces.MultiDiscrete(sizes), st.lists(st.integers(1, 5), min_size=1, max_size=3)),
+    st.builds(lambda n: spaces.MultiBinary(n), st.integers(1, 4)),
+)
+SPACES = st.recursive(
+    FIXED,
+    lambda inner: st.one_of(
+        st.dictionaries(st.sampled_from("abc"), inner, min_size=1).map(spaces.Dict),
+        st.lists(inner, min_size=1, max_size=3).map(lambda parts: spaces.Tuple(parts)),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None)
+@given(SPACES, st.integers(0, 1000))
+def test_batches_are_those_of_gymnasium(space: spaces.Space[Any], seed: int) -> None:
+    space.seed(seed)
+    samples = [space.sample() for _ in range(4)]
+    expected = concatenate(space, samples, create_empty_array(space, 4))
+    parts = {}
+    for leaf in leaves_of(space):
+        out = np.empty((4, *leaf.shape), leaf.dtype)
+        assert BatchWriter(leaf, [out], validate=True).write([pick(s, leaf.path) for s in samples], 0)
+        parts[leaf.path] = out
+        assert all(explain_mismatch(leaf, pick(sample, leaf.path)) is None for sample in samples)
+    received = rebuild(space, parts)
+    for leaf in leaves_of(space):
+        assert np.array_equal(pick(expected, leaf.path), pick(received, leaf.path))
+
+
+@pytest.mark.parametrize(
+    ("space", "bad"),
+    [
+        (spaces.Discrete(3), 3),
+        (spaces.Discrete(3), -1),
+        (spaces.Discrete(3), 0.5),
+        (spaces.Discrete(3), "a"),
+        (spaces.Discrete(3), None),
+        (spaces.MultiBinary(2), np.array([0, 2], np.int8)),
+        (spaces.MultiDiscrete([2, 2]), np.array([0, 2])),
+        (spaces.Box(0, 1, (), np.float64), np.float64("nan")),
+        (spaces.Box(0, 1, (2,), np.float32), np.array([0, np.nan], np.float32)),
+        (spaces.Box(-np.inf, np.inf, (2,), np.float32), np.array([0, np.nan], np.float32)),
+        (spaces.Box(-np.inf, 1, (2,), np.float32), np.array([0, 2], np.float32)),
+        (spaces.Box(0, 1, (2,), np.float32), np.zeros((1, 2), np.float32)),
+        (spaces.Box(0, 200, (2,), np.uint8), np.array([0, 201], np.uint8)),
+        (spaces.Box(0, 255, (2,), np.uint8), np.array([0.0, 1.0])),
+    ],
+)
+def test_what_does_not_belong_is_noticed_and_named(space: spaces.Space[Any], bad: Any) -> None:
+    (leaf,) = leaves_of(space)
+    space.seed(0)
+    good = space.sample()
+    writer = BatchWriter(leaf, [np.zeros((3, *leaf.shape), leaf.dtype)], validate=True)
+    assert writer.write([good, good, good], 0)
+    assert not writer.write([good, bad, good], 0)
+    reason = explain_mismatch(leaf, bad)
+    assert reason is not None and "expected" in reason and "received" in reason
+
+
+def test_object_leaves_are_told_apart() -> None:
+    space = spaces.Dict(
+        {"x": spaces.Box(0, 1, (2,)), "say": spaces.Text(5), "many": spaces.Sequence(spaces.Discrete(2))}
+    )
+    assert {leaf.name: leaf.fixed for leaf in leaves_of(space)} == {"x": True, "say": False, "many": False}
+    assert isinstance(leaves_of(space)[0], Leaf)
+
+
+def test_infos_of_different_types_are_kept_whole() -> None:
+    infos: dict[str, Any] = {}
+    for row, value in enumerate([1, 2.5, "text"]):
+        add_info(infos, {"key": value}, row, 3)
+    assert infos["key"].tolist() == [1.0, 2.5, "text"] and infos["_key"].all()
+    infos = {}
+    add_info(infos, {"grid": np.zeros(2)}, 0, 2)
+    add_info(infos, {"grid": np.ones(3)}, 1, 2)
+    assert infos["grid"][1].tolist() == [1, 1, 1]

@@ -1,0 +1,86 @@
+"""Tasks per environment that survive autoreset, and environments that are rebuilt before they rot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import envfleet
+from tests.fleet.simulators import Counter
+
+ACTIONS = np.zeros(4, np.int64)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_tasks_survive_autoreset(mode: str, backend: dict[str, Any]) -> None:
+    fleet = envfleet.make(lambda: Counter(length=2), 4, group_size=2, seed=1, autoreset=mode, **backend)
+    _, infos = fleet.reset(tasks=[5, 6, 7, 8])
+    assert infos["task"].tolist() == [5, 6, 7, 8]
+    seen = []
+    for _ in range(7):
+        infos = fleet.step(ACTIONS)[4]
+        if "task" in infos:
+            seen.append(infos["task"].tolist())
+    assert len(seen) >= 2 and all(tasks == [5, 6, 7, 8] for tasks in seen)
+    _, infos = fleet.reset(tasks=[1, 2, 3, 4])
+    assert infos["task"].tolist() == [1, 2, 3, 4]
+    _, infos = fleet.reset()
+    assert infos["task"].tolist() == [1, 2, 3, 4]
+    with pytest.raises(envfleet.SettingsError, match="3 entries"):
+        fleet.reset(tasks=[1, 2, 3])
+    fleet.close()
+
+
+def test_tasks_given_to_make() -> None:
+    fleet = envfleet.make(Counter, 3, backend="sequential", tasks=[7, 8, 9])
+    assert fleet.reset()[1]["task"].tolist() == [7, 8, 9]
+    fleet.close()
+
+
+def test_task_sampler_draws_for_every_episode(backend: dict[str, Any]) -> None:
+    def run(**settings: Any) -> list[list[int]]:
+        fleet = envfleet.make(
+            lambda: Counter(length=2), 4, group_size=2, seed=1, tasks=lambda rng: int(rng.integers(10**6)), **settings
+        )
+        drawn = [fleet.reset()[1]["task"].tolist()]
+        for _ in range(6):
+            infos = fleet.step(ACTIONS)[4]
+            if "task" in infos:
+                drawn.append(infos["task"].tolist())
+        fleet.close()
+        return drawn
+
+    drawn = run(**backend)
+    assert len(drawn) == 3
+    assert len({task for tasks in drawn for task in tasks}) == 12  # all different
+    assert drawn == run(backend="sequential")
+
+
+def test_recycling_rebuilds_and_stays_deterministic(backend: dict[str, Any]) -> None:
+    def run(**settings: Any) -> tuple[Any, list[Any]]:
+        fleet = envfleet.make(Rots, 4, group_size=2, seed=1, recycle_every=2, **settings)
+        fleet.reset()
+        observations = []
+        for _ in range(20):
+            observations.append(fleet.step(ACTIONS)[0].tolist())
+        ages = fleet.get_attr("age")
+        fleet.close()
+        return ages, observations
+
+    ages, observations = run(**backend)
+    assert max(ages) <= 2  # never more than two episodes old
+    assert (ages, observations) == run(backend="sequential")
+
+
+class Rots(Counter):
+    """Grows older with every reset."""
+
+    def __init__(self) -> None:
+        super().__init__(length=2)
+        self.age = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.age += 1
+        return super().reset(**kwargs)
