@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,8 +32,8 @@ PARTS = ("tables", "threads", "growth", "startup")
 TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
     began = perf_counter()
 
     def report(message: str) -> None:
@@ -85,26 +86,18 @@ def _failed(results: dict[str, Any]) -> bool:
     return any("absent" in row for row in [*ours, *results.get("growth", [])])
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument(
-        "--rows", nargs="+", choices=TABLE_ROWS, default=TABLE_ROWS, help="rows of the tables"
-    )
+    parser.add_argument("--rows", nargs="+", choices=TABLE_ROWS, default=TABLE_ROWS, help="rows of the tables")
     parser.add_argument("--workloads", nargs="+", choices=TABLE_WORKLOADS, default=list(TABLE_WORKLOADS))
     parser.add_argument("--envs", nargs="+", type=int, default=[64, 8], help="numbers of environments")
-    parser.add_argument(
-        "--peers", action=argparse.BooleanOptionalAction, default=True, help="other libraries"
-    )
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="other libraries")
     parser.add_argument("--pairs", type=int, default=9, help="rounds: each row is measured once in each")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, the warm-up apart")
-    parser.add_argument(
-        "--warmup", type=float, default=0.2, help="seconds of stepping before each measurement"
-    )
+    parser.add_argument("--warmup", type=float, default=0.2, help="seconds of stepping before each measurement")
     parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if not options.peers:
         options.rows = [name for name in options.rows if name not in PEER_ROWS]
     return options

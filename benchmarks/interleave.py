@@ -16,9 +16,7 @@ from typing import Any
 from benchmarks.rows import Row
 from benchmarks.sessions import Duration, Limit, Session, SessionError
 
-ROUNDS_PER_BUILD = (
-    5  # then the limit, the plain loop and the fleet are built anew, as processes differ by luck
-)
+ROUNDS_PER_BUILD = 5  # then the limit, the plain loop and the fleet are built anew, as processes differ by luck
 LIMIT_PART = 0.5  # each limit lasts this part of a measurement: there are two of them around each
 
 Report = Callable[[str], None]
@@ -73,16 +71,11 @@ def measure_table(workload: str, n_envs: int, rows: list[Row], procedure: Proced
         "n_envs": n_envs,
         "processes": min(procedure.cores, n_envs),
         "limit": quartiles(limits),
-        "rows": {
-            name: {"absent": absent[name]} if name in absent else _summary(pairs_of[name])
-            for name in pairs_of
-        },
+        "rows": {name: {"absent": absent[name]} if name in absent else _summary(pairs_of[name]) for name in pairs_of},
     }
 
 
-def _start(
-    stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent: dict[str, str]
-) -> dict[str, Session]:
+def _start(stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent: dict[str, str]) -> dict[str, Session]:
     """Starts all at once, since most of it is imports, then waits for each; failures become absences."""
     started: dict[str, Session] = {}
     for row in rows:

@@ -30,9 +30,7 @@ def ready() -> None:
     from envfleet import make
 
     start = perf_counter()
-    fleet = make(
-        "CartPole-v1", N_ENVS, backend="processes", workers=WORKERS, start_method="spawn", seed=0, quiet=True
-    )
+    fleet = make("CartPole-v1", N_ENVS, backend="processes", workers=WORKERS, start_method="spawn", seed=0, quiet=True)
     fleet.reset()
     _tell(seconds=perf_counter() - start)
     fleet.close()

@@ -55,9 +55,7 @@ _SCRIPTS: dict[str, list[str]] = {"plain script": [], "script imports torch": ["
 
 def _import_seconds(statement: str) -> float:
     command = [sys.executable, "-c", _TIMED.format(statement)]
-    return float(
-        subprocess.run(command, check=True, capture_output=True, text=True, env=_environment()).stdout
-    )
+    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=_environment()).stdout)
 
 
 def _ready_seconds(*flags: str) -> float:

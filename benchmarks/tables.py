@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,13 @@ def render_readme(results: dict[str, Any]) -> str:
     """The table for the README: 64 environments, share of the limit and steps per second."""
     tables = [table for table in results.get("tables", []) if table["n_envs"] == 64]
     machine = results["machine"]
-    lines = [
+    introduction = (
         f"Environment steps per second with 64 environments on {machine['cores']} cores ({machine['cpu']}), "
         "and the share of what independent processes reach with no communication at all "
         f"(medians of {results['settings']['pairs']} interleaved pairs; "
-        "[how it was measured, and everything else](docs/benchmarks.md)):",
-        "",
-        *_table(tables, brief=True),
-    ]
-    return "\n".join(lines)
+        "[how it was measured, and everything else](docs/benchmarks.md)):"
+    )
+    return "\n".join([introduction, "", *_table(tables, brief=True)])
 
 
 def render_page(results: dict[str, Any]) -> str:
@@ -148,9 +146,7 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
     yield _line("---", "---:", "---:")
     for statement, seconds in imports.items():
         yield _line(f"`{statement}`", *_seconds(seconds))
-    yield _line(
-        "`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"])
-    )
+    yield _line("`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
     for script, seconds in startup["ready_seconds"].items():
         yield _line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
     yield ""
@@ -159,9 +155,7 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
         "imported Gymnasium, while it builds and steps the 32 environments of one worker."
     )
     yield ""
-    yield _line(
-        "a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same"
-    )
+    yield _line("a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same")
     yield _line("---", "---:", "---:", "---:")
     for script, figures in memory["workers"].items():
         keys = ("worker", "beyond_environments", "beyond_plain_loop")
@@ -211,17 +205,13 @@ def with_block(text: str, block: str) -> str:
     return f"{before}{START}\n{block}\n{END}{after}"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks" / "fleet.json")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail where a file is out of date"
-    )
-    options = parser.parse_args()
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is out of date")
+    options = parser.parse_args(arguments)
     results = json.loads(options.results.read_text())
     readme = options.readme.read_text()
     wanted = {options.readme: with_block(readme, render_readme(results)), options.page: render_page(results)}

@@ -43,9 +43,7 @@ def check_targets(results: dict[str, Any]) -> list[Target]:
 def ratio_of_rows(table: dict[str, Any], ours: str, theirs: str) -> float | None:
     """How many times faster `ours` is than `theirs`, as the median over the rounds that have both."""
     rows = [table["rows"].get(name, {}) for name in (ours, theirs)]
-    shares: list[dict[int, float]] = [
-        {pair["round"]: pair["share"] for pair in row.get("pairs", [])} for row in rows
-    ]
+    shares: list[dict[int, float]] = [{pair["round"]: pair["share"] for pair in row.get("pairs", [])} for row in rows]
     common = shares[0].keys() & shares[1].keys()
     if any("absent" in row for row in rows) or not common:
         return None

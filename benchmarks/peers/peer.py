@@ -84,9 +84,7 @@ def tianshou_shmem(workload: Workload, n_envs: int, actions: Any) -> Stepper:
     return Stepper(advance, vector.close)
 
 
-def pufferlib_multiprocessing(
-    workload: Workload, n_envs: int, actions: Any, *, batches_in_flight: int = 1
-) -> Stepper:
+def pufferlib_multiprocessing(workload: Workload, n_envs: int, actions: Any, *, batches_in_flight: int = 1) -> Stepper:
     """One worker per core, as it advises; its workers spin while they wait, so they are stopped then."""
     import pufferlib.emulation
     import pufferlib.vector

@@ -116,6 +116,7 @@ def test_every_value_is_that_of_dummy_vec_env(walks: FleetVecEnv) -> None:
             assert_same(ours, theirs)
         ends += [info["TimeLimit.truncated"] for info, done in zip(infos, dones, strict=True) if done]
     assert set(ends) == {True, False}, "the walk has to end in both ways for this test to mean something"
+    assert_same(walks.reset(), reference.reset())  # seeds and options were for one reset
 
 
 def test_observations_stay_as_they_were_handed_out() -> None:

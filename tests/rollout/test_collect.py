@@ -326,6 +326,21 @@ def test_random_actions_respect_action_masks(mode: AutoresetMode) -> None:
         np.testing.assert_array_equal(trajectory.actions, expected)
 
 
+class MaskedAtFirst(Diary):
+    """Allows only action 0 at the first step, and gives no mask after it."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], {"action_mask": np.eye(5, dtype=np.int8)[0]}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_holds_for_one_step(mode: AutoresetMode) -> None:
+    fleet = diaries((30,), (20,), mode=mode, kind=MaskedAtFirst)
+    for trajectory in collect(fleet, random=True, rollouts=4, seed=0).trajectories:
+        assert trajectory.actions[0] == 0
+        assert set(trajectory.actions[1:]) == set(range(5))
+
+
 # ----------------------------------------------------------------------------------------------- statistics
 
 

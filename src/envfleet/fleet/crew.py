@@ -67,6 +67,7 @@ class Crew:
         self._cut: set[int] = set()  # groups that lost their episodes while nothing was asked of them
         self._restart_times: list[deque[float]] = [deque() for _ in plans]
         self._failed: dict[int, EnvfleetError] = {}
+        self._inbox: dict[int, Any] = {}  # replies that were read while another group's was awaited
 
     # --- start
 
@@ -125,7 +126,7 @@ class Crew:
         if words[counts + WorkerWord.SLEEPING]:
             self.place.wake(worker)
         if request is not None:  # last: the worker reads while a long request is being written
-            self._send(worker, request)
+            self._send(worker, (group, request))
 
     def post_steps(self, groups: Iterable[int], slot: int) -> None:
         """Asks all these groups for a step, then wakes each worker once."""
@@ -149,9 +150,9 @@ class Crew:
                 if words[word + WorkerWord.SLEEPING]:
                     self.place.wake(worker)
 
-    def _send(self, worker: int, request: Request) -> None:
+    def _send(self, worker: int, letter: tuple[int, Request]) -> None:
         try:
-            self.place.channel(worker).send(request)
+            self.place.channel(worker).send(letter)
         except ChannelClosed:
             pass  # its death is noticed by whoever waits for the answer
 
@@ -223,8 +224,11 @@ class Crew:
                 return self._failed.pop(group)
             if not self._words[self._group_words[group] + GroupWord.OUTCOME] & Outcome.MESSAGE:
                 return None
+            if group in self._inbox:
+                return self._inbox.pop(group)
             try:
-                return self.place.channel(self.host[group]).receive(self._limit())
+                sender, message = self.place.channel(self.host[group]).receive(self._limit())
+                self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
                 self.wait_for(lambda: self.finished(group))
@@ -304,6 +308,7 @@ class Crew:
         for group in (group.index for group in plan.groups):
             self.forgetful.add(group)
             self._cut.add(group)
+            self._inbox.pop(group, None)
             posted = self.posted.get(group)
             if posted is None:
                 continue

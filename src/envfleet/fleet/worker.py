@@ -30,6 +30,7 @@ from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.group import Group
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, wait_readable, yield_core
+from envfleet.fleet.requests import Request
 
 __all__ = ["Bells", "Hello", "Worker"]
 
@@ -63,6 +64,7 @@ class Worker:
     def __init__(self, plan: WorkerPlan, channel: Channel, bells: Bells | None) -> None:
         self.plan, self._channel, self._bells = plan, channel, bells
         self.groups = [Group(group, plan.settings) for group in plan.groups]
+        self._requests: dict[int, Request] = {}
 
     def build(self) -> Hello:
         envs = [env for group in self.groups for env in group.build()]
@@ -119,13 +121,13 @@ class Worker:
                 reply: Any = group.step(words[line + GroupWord.SLOT])
                 must_reply = reply is not None
             else:
-                reply = self._channel.receive().apply(group, words[line + GroupWord.SLOT])
+                reply = self._request_for(group.plan.index).apply(group, words[line + GroupWord.SLOT])
                 must_reply = True
-            packed = self._channel.pack(reply) if must_reply else None
+            packed = self._channel.pack((group.plan.index, reply)) if must_reply else None
         except EnvfleetError as error:
-            packed, must_reply = self._channel.pack(error), True
+            packed, must_reply = self._channel.pack((group.plan.index, error)), True
         except Exception as error:
-            packed, must_reply = self._channel.pack(_unexpected(error)), True
+            packed, must_reply = self._channel.pack((group.plan.index, _unexpected(error))), True
         outcome = Outcome.MESSAGE if must_reply else Outcome.NOTHING
         if group.episode_ended:
             outcome |= Outcome.ENDED
@@ -140,6 +142,13 @@ class Worker:
             if not waits:
                 self._ring_caller()
             self._channel.send_packed(packed)
+
+    def _request_for(self, index: int) -> Request:
+        """The request that was posted to a group; those of other groups that come before it are kept."""
+        while index not in self._requests:
+            group, request = self._channel.receive()
+            self._requests[group] = request
+        return self._requests.pop(index)
 
     def _ring_caller(self) -> None:
         if self._bells is not None:

@@ -60,8 +60,7 @@ class Recorder:
         infos: dict[str, Any],
     ) -> None:
         """Adds one row of every environment: a transition, a mere reset, or the loss of an environment."""
-        same_step = self._mode is AutoresetMode.SAME_STEP
-        restarted = np.asarray(infos.get("restarted", np.zeros(len(ended), np.bool_)), np.bool_)
+        restarted = np.asarray(infos.get("restarted", np.zeros(len(ended))), np.bool_)
         in_episode = self._wanted & ~self._resetting
         stepped = in_episode & ~restarted
 
@@ -70,25 +69,19 @@ class Recorder:
         self._rewards.write(envs, self._lengths[envs], rewards)
         self._lengths[envs] += 1
         self.steps += len(envs)
-        arrived = np.flatnonzero(stepped & ~ended) if same_step else envs
-        self._observations.write(arrived, self._lengths[arrived], observations)
-        if same_step:  # the row already holds the first observation of the next episode
-            for env in np.flatnonzero(stepped & ended):
-                self._observations.write_one(int(env), int(self._lengths[env]), infos["final_obs"][env])
+        self._observations.write(envs, self._lengths[envs], observations)
+        if self._mode is AutoresetMode.SAME_STEP:  # these rows hold the first observation of the next episode
+            for env in np.flatnonzero(stepped & ended).tolist():
+                self._observations.write_one(env, int(self._lengths[env]), infos["final_obs"][env])
 
-        for env in np.flatnonzero(in_episode & (ended | restarted)):
+        for env in np.flatnonzero(in_episode & ended).tolist():
             lost = bool(restarted[env])
-            self._close(int(env), terminated=bool(terminations[env]) and not lost, ended=True, restarted=lost)
-        self.begin(self._fresh(ended, restarted), observations, infos)
-        if self._mode is AutoresetMode.NEXT_STEP:
+            self._close(env, terminated=bool(terminations[env]), ended=True, restarted=lost)
+        if self._mode is AutoresetMode.SAME_STEP:
+            self.begin(ended, observations, infos)
+        elif self._mode is AutoresetMode.NEXT_STEP:
+            self.begin(self._resetting & ~ended, observations, infos)
             self._resetting = ended
-
-    def _fresh(self, ended: Array, restarted: Array) -> Array:
-        """Rows whose observation is the first of an episode."""
-        reset_already = restarted & ~ended
-        if self._mode is AutoresetMode.NEXT_STEP:
-            return reset_already | (self._resetting & ~ended)
-        return reset_already | ended if self._mode is AutoresetMode.SAME_STEP else reset_already
 
     def _close(self, env: int, *, terminated: bool, ended: bool, restarted: bool) -> None:
         """Keeps the unfinished episode of one environment as a trajectory."""
