@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
 
 PARTS = ("tables", "threads", "growth", "startup")
 TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
+BUSY_LOAD = 0.5  # mean number of running processes over the last minute, ours not among them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,8 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from envfleet.machine import describe, usable_cores
 
     procedure = Procedure(usable_cores(), options.pairs, Duration(options.seconds, options.warmup), report)
+    load = os.getloadavg()[0]
+    if load > BUSY_LOAD:
+        report(f"warning: other work keeps {load:.1f} cores busy\nhint: measure alone on the machine")
     results: dict[str, Any] = {
         "machine": describe(),
+        "load_before": load,
         "settings": {
             "pairs": options.pairs,
             "seconds": options.seconds,

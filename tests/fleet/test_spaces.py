@@ -11,7 +11,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from envfleet.fleet.infos import add_info
+from envfleet.fleet.infos import ColumnTable, ColumnWriter, add_info
 from envfleet.fleet.spaces import BatchWriter, Leaf, explain_mismatch, leaves_of, pick, rebuild
 
 FIXED = st.one_of(
@@ -87,6 +87,25 @@ def test_object_leaves_are_told_apart() -> None:
     )
     assert {leaf.name: leaf.fixed for leaf in leaves_of(space)} == {"x": True, "say": False, "many": False}
     assert isinstance(leaves_of(space)[0], Leaf)
+
+
+def test_columns_take_what_they_can_and_leave_the_rest() -> None:
+    area = np.zeros(4096, np.uint8)
+    table, writer = ColumnTable(area, 4), ColumnWriter(area, 4, start=2, stop=4)
+    first = {"x": 1.5, "n": 3, "ok": True, "none": None, "deep": {"y": np.float32(2), "text": "a"}, "grid": np.ones(2)}
+    table.learn(first)
+    writer.define(table.definitions)
+    assert writer.put(0, first) == {"none": None, "deep": {"text": "a"}}
+    assert writer.put(1, {"x": 2, "n": 2.5, "grid": np.ones(3), "deep": {}}) is not None  # other types and shapes
+    infos: dict[str, Any] = {}
+    table.read(writer.present, [slice(2, 4)], infos)
+    assert infos["x"].tolist() == [1.5, 0] and infos["_x"].tolist() == [True, False]
+    assert infos["n"].dtype == np.int64 and infos["ok"].tolist() == [True, False]
+    assert infos["deep"]["y"].dtype == np.float32 and infos["_deep"].tolist() == [True, True]
+    assert infos["grid"].tolist() == [[1, 1], [0, 0]]
+    assert "none" not in infos
+    writer.clear()
+    assert writer.present == 0 and not area.any()
 
 
 def test_infos_of_different_types_are_kept_whole() -> None:

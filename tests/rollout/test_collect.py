@@ -191,6 +191,24 @@ def test_an_environment_replays_its_trajectory() -> None:
         assert (terminated, truncated) == (trajectory.terminated, trajectory.truncated) == (True, False)
 
 
+class Tasked(Diary):
+    """Says its task when an episode begins."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], {"task": (options or {}).get("task")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_trajectory_knows_the_task_that_its_environment_names(mode: AutoresetMode) -> None:
+    makers = [partial(Tasked, number, (3,)) for number in range(2)]
+    fleet = envfleet.make(makers, backend="sequential", tasks=["north", "south"], autoreset=mode, quiet=True)
+
+    trajectories = collect(fleet, step_as_action, rollouts=4).trajectories
+    fleet.close()
+
+    assert [trajectory.task for trajectory in trajectories] == ["north", "north", "south", "south"]
+
+
 # --------------------------------------------------------------------------------------- lost environments
 
 

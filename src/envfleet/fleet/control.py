@@ -1,12 +1,14 @@
 """The control words of a fleet: small integers in the block through which caller and workers agree.
 
-Every word has one writer, so no lock is needed. A worker and a group have a cache line (8 words) each.
+Every word has one writer, so no lock is needed. A worker has a cache line (8 words) of its own; the words
+of groups lie row by row, one row per kind of word, so that the caller can set a row at once. The names are
+plain integers: they are added up millions of times, and members of an Enum would cost more than the step.
 """
 
 from __future__ import annotations
 
 import mmap
-from enum import IntEnum, IntFlag
+from typing import Final, final
 
 from envfleet.fleet.memory import Layout
 
@@ -15,44 +17,52 @@ __all__ = ["Command", "Control", "GroupWord", "Outcome", "WorkerWord"]
 LINE = 8
 
 
-class Command(IntEnum):
+@final
+class Command:
     """What a group is asked to do."""
 
-    STEP = 1  # with the actions in the block
-    REQUEST = 2  # with a request that waits in the channel
+    STEP: Final = 1  # with the actions in the block
+    REQUEST: Final = 2  # with a request that waits in the channel
 
 
-class Outcome(IntFlag):
-    """What a group has to say beyond its arrays."""
+@final
+class Outcome:
+    """What a group has to say beyond its arrays: bits of one word."""
 
-    NOTHING = 0
-    MESSAGE = 1  # objects wait in the channel: a reply, infos or an error
-    ENDED = 2  # some episode ended
-
-
-class WorkerWord(IntEnum):
-    POSTED = 0  # written by the caller: commands given
-    FINISHED = 1  # written by the worker: commands done
-    SLEEPING = 2  # written by the worker: ring to wake it
-    CURRENT = 3  # written by the worker: the environment it is in, for faults
-    BUSY_NS = 4  # written by the worker: time spent on commands
-    STOP = 5  # written by the caller
+    MESSAGE: Final = 1  # objects wait in the channel: a reply, infos or an error
+    ENDED: Final = 2  # some episode ended
 
 
-class GroupWord(IntEnum):
-    POSTED = 0  # written by the caller: number of the last command
-    FINISHED = 1  # written by the worker: number of the last command done
-    COMMAND = 2  # written by the caller
-    SLOT = 3  # written by the caller: which observation array to fill
-    OUTCOME = 4  # written by the worker
-    COLUMNS = 5  # written by the worker: a bit per info column it filled
+@final
+class WorkerWord:
+    """Words of a worker, beside each other."""
+
+    POSTED: Final = 0  # written by the caller: commands given
+    FINISHED: Final = 1  # written by the worker: commands done
+    SLEEPING: Final = 2  # written by the worker: ring to wake it
+    CURRENT: Final = 3  # written by the worker: the environment it is in, for faults
+    BUSY_NS: Final = 4  # written by the worker: time spent on commands
+    STOP: Final = 5  # written by the caller
+
+
+@final
+class GroupWord:
+    """Words of the groups: rows, with a place for each group."""
+
+    POSTED: Final = 0  # written by the caller: number of the last command
+    FINISHED: Final = 1  # written by the worker: number of the last command done
+    COMMAND: Final = 2  # written by the caller
+    SLOT: Final = 3  # written by the caller: which observation array to fill
+    OUTCOME: Final = 4  # written by the worker
+    COLUMNS: Final = 5  # written by the worker: a bit per info column it filled
 
 
 class Control:
-    """Offsets of the words, and the words themselves once mapped."""
+    """Where the words are, and the words themselves once mapped."""
 
     def __init__(self, workers: int, groups: int) -> None:
         self.workers, self.groups = workers, groups
+        self._row = -(-groups // LINE) * LINE
         self.words: memoryview[int] = memoryview(b"").cast("q")
 
     def add_to(self, layout: Layout) -> None:
@@ -60,7 +70,7 @@ class Control:
 
     @property
     def count(self) -> int:
-        return (1 + self.workers + self.groups) * LINE
+        return (1 + self.workers) * LINE + 6 * self._row
 
     def map(self, layout: Layout, buffer: mmap.mmap) -> None:
         start = layout.places["control"].offset
@@ -71,8 +81,9 @@ class Control:
         """Index of the caller's word: 0 awake, 1 sleeping until any group, 2 until all are finished."""
         return 0
 
-    def worker(self, index: int, word: WorkerWord) -> int:
+    def worker(self, index: int, word: int) -> int:
         return (1 + index) * LINE + word
 
-    def group(self, index: int, word: GroupWord) -> int:
-        return (1 + self.workers + index) * LINE + word
+    def row(self, word: int) -> int:
+        """Where the row of a group word begins; the word of group g is g places further."""
+        return (1 + self.workers) * LINE + word * self._row

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,6 +61,8 @@ class Crew:
         self.place, self.plans = place, plans
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
+        self._groups_of_worker = [len(plan.groups) for plan in plans]
+        self._number = 0  # of the last command
         self.host = {group.index: plan.index for plan in plans for group in plan.groups}
         self.posted: dict[int, _Posted] = {}
         self.restarted = [0] * len(plans)  # restarts of each worker
@@ -103,7 +106,8 @@ class Crew:
         self._words = control.words
         self._waits = control.caller_waits
         self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.plans))]
-        self._group_words = [control.group(g, GroupWord.POSTED) for g in range(shape.groups)]
+        self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
+        self._groups = shape.groups
         for plan in self.plans:
             self.place.attach(plan.index, self.arrays)
         return self.arrays
@@ -116,11 +120,12 @@ class Crew:
             request = self.recovery(group)
         if isinstance(request, Recover | Reset | Restore):
             self._cut.discard(group)
-        words, line, worker = self._words, self._group_words[group], self.host[group]
+        words, rows, worker = self._words, self._rows, self.host[group]
         self.posted[group] = _Posted(slot, request)
-        words[line + GroupWord.SLOT] = slot
-        words[line + GroupWord.COMMAND] = Command.STEP if request is None else Command.REQUEST
-        words[line] += 1
+        words[rows[GroupWord.SLOT] + group] = slot
+        words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
+        self._number += 1
+        words[rows[GroupWord.POSTED] + group] = self._number
         counts = self._worker_words[worker]
         words[counts] += 1
         if words[counts + WorkerWord.SLEEPING]:
@@ -128,27 +133,40 @@ class Crew:
         if request is not None:  # last: the worker reads while a long request is being written
             self._send(worker, (group, request))
 
-    def post_steps(self, groups: Iterable[int], slot: int) -> None:
+    def post_steps(self, groups: Sequence[int], slot: int) -> None:
         """Asks all these groups for a step, then wakes each worker once."""
-        words, lines, host, posted = self._words, self._group_words, self.host, self.posted
-        if self._cut:
+        if self._cut or self.posted:
             for group in groups:
                 self.post(group, slot)
             return
-        counts = [0] * len(self.plans)
-        for group in groups:
-            line = lines[group]
-            posted[group] = _Posted(slot, None)
-            words[line + GroupWord.SLOT] = slot
-            words[line + GroupWord.COMMAND] = 1
-            words[line] += 1
-            counts[host[group]] += 1
+        words = self._words
+        self._number += 1
+        step = _Posted(slot, None)
+        if len(groups) == self._groups:
+            for word, value in (
+                (GroupWord.SLOT, slot),
+                (GroupWord.COMMAND, Command.STEP),
+                (GroupWord.POSTED, self._number),
+            ):
+                first = self._rows[word]
+                words[first : first + self._groups] = array("q", [value]) * self._groups
+            counts = self._groups_of_worker
+        else:
+            at_slot, at_command, at_posted = (
+                self._rows[w] for w in (GroupWord.SLOT, GroupWord.COMMAND, GroupWord.POSTED)
+            )
+            counts = [0] * len(self.plans)
+            for group in groups:
+                words[at_slot + group] = slot
+                words[at_command + group] = Command.STEP
+                words[at_posted + group] = self._number
+                counts[self.host[group]] += 1
+        self.posted.update(dict.fromkeys(groups, step))
         for worker, count in enumerate(counts):
-            if count:
-                word = self._worker_words[worker]
-                words[word] += count
-                if words[word + WorkerWord.SLEEPING]:
-                    self.place.wake(worker)
+            word = self._worker_words[worker]
+            words[word] += count
+            if count and words[word + WorkerWord.SLEEPING]:
+                self.place.wake(worker)
 
     def _send(self, worker: int, letter: tuple[int, Request]) -> None:
         try:
@@ -159,8 +177,9 @@ class Crew:
     # --- answers
 
     def finished(self, group: int) -> bool:
-        line = self._group_words[group]
-        return group in self._failed or self._words[line] == self._words[line + GroupWord.FINISHED]
+        words, rows = self._words, self._rows
+        done = words[rows[GroupWord.POSTED] + group] == words[rows[GroupWord.FINISHED] + group]
+        return done or group in self._failed
 
     def wait_all(self) -> None:
         """Waits until every posted command is finished."""
@@ -197,22 +216,23 @@ class Crew:
         finally:
             words[self._waits] = 0
 
-    def gather(self, groups: Iterable[int]) -> Answers:
+    def gather(self, groups: Sequence[int]) -> Answers:
         """The answers of finished groups; one group's error is raised after all others were heard."""
-        words, lines, posted = self._words, self._group_words, self.posted
+        words, posted = self._words, self.posted
+        at_outcome, at_columns = self._rows[GroupWord.OUTCOME], self._rows[GroupWord.COLUMNS]
         answers = Answers()
         failure: EnvfleetError | None = None
         for group in groups:
-            message = None
-            if self._failed or words[lines[group] + GroupWord.OUTCOME] & Outcome.MESSAGE:
+            outcome = words[at_outcome + group]
+            if outcome & Outcome.MESSAGE or self._failed:
                 message = self._receive(group)
-            posted.pop(group)
-            answers.outcome |= words[lines[group] + GroupWord.OUTCOME]
-            answers.columns |= words[lines[group] + GroupWord.COLUMNS]
-            if isinstance(message, EnvfleetError):
-                failure = failure or message
-            elif message is not None:
-                answers.messages[group] = message
+                if isinstance(message, EnvfleetError):
+                    failure = failure or message
+                elif message is not None:
+                    answers.messages[group] = message
+            answers.outcome |= outcome
+            answers.columns |= words[at_columns + group]
+            del posted[group]
         if failure is not None:
             raise failure
         return answers
@@ -222,7 +242,7 @@ class Crew:
         while True:
             if group in self._failed:
                 return self._failed.pop(group)
-            if not self._words[self._group_words[group] + GroupWord.OUTCOME] & Outcome.MESSAGE:
+            if not self._words[self._rows[GroupWord.OUTCOME] + group] & Outcome.MESSAGE:
                 return None
             if group in self._inbox:
                 return self._inbox.pop(group)
@@ -238,7 +258,7 @@ class Crew:
         for group, request in requests.items():
             self.post(group, slot, request)
         self.wait_for(lambda: all(self.finished(group) for group in requests))
-        return self.gather(requests).messages
+        return self.gather(list(requests)).messages
 
     def _limit(self) -> float | None:
         """How long the commands under way may take: a step, or the longer time of a reset."""
@@ -301,7 +321,8 @@ class Crew:
         for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING):
             words[line + word] = 0
         for group in plan.groups:
-            words[self._group_words[group.index]] = words[self._group_words[group.index] + GroupWord.FINISHED] = 0
+            for word in (GroupWord.POSTED, GroupWord.FINISHED):
+                words[self._rows[word] + group.index] = 0
 
     def _recover(self, plan: WorkerPlan) -> None:
         """Repeats what a dead worker left undone: a step as a recovery, a reset as it was."""

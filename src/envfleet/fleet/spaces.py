@@ -91,6 +91,7 @@ class BatchWriter:
         self.leaf = leaf
         self.outputs = list(outputs)  # one array [env, ...] per slot
         count = len(self.outputs[0])
+        self._shape = leaf.shape
         scalar = leaf.shape == ()
         self._flat = [out.reshape(-1) for out in self.outputs]
         self._joined = self._flat if scalar else [o.reshape(-1, *leaf.shape[1:]) for o in self.outputs]
@@ -124,7 +125,7 @@ class BatchWriter:
         return True
 
     def _write_arrays(self, values: list[Any], slot: int) -> bool:
-        shape = self.leaf.shape
+        shape = self._shape
         try:
             for value in values:
                 if value.shape != shape:

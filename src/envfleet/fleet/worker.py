@@ -91,7 +91,8 @@ class Worker:
             (control.worker(w, WorkerWord.POSTED), control.worker(w, WorkerWord.FINISHED))
             for w in range(control.workers)
         ]
-        self._lines = [(group, control.group(group.plan.index, GroupWord.POSTED)) for group in self.groups]
+        rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
+        self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
         for group in self.groups:
             group.attach(arrays, index)
 
@@ -109,39 +110,36 @@ class Worker:
         """Carries out the commands that have been posted."""
         words = self._words
         began = time.perf_counter_ns()
-        for group, line in self._lines:
-            if words[line] != words[line + GroupWord.FINISHED]:
-                self._run(group, line)
+        for group, seat in self._seats:
+            if words[seat[0]] != words[seat[1]]:
+                self._run(group, seat)
         words[self._busy] += time.perf_counter_ns() - began
 
-    def _run(self, group: Group, line: int) -> None:
+    def _run(self, group: Group, seat: tuple[int, ...]) -> None:
         words = self._words
+        posted, finished, command, slot, outcome, columns = seat
+        message: Any = None
         try:
-            if words[line + GroupWord.COMMAND] == Command.STEP:
-                reply: Any = group.step(words[line + GroupWord.SLOT])
-                must_reply = reply is not None
+            if words[command] == Command.STEP:
+                reply: Any = group.step(words[slot])
+                if reply is not None:
+                    message = self._channel.pack((group.plan.index, reply))
             else:
-                reply = self._request_for(group.plan.index).apply(group, words[line + GroupWord.SLOT])
-                must_reply = True
-            packed = self._channel.pack((group.plan.index, reply)) if must_reply else None
+                reply = self._request_for(group.plan.index).apply(group, words[slot])
+                message = self._channel.pack((group.plan.index, reply))
         except EnvfleetError as error:
-            packed, must_reply = self._channel.pack((group.plan.index, error)), True
+            message = self._channel.pack((group.plan.index, error))
         except Exception as error:
-            packed, must_reply = self._channel.pack((group.plan.index, _unexpected(error))), True
-        outcome = Outcome.MESSAGE if must_reply else Outcome.NOTHING
-        if group.episode_ended:
-            outcome |= Outcome.ENDED
-        words[line + GroupWord.OUTCOME] = outcome
-        words[line + GroupWord.COLUMNS] = group.columns_present
-        words[line + GroupWord.FINISHED] = words[line]
+            message = self._channel.pack((group.plan.index, _unexpected(error)))
+        words[outcome] = (Outcome.ENDED if group.episode_ended else 0) | (Outcome.MESSAGE if message else 0)
+        words[columns] = group.columns_present
+        words[finished] = words[posted]
         words[self._finished] += 1
         waits = words[self._caller_waits]
         if waits == 1 or (waits == 2 and all(words[p] == words[f] for p, f in self._counts)):
             self._ring_caller()
-        if must_reply:  # after the word: the caller reads while a long message is being written
-            if not waits:
-                self._ring_caller()
-            self._channel.send_packed(packed)
+        if message:  # after the words: the caller reads while a long message is being written
+            self._channel.send_packed(message)
 
     def _request_for(self, index: int) -> Request:
         """The request that was posted to a group; those of other groups that come before it are kept."""

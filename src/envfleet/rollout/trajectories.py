@@ -28,7 +28,7 @@ class Trajectory:
     truncated: bool
     complete: bool  # the environment itself ended the episode
     restarted: bool  # the environment was lost: cut (truncated) before the step that it did not return from
-    task: Any = None  # the environment's task, where the fleet says it in infos["task"]
+    task: Any = None  # info["task"] of the reset that began it, where the environment says it
 
     def __len__(self) -> int:
         return len(self.rewards)
