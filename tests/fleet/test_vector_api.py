@@ -66,6 +66,9 @@ def test_call_get_set_attr_and_render(backend: dict[str, Any]) -> None:
     assert len(frames) == 4 and frames[0].shape == (2, 2, 3) and frames[3].max() == 1
     with pytest.raises(envfleet.EnvError, match=r"environment 0.*nonsense"):
         with_fleet.call("nonsense")
+    with_fleet.call_at([1, 3], "__setattr__", "length", 99)
+    assert with_fleet.get_attr("length") == (7, 99, 7, 99)
+    with_fleet.step(np.zeros(4, np.int64))  # a question that fails costs no episode
     with_fleet.close()
 
 

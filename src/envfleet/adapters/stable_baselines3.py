@@ -133,9 +133,11 @@ class FleetVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """What the method of the chosen environments returns; the fleet calls it in all of them."""
-        results = self.fleet.call(method_name, *method_args, **method_kwargs)
-        return [results[index] for index in self._get_indices(indices)]
+        """What the method of the chosen environments returns; the others are left alone."""
+        chosen = list(self._get_indices(indices))
+        results = self.fleet.call_at(chosen, method_name, *method_args, **method_kwargs)
+        by_env = dict(zip(sorted(set(chosen)), results, strict=True))
+        return [by_env[index] for index in chosen]
 
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None

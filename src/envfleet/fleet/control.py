@@ -43,6 +43,7 @@ class WorkerWord:
     CURRENT: Final = 3  # written by the worker: the environment it is in, for faults
     BUSY_NS: Final = 4  # written by the worker: time spent on commands
     STOP: Final = 5  # written by the caller
+    LOCKSTEP: Final = 6  # written by the caller: 1 + slot where all groups are to step, 0 where each group's word says
 
 
 @final

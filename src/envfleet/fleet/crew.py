@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,11 @@ from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
 
-SPIN_SECONDS = 0.002  # how long the caller gives its core away before it sleeps
+import os
+
+SPIN_SECONDS = float(
+    os.environ.get("SPINP", "0.00015")
+)  # waits that are usually shorter are spent giving the core away, not asleep
 LOOK_SECONDS = 0.25  # how often it looks for deaths and hangs while it sleeps
 _log = logging.getLogger("envfleet")
 
@@ -61,8 +64,10 @@ class Crew:
         self.place, self.plans = place, plans
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
-        self._groups_of_worker = [len(plan.groups) for plan in plans]
+        self._lockstep: int | None = None  # the slot of a step of all groups that is under way
         self._number = 0  # of the last command
+        self._resetting = False  # some command under way begins episodes, which may take longer than a step
+        self._usual_wait = 0.0
         self.host = {group.index: plan.index for plan in plans for group in plan.groups}
         self.posted: dict[int, _Posted] = {}
         self.restarted = [0] * len(plans)  # restarts of each worker
@@ -108,6 +113,14 @@ class Crew:
         self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.plans))]
         self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._groups = shape.groups
+        self._posted_at, self._finished_at = self._rows[GroupWord.POSTED], self._rows[GroupWord.FINISHED]
+        at = self._rows[GroupWord.OUTCOME]
+        self._outcomes = self._words[at : at + shape.groups]
+        at = self._rows[GroupWord.COLUMNS]
+        self._columns = self._words[at : at + shape.groups]
+        self._lockstep_seats = [
+            (line, len(plan.groups), plan.index) for line, plan in zip(self._worker_words, self.plans, strict=True)
+        ]
         for plan in self.plans:
             self.place.attach(plan.index, self.arrays)
         return self.arrays
@@ -120,7 +133,9 @@ class Crew:
             request = self.recovery(group)
         if isinstance(request, Recover | Reset | Restore):
             self._cut.discard(group)
+            self._resetting = True
         words, rows, worker = self._words, self._rows, self.host[group]
+        words[self._worker_words[worker] + WorkerWord.LOCKSTEP] = 0
         self.posted[group] = _Posted(slot, request)
         words[rows[GroupWord.SLOT] + group] = slot
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
@@ -133,40 +148,39 @@ class Crew:
         if request is not None:  # last: the worker reads while a long request is being written
             self._send(worker, (group, request))
 
-    def post_steps(self, groups: Sequence[int], slot: int) -> None:
-        """Asks all these groups for a step, then wakes each worker once."""
-        if self._cut or self.posted:
-            for group in groups:
-                self.post(group, slot)
-            return
+    def post_lockstep(self, slot: int) -> None:
+        """Asks all groups for a step at once: two words per worker, nothing per group."""
+        self._lockstep = slot
+        self._resetting = False
         words = self._words
-        self._number += 1
-        step = _Posted(slot, None)
-        if len(groups) == self._groups:
-            for word, value in (
-                (GroupWord.SLOT, slot),
-                (GroupWord.COMMAND, Command.STEP),
-                (GroupWord.POSTED, self._number),
-            ):
-                first = self._rows[word]
-                words[first : first + self._groups] = array("q", [value]) * self._groups
-            counts = self._groups_of_worker
-        else:
-            at_slot, at_command, at_posted = (
-                self._rows[w] for w in (GroupWord.SLOT, GroupWord.COMMAND, GroupWord.POSTED)
-            )
-            counts = [0] * len(self.plans)
-            for group in groups:
-                words[at_slot + group] = slot
-                words[at_command + group] = Command.STEP
-                words[at_posted + group] = self._number
-                counts[self.host[group]] += 1
-        self.posted.update(dict.fromkeys(groups, step))
-        for worker, count in enumerate(counts):
-            word = self._worker_words[worker]
-            words[word] += count
-            if count and words[word + WorkerWord.SLEEPING]:
+        for line, count, worker in self._lockstep_seats:
+            words[line + 6] = slot + 1  # WorkerWord.LOCKSTEP
+            words[line] += count
+            if words[line + 2]:  # WorkerWord.SLEEPING
                 self.place.wake(worker)
+
+    @property
+    def can_lockstep(self) -> bool:
+        return not self.posted and not self._cut
+
+    def _name_lockstep(self) -> None:
+        """Books a lockstep that is under way as one posted step per group: their answers must be told apart."""
+        if self._lockstep is not None:
+            self.posted.update(dict.fromkeys(range(self._groups), _Posted(self._lockstep, None)))
+            self._lockstep = None
+
+    def gather_lockstep(self) -> Answers:
+        """The answers to a lockstep that is finished."""
+        outcome = columns = 0
+        for word in self._outcomes:
+            outcome |= word
+        if outcome & Outcome.MESSAGE or self._lockstep is None:  # None: a worker died and its groups recovered
+            self._name_lockstep()
+            return self.gather(range(self._groups))
+        self._lockstep = None
+        for word in self._columns:
+            columns |= word
+        return Answers(outcome, columns)
 
     def _send(self, worker: int, letter: tuple[int, Request]) -> None:
         try:
@@ -177,39 +191,65 @@ class Crew:
     # --- answers
 
     def finished(self, group: int) -> bool:
-        words, rows = self._words, self._rows
-        done = words[rows[GroupWord.POSTED] + group] == words[rows[GroupWord.FINISHED] + group]
-        return done or group in self._failed
+        words = self._words
+        return words[self._posted_at + group] == words[self._finished_at + group] or group in self._failed
+
+    def finished_first(self, wanted: int, sizes: list[int]) -> list[int] | None:
+        """Finished groups, the longest waiting first, just enough for `wanted` environments; None where too few."""
+        words, posted_at, finished_at = self._words, self._posted_at, self._finished_at
+        ready = []
+        for group in self.posted:
+            if words[posted_at + group] == words[finished_at + group] or group in self._failed:
+                ready.append(group)
+                wanted -= sizes[group]
+                if wanted <= 0:
+                    return ready
+        return None
 
     def wait_all(self) -> None:
-        """Waits until every posted command is finished."""
-        words, waiting = self._words, self._worker_words
-        self._wait(lambda: all(words[w] == words[w + 1] for w in waiting), 2)
+        """Waits until every posted command is finished.
 
-    def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Waits until enough groups are finished for `ready`."""
-        self._wait(ready, 1)
+        Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
+        """
+        self.place.run_inline(self._limit)
+        if self._all_finished():
+            return
+        began = time.perf_counter()
+        if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin()):
+            self._sleep(self._all_finished, 2)
+        self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
 
-    def _wait(self, ready: Callable[[], bool], waits: int) -> None:
-        self.place.run_inline(self._limit())
-        if self.place.spins:
-            until = time.perf_counter() + SPIN_SECONDS
-            while not ready():
+    def _all_finished(self) -> bool:
+        words = self._words
+        return all(words[line] == words[line + 1] for line in self._worker_words)
+
+    def _spin(self) -> bool:
+        words, workers = self._words, self._worker_words
+        until = time.perf_counter() + 2 * SPIN_SECONDS
+        for line in workers:
+            posted = words[line]
+            while words[line + 1] != posted:
                 yield_core()
                 if time.perf_counter() > until:
-                    break
-            else:
-                return
-        elif ready():
-            return
-        words = self._words
-        watch = _ProgressWatch(self)
+                    return False
+        return True
+
+    def wait_for(self, ready: Callable[[], bool]) -> None:
+        """Waits until enough groups are finished for `ready`; asleep at once, since the others have work to do."""
+        self.place.run_inline(self._limit)
+        if not ready():
+            self._sleep(ready, 1)
+
+    def _sleep(self, ready: Callable[[], bool], waits: int) -> None:
+        words, watch = self._words, None
         try:
             while True:
                 words[self._waits] = waits
                 if ready():
                     return
-                self.place.wait(watch.look_every)
+                watch = watch or _ProgressWatch(self)
+                if self.place.wait(watch.look_every):
+                    continue
                 words[self._waits] = 0
                 self._mend_deaths()
                 watch.look()
@@ -247,7 +287,7 @@ class Crew:
             if group in self._inbox:
                 return self._inbox.pop(group)
             try:
-                sender, message = self.place.channel(self.host[group]).receive(self._limit())
+                sender, message = self.place.channel(self.host[group]).receive(self._limit)
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
@@ -260,10 +300,10 @@ class Crew:
         self.wait_for(lambda: all(self.finished(group) for group in requests))
         return self.gather(list(requests)).messages
 
+    @property
     def _limit(self) -> float | None:
         """How long the commands under way may take: a step, or the longer time of a reset."""
-        plain = all(p.request is None or not isinstance(p.request, Reset | Recover) for p in self.posted.values())
-        return self._timeouts.step if plain else self._timeouts.start
+        return self._timeouts.start if self._resetting else self._timeouts.step
 
     # --- faults
 
@@ -310,6 +350,7 @@ class Crew:
         times.append(now)
         self.restarted[worker] += 1
         plan = self.plans[worker]
+        self._name_lockstep()
         self._clear_words(plan)
         self.place.start(plan)
         self._hello(plan)
@@ -318,7 +359,7 @@ class Crew:
 
     def _clear_words(self, plan: WorkerPlan) -> None:
         words, line = self._words, self._worker_words[plan.index]
-        for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING):
+        for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING, WorkerWord.LOCKSTEP):
             words[line + word] = 0
         for group in plan.groups:
             for word in (GroupWord.POSTED, GroupWord.FINISHED):
@@ -351,7 +392,8 @@ class Crew:
                 self._words[line + WorkerWord.STOP] = 1
         self.place.close(seconds)
         self.__dict__.pop("arrays", None)  # the memory goes with the last array that is still in use
-        self.__dict__.pop("_words", None)
+        for name in ("_words", "_outcomes", "_columns"):
+            self.__dict__.pop(name, None)
 
 
 class _ProgressWatch:
@@ -359,7 +401,7 @@ class _ProgressWatch:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
-        self._limit = crew._limit()
+        self._limit = crew._limit
         self.look_every = LOOK_SECONDS if self._limit is None else min(LOOK_SECONDS, self._limit / 4)
         self._seen: dict[int, tuple[tuple[int, int], float]] = {}
 

@@ -85,9 +85,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._arrays = crew.attach(shape)
         self._columns = ColumnTable(self._arrays.columns, self.num_envs)
         self._columns_told = [0] * len(plans)  # how many columns each group knows
+        self._all_told = 0  # how many columns every group knows
         self._reader = BatchReader(self._arrays, copy=copy)
         self._all = Rows.of(range(len(plans)), self.groups)
         self._rows_by_ids: dict[bytes, Rows] = {}
+        self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
+        self._sizes = [len(group) for group in self.groups]
         self._slots = [0] * len(plans)  # where each group's newest observations lie
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
@@ -240,7 +243,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def step_async(self, actions: Any) -> None:
         """Begins a step of every environment; `step_wait` gives its results."""
         self._expect("step()", FleetState.READY)
-        self._refuse_ended(self._all)
+        if self._autoreset is AutoresetMode.DISABLED:
+            self._refuse_ended(self._all)
         slot = self._next_slot()
         self._post_steps(actions, self._all, slot)
         self._state = FleetState.STEPPING
@@ -250,7 +254,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._expect("step_wait()", FleetState.STEPPING)
         try:
             self._crew.wait_all()
-            answers = self._crew.gather(self._all.groups)
+            answers = self._crew.gather_lockstep()
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._state = FleetState.READY
@@ -260,7 +264,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """Begins a step of some environments, whole groups of them, with one action each."""
         self._expect("send()", FleetState.READY, FleetState.STREAMING)
         rows = self._rows_of(env_ids)
-        self._refuse_ended(rows)
+        if self._autoreset is AutoresetMode.DISABLED:
+            self._refuse_ended(rows)
         for group in rows.groups:
             if group in self._crew.posted:
                 raise ProtocolError(
@@ -277,17 +282,19 @@ class Fleet(VectorEnv[Any, Any, Array]):
         `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
         """
         self._expect("recv()", FleetState.STREAMING)
-        crew = self._crew
-        under_way = sum(len(self.groups[group]) for group in crew.posted)
+        crew, sizes = self._crew, self._sizes
         wanted = 1 if min_envs is None else min_envs
+        under_way = sum([sizes[group] for group in crew.posted])
         if not 1 <= wanted <= under_way:
             raise SettingsError(
                 f"recv(min_envs={min_envs}) while {under_way} environments are under way",
                 hint="ask for at least 1 and at most as many as were sent actions",
             )
         try:
-            crew.wait_for(lambda: self._ready(wanted) is not None)
-            ready = self._ready(wanted)
+            ready = crew.finished_first(wanted, sizes)
+            if ready is None:
+                crew.wait_for(lambda: crew.finished_first(wanted, sizes) is not None)
+                ready = crew.finished_first(wanted, sizes)
             assert ready is not None
             rows = self._rows_of_groups(ready)
             answers = crew.gather(rows.groups)
@@ -299,21 +306,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         result[4]["env_id"] = rows.env_ids.copy()
         return result
 
-    def _ready(self, wanted: int) -> list[int] | None:
-        """The finished groups, longest waiting first, just enough of them; None while there are too few."""
-        ready, count = [], 0
-        for group in self._crew.posted:
-            if self._crew.finished(group):
-                ready.append(group)
-                count += len(self.groups[group])
-                if count >= wanted:
-                    return ready
-        return None
-
     def _post_steps(self, actions: Any, rows: Rows, slot: int | None) -> None:
-        for group in rows.groups:
-            if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
-                self._tell_columns(group)
+        if self._columns.count != self._all_told or self._crew.forgetful:
+            for group in rows.groups:
+                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
+                    self._tell_columns(group)
+            self._all_told = min(self._columns_told)
         if self._object_actions:
             listed = self._reader.list_actions(actions, rows)
             for group, part in zip(rows.groups, rows.parts, strict=True):
@@ -321,16 +319,13 @@ class Fleet(VectorEnv[Any, Any, Array]):
                 self._crew.post(group, self._slots[group], StepObjects(listed[part]))
             return
         self._reader.store_actions(actions, rows)
-        if slot is not None:
+        if slot is not None and self._crew.can_lockstep:
             self._slots = [slot] * len(self.groups)
-            self._crew.post_steps(rows.groups, slot)
+            self._crew.post_lockstep(slot)
             return
-        for turn in (0, 1):
-            groups = [group for group in rows.groups if self._slots[group] == 1 - turn]
-            if groups:
-                self._crew.post_steps(groups, turn)
         for group in rows.groups:
             self._slots[group] = 1 - self._slots[group]
+            self._crew.post(group, self._slots[group])
 
     def _next_slot(self) -> int:
         """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
@@ -343,10 +338,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def _results(self, rows: Rows, answers: Answers) -> StepResult:
         slots = {self._slots[group] for group in rows.groups}
-        if len(slots) > 1:
-            observations = self._reader.mixed_observations(self._slots, rows, answers)
-        else:
+        if len(slots) == 1:
             observations = self._reader.observations(slots.pop(), rows, answers)
+        else:
+            observations = self._reader.mixed_observations(self._slots, rows, answers)
         rewards, terminated, truncated = self._reader.outcomes(rows)
         ended = terminated | truncated
         infos = self._infos(rows, answers)
@@ -379,7 +374,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._columns_told[group] = self._columns.count
 
     def _refuse_ended(self, rows: Rows) -> None:
-        if self._autoreset is AutoresetMode.DISABLED and rows.take(self._ended).any():
+        if rows.take(self._ended).any():
             ended = [int(i) for i in rows.env_ids if self._ended[i]]
             raise ProtocolError(
                 f"environments {ended} have ended and autoreset is disabled",
@@ -394,10 +389,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return self._rows_by_ids[key]
 
     def _rows_of_groups(self, groups: list[int]) -> Rows:
-        key = b"g" + bytes(str(sorted(groups)), "ascii")
-        if key not in self._rows_by_ids:
-            self._rows_by_ids[key] = Rows.of(sorted(groups), self.groups)
-        return self._rows_by_ids[key]
+        key = tuple(groups)
+        if key not in self._rows_by_groups:
+            self._rows_by_groups[key] = Rows.of(sorted(groups), self.groups)
+        return self._rows_by_groups[key]
 
     def _recovery(self, group: int) -> Recover:
         """How the group of a restarted worker takes up its work."""
@@ -407,25 +402,24 @@ class Fleet(VectorEnv[Any, Any, Array]):
         seeds = [derive_seed(self._seeds[i], 0, self._restarts_by_env[i]) for i in rows]
         same_step = self._autoreset is AutoresetMode.SAME_STEP
         ended = [False if same_step else bool(self._ended[i]) for i in rows]
-        slot = self._slots[group]
-        last = 1 - slot if group in self._crew.posted else slot
-        return Recover(last, seeds, self._tasks[rows.start : rows.stop], ended)
+        return Recover(seeds, self._tasks[rows.start : rows.stop], ended)
 
     # --- everything else
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The attribute `name` of every environment, called where it can be called."""
+        return self.call_at(None, name, *args, **kwargs)
+
+    def call_at(self, env_ids: Sequence[int] | None, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """As `call`, for the environments named; their results in the order of the environments."""
         self._expect(f"call({name!r})", FleetState.NEW, FleetState.READY)
-        return tuple(value for part in self._ask_all(Call(name, args, kwargs)) for value in part)
+        only = None if env_ids is None else {int(env) for env in env_ids}
+        return tuple(value for part in self._ask_all(Call(name, args, kwargs, only)) for value in part)
 
     def _ask_all(self, request: Request) -> list[Any]:
+        """The replies of all groups; an environment that fails here has failed a question, not its episode."""
         groups = range(len(self.groups))
-        try:
-            replies = self._crew.ask(dict.fromkeys(groups, request))
-        except WorkerError as error:
-            raise error from None
-        except EnvfleetError as error:
-            raise self._guard(error) from None
+        replies = self._crew.ask(dict.fromkeys(groups, request))
         return [replies[group] for group in groups]
 
     def get_attr(self, name: str) -> tuple[Any, ...]:

@@ -155,7 +155,7 @@ class Group:
 
     def _write(self, observations: list[Any], slot: int, actions: list[Any] | None) -> None:
         """Stores the observations; an environment whose observation does not fit has failed."""
-        while (bad := self._observations.write(observations, slot)) is not None:
+        while bad := self._observations.write(observations, slot):
             i, reason = bad
             action = None if actions is None else actions[i]
             failure = self._bad_observation(i, reason, "reset" if actions is None else "step", action)
@@ -232,12 +232,10 @@ class Group:
         observation, info = self._end_episode(i, self._observations.last(i), {}, False, True)
         return observation, {**info, "restarted": True}
 
-    def recover(
-        self, slot: int, *, last_slot: int, seeds: Sequence[int], tasks: Sequence[Any], ended: Sequence[bool]
-    ) -> Extras | None:
+    def recover(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any], ended: Sequence[bool]) -> Extras | None:
         """The step that a dead worker lost: fresh environments, cut episodes truncated, nothing made up."""
         self._begin()
-        self._observations.last_slot = last_slot
+        self._observations.last_slot = 1 - slot  # the two slots take turns
         observations: list[Any] = []
         for i, member in enumerate(self._members):
             member.next_seed, member.task = seeds[i], tasks[i]
@@ -269,10 +267,12 @@ class Group:
 
     # --- everything else
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The attribute `name` of every environment, called where it can be called."""
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], only: set[int] | None) -> list[Any]:
+        """The attribute `name` of the environments in `only` (all where it is None), called where it can be."""
         results = []
         for member in self._members:
+            if only is not None and member.index not in only:
+                continue
             self._words[self._current_word] = member.index
             try:
                 value = member.env.get_wrapper_attr(name)

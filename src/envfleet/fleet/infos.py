@@ -144,8 +144,10 @@ class ColumnWriter:
     def __init__(self, area: Array, n_envs: int, start: int, stop: int) -> None:
         self._area, self._n_envs = area, n_envs
         self._start, self._rows = start, slice(start, stop)
+        self._no_marks = bytes(stop - start)
         self._columns: list[_Column] = []
         self._by_parent: dict[Path, dict[str, list[tuple[int, _Column]]]] = {}  # keys inside each dictionary
+        self._numbers: dict[str, tuple[type, Any, Any, int]] = {}  # the newest number column of each key
         self.present = 0  # a bit per column that some environment of the group has written in this step
 
     def define(self, definitions: list[ColumnDefinition]) -> None:
@@ -155,6 +157,8 @@ class ColumnWriter:
             *parents, key = definitions[bit].path
             siblings = self._by_parent.setdefault(tuple(parents), {})
             siblings.setdefault(key, []).append((1 << bit, column))
+            if not parents and column.kind not in (NODE, "array"):
+                self._numbers[key] = (column.type, column.cells, column.mask_cells, 1 << bit)
 
     def clear(self) -> None:
         """Forgets the last step: values and masks of what was written then become zero."""
@@ -162,7 +166,7 @@ class ColumnWriter:
         while self.present:
             if self.present & 1:
                 column = self._columns[bit]
-                column.mask[self._rows] = False
+                column.mask_cells[self._rows] = self._no_marks
                 if column.kind != NODE:
                     column.values[self._rows] = 0
             self.present >>= 1
@@ -173,7 +177,15 @@ class ColumnWriter:
         row = self._start + index
         rest: dict[str, Any] | None = None
         columns = self._by_parent.get(path) or {}
+        numbers = self._numbers if path == () else {}
         for key, value in info.items():
+            number = numbers.get(key)
+            if number is not None and type(value) is number[0]:  # nearly all infos: no call at all
+                _, cells, mask_cells, bit = number
+                cells[row] = value
+                mask_cells[row] = 1
+                self.present |= bit
+                continue
             for bit, column in columns.get(key, ()):
                 if column.takes(value):
                     column.mask_cells[row] = 1

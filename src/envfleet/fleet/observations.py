@@ -34,8 +34,7 @@ class ObservationStore:
         """Stores one observation per environment; where one does not fit, its number and the reason."""
         for writer in self._writers:
             try:
-                path = writer.leaf.path
-                values = observations if self._whole else [pick(o, path) for o in observations]
+                values = observations if self._whole else [pick(o, writer.leaf.path) for o in observations]
                 fits = writer.write(values, slot)
             except (KeyError, IndexError, TypeError):
                 fits = False

@@ -117,10 +117,11 @@ class WorkerPlan:
 def default_group_count(n_envs: int) -> int:
     """How many groups `n_envs` environments make: a fixed function, because groups shape the mathematics.
 
-    At least 4 environments a group (smaller batches are computed differently by BLAS), at most 32, and
-    otherwise eight groups, enough to keep eight cores busy.
+    At least 4 environments a group (smaller batches are computed differently by BLAS) and at most 32, so
+    that there are always enough groups for many cores; in between four groups, because every group costs
+    some microseconds a step, and a pass of the policy where the worker acts.
     """
-    return max(1, min(n_envs // 4, 8), -(-n_envs // 32))
+    return max(1, min(n_envs // 4, 4), -(-n_envs // 32))
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:

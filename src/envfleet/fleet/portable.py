@@ -56,6 +56,7 @@ class Doorbell:
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd, self.write_fd = read_fd, write_fd
+        self.watch([])
 
     @classmethod
     def create(cls) -> Doorbell:
@@ -77,12 +78,26 @@ class Doorbell:
         except BlockingIOError:  # already full of rings: the sleeper will wake anyway
             pass
 
-    def clear(self) -> None:
+    def watch(self, fds: Sequence[int]) -> None:
+        """Lets `wait` also end when one of these descriptors can be read."""
+        self._poll = select.poll()
+        for fd in (self.read_fd, *fds):
+            self._poll.register(fd, select.POLLIN)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps until the bell has been rung, a watched descriptor can be read, or `seconds` have passed.
+
+        True where only the bell rang.
+        """
+        ready = self._poll.poll(max(0, int(seconds * 1000 + 0.999)))
+        if not any(fd == self.read_fd for fd, _ in ready):
+            return False
         try:
             while len(os.read(self.read_fd, 4096)) == 4096:
                 pass
         except BlockingIOError:
             pass
+        return len(ready) == 1
 
     def close(self) -> None:
         for fd in self.fds:

@@ -43,13 +43,12 @@ class Reset:
 class Recover:
     """Replaces the step that a dead worker lost."""
 
-    last_slot: int
     seeds: Sequence[int]
     tasks: Sequence[Any]
     ended: Sequence[bool]
 
     def apply(self, group: Group, slot: int) -> Extras | None:
-        return group.recover(slot, last_slot=self.last_slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended)
+        return group.recover(slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended)
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,10 @@ class Call:
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    only: set[int] | None = None
 
     def apply(self, group: Group, slot: int) -> list[Any]:
-        return group.call(self.name, self.args, self.kwargs)
+        return group.call(self.name, self.args, self.kwargs, self.only)
 
 
 @dataclass(frozen=True)

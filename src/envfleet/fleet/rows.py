@@ -75,6 +75,9 @@ class Rows:
         return np.concatenate([array[rows] for rows in self.slices])
 
     def put(self, array: Array, values: Array) -> None:
+        if len(self.slices) == 1:
+            array[self.slices[0]] = values
+            return
         at = 0
         for rows in self.slices:
             stop = at + rows.stop - rows.start
@@ -165,6 +168,11 @@ class BatchReader:
 
     def store_actions(self, actions: Any, rows: Rows) -> None:
         """Writes a batch of actions to the rows it is for."""
+        if type(actions) is np.ndarray and self._one_action and len(rows.slices) == 1:
+            target = self._arrays.actions[()]
+            if actions.dtype == target.dtype and actions.shape == (rows.count, *target.shape[1:]):
+                target[rows.slices[0]] = actions
+                return
         for leaf in self._action_leaves:
             try:
                 given = actions if self._one_action else pick(actions, leaf.path)

@@ -67,16 +67,15 @@ def rebuild(space: spaces.Space[Any], parts: dict[Path, Any], path: Path = ()) -
     return parts[path]
 
 
-def read_rows(space: spaces.Space[Any], arrays: dict[Path, Any]) -> list[Any]:
+def read_rows(space: spaces.Space[Any], arrays: dict[Path, Array]) -> list[Any]:
     """One value per environment from batched leaves, on memory of its own.
 
     An environment may keep the action it was given; a view into the fleet's block would change under it.
     """
-    owned = {path: array.copy() if isinstance(array, np.ndarray) else array for path, array in arrays.items()}
-    if len(owned) == 1 and () in owned:
-        return list(owned[()])
-    count = len(next(iter(owned.values())))
-    rows = {path: list(values) for path, values in owned.items()}
+    if () in arrays:
+        return list(arrays[()].copy())
+    rows = {path: list(array.copy()) for path, array in arrays.items()}
+    count = len(next(iter(rows.values())))
     return [rebuild(space, {path: values[i] for path, values in rows.items()}) for i in range(count)]
 
 
@@ -96,6 +95,9 @@ class BatchWriter:
         self._flat = [out.reshape(-1) for out in self.outputs]
         self._joined = self._flat if scalar else [o.reshape(-1, *leaf.shape[1:]) for o in self.outputs]
         self._gather = self._write_scalars if scalar else self._write_arrays
+        if len(leaf.shape) == 1 and leaf.dtype.char in "bBhHiIlLqQfd":
+            self._rows = [[row.data for row in out] for out in self.outputs]
+            self._gather = self._write_vectors
         self._checks = self._bound_checks(count) if validate else []
         self._verdict = np.empty(len(self._flat[0]), np.bool_) if self._checks else None
 
@@ -133,6 +135,15 @@ class BatchWriter:
             np.concatenate(values, out=self._joined[slot], casting="safe")
         except (AttributeError, TypeError, ValueError):
             return False
+        return True
+
+    def _write_vectors(self, values: list[Any], slot: int) -> bool:
+        """One copy of bytes each: a memoryview takes only what has its own type and length."""
+        try:
+            for row, value in zip(self._rows[slot], values, strict=True):
+                row[:] = value
+        except (TypeError, ValueError):
+            return self._write_arrays(values, slot)
         return True
 
     def _write_scalars(self, values: list[Any], slot: int) -> bool:

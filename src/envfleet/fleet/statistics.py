@@ -62,15 +62,10 @@ class StatisticsKeeper:
 
     def episodes(self, arrays: FleetArrays, rows: Rows, ended: np.ndarray[Any, Any]) -> None:
         """Takes note of the episodes that ended in these rows."""
-        for env in rows.env_ids[ended]:
-            self._recent.append(
-                (
-                    float(arrays.episode_return[env]),
-                    int(arrays.episode_length[env]),
-                    float(arrays.episode_seconds[env]),
-                )
-            )
-            self._episodes += 1
+        envs = rows.env_ids[ended]
+        columns = (arrays.episode_return, arrays.episode_length, arrays.episode_seconds)
+        self._recent.extend(zip(*(column[envs].tolist() for column in columns), strict=True))
+        self._episodes += len(envs)
 
     def summary(self, crew: Crew, arrays: FleetArrays) -> FleetStatistics:
         now = time.perf_counter()

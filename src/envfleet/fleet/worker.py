@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +28,7 @@ from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.group import Group
 from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import Doorbell, wait_readable, yield_core
+from envfleet.fleet.portable import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 
 __all__ = ["Bells", "Hello", "Worker"]
@@ -86,6 +85,7 @@ class Worker:
         self._sleeping = control.worker(index, WorkerWord.SLEEPING)
         self._busy = control.worker(index, WorkerWord.BUSY_NS)
         self._stop = control.worker(index, WorkerWord.STOP)
+        self._lockstep = control.worker(index, WorkerWord.LOCKSTEP)
         self._caller_waits = control.caller_waits
         self._counts = [
             (control.worker(w, WorkerWord.POSTED), control.worker(w, WorkerWord.FINISHED))
@@ -96,12 +96,12 @@ class Worker:
         for group in self.groups:
             group.attach(arrays, index)
 
-    def serve(self, gone: Callable[[], bool] = lambda: False) -> None:
+    def serve(self) -> None:
         """Carries out commands until told to stop."""
         words = self._words
         while not words[self._stop]:
             if words[self._posted] == words[self._finished]:
-                self._await_command(gone)
+                self._await_command()
             else:
                 self.serve_posted()
         self.close()
@@ -109,23 +109,28 @@ class Worker:
     def serve_posted(self) -> None:
         """Carries out the commands that have been posted."""
         words = self._words
+        if words[self._posted] == words[self._finished]:
+            return
         began = time.perf_counter_ns()
+        lockstep = words[self._lockstep]
         for group, seat in self._seats:
-            if words[seat[0]] != words[seat[1]]:
-                self._run(group, seat)
+            if lockstep:
+                self._run(group, seat, Command.STEP, lockstep - 1)
+            elif words[seat[0]] != words[seat[1]]:
+                self._run(group, seat, words[seat[2]], words[seat[3]])
         words[self._busy] += time.perf_counter_ns() - began
 
-    def _run(self, group: Group, seat: tuple[int, ...]) -> None:
+    def _run(self, group: Group, seat: tuple[int, ...], command: int, slot: int) -> None:
         words = self._words
-        posted, finished, command, slot, outcome, columns = seat
+        posted, finished, _, _, outcome, columns = seat
         message: Any = None
         try:
-            if words[command] == Command.STEP:
-                reply: Any = group.step(words[slot])
+            if command == Command.STEP:
+                reply: Any = group.step(slot)
                 if reply is not None:
                     message = self._channel.pack((group.plan.index, reply))
             else:
-                reply = self._request_for(group.plan.index).apply(group, words[slot])
+                reply = self._request_for(group.plan.index).apply(group, slot)
                 message = self._channel.pack((group.plan.index, reply))
         except EnvfleetError as error:
             message = self._channel.pack((group.plan.index, error))
@@ -152,23 +157,20 @@ class Worker:
         if self._bells is not None:
             self._bells.caller.ring()
 
-    def _await_command(self, gone: Callable[[], bool]) -> None:
+    def _await_command(self) -> None:
         words, bells = self._words, self._bells
         assert bells is not None
         if bells.spin:
+            posted, finished, stop = self._posted, words[self._finished], self._stop
             until = time.perf_counter() + SPIN_SECONDS
-            while words[self._posted] == words[self._finished] and not words[self._stop]:
-                yield_core()
-                if time.perf_counter() > until:
-                    break
-            else:
-                return
+            while time.perf_counter() < until:
+                for _ in range(8):
+                    yield_core()
+                    if words[posted] != finished or words[stop]:
+                        return
         words[self._sleeping] = 1
         while words[self._posted] == words[self._finished] and not words[self._stop]:
-            if wait_readable([bells.worker.read_fd], SLEEP_SECONDS):
-                bells.worker.clear()
-            elif gone():
-                break
+            bells.worker.wait(SLEEP_SECONDS)
         words[self._sleeping] = 0
 
     def close(self) -> None:

@@ -41,8 +41,8 @@ class Place(Protocol):
     def run_inline(self, seconds: float | None) -> None:
         """Lets workers that live in the caller's own thread do what was posted to them."""
 
-    def wait(self, seconds: float) -> None:
-        """Sleeps until a worker rings or dies, at most `seconds`."""
+    def wait(self, seconds: float) -> bool:
+        """Sleeps until a worker rings or dies, at most `seconds`; False where it is time to look for deaths."""
 
     def death(self, index: int) -> str | None:
         """How the worker ended, or None while it lives."""

@@ -7,6 +7,7 @@ that imports torch costs its workers nothing. What a worker needs of it travels 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import pickle
@@ -125,6 +126,7 @@ def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
         worker.close()
         return 0
     layout = shape.layout()
+    gc.freeze()  # what was built stays: the collector need not look at it again
     worker.attach(FleetArrays(shape, layout, Block(links.block).map(layout.size)))
     channel.send(None)
     worker.serve()

@@ -53,8 +53,8 @@ class HostedPlace:
     def run_inline(self, seconds: float | None) -> None:
         self._caller.run_inline(seconds)
 
-    def wait(self, seconds: float) -> None:
-        self._processes.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        return self._processes.wait(seconds)
 
     def death(self, index: int) -> str | None:
         return self._of(index).death(index)

@@ -19,7 +19,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
 from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import Doorbell, can_spin, nameless_file, wait_readable
+from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
 from envfleet.fleet.worker import Hello
 
 __all__ = ["START_METHODS", "ProcessesPlace", "own_registrations", "resolved"]
@@ -52,6 +52,7 @@ class ProcessesPlace:
         self.spins = can_spin()
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
+        self._deaths_ring = False  # whether waiting for the bell also notices a death
         self._seats: dict[int, _Seat] = {}
         self._plans: dict[int, bytes] = {}
         self._server = ForkServer() if start_method == "forkserver" else None
@@ -79,6 +80,9 @@ class ProcessesPlace:
         finally:
             os.close(channel_fd)
         self._seats[plan.index] = _Seat(process, channel, bell, stack)
+        pidfds = [seat.process.pidfd for seat in self._seats.values()]
+        self._deaths_ring = None not in pidfds
+        self._caller_bell.watch([fd for fd in pidfds if fd is not None])
         if data and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
             channel.send_packed(data)
@@ -129,13 +133,10 @@ class ProcessesPlace:
     def run_inline(self, seconds: float | None) -> None:
         """No worker lives in the caller's thread."""
 
-    def wait(self, seconds: float) -> None:
-        pidfds = [seat.process.pidfd for seat in self._seats.values()]
-        watched = [fd for fd in pidfds if fd is not None]
-        if len(watched) < len(pidfds):  # no pidfd on this system: look often
-            seconds = min(seconds, 0.02)
-        if self._caller_bell.read_fd in wait_readable([self._caller_bell.read_fd, *watched], seconds):
-            self._caller_bell.clear()
+    def wait(self, seconds: float) -> bool:
+        if self._deaths_ring:
+            return self._caller_bell.wait(seconds)
+        return self._caller_bell.wait(min(seconds, 0.02))  # no pidfd on this system: look often
 
     def death(self, index: int) -> str | None:
         return self._seats[index].process.ending()

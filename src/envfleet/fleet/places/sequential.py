@@ -82,8 +82,9 @@ class SequentialPlace:
         finally:
             watchdog.end()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         """Nothing to wait for: the work was done inline."""
+        return True
 
     def death(self, index: int) -> str | None:
         return None

@@ -11,7 +11,7 @@ from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.places.sequential import stack_of_thread
 from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import Doorbell, wait_readable
+from envfleet.fleet.portable import Doorbell
 from envfleet.fleet.worker import Bells, Hello, Worker
 
 __all__ = ["ThreadsPlace"]
@@ -61,9 +61,8 @@ class ThreadsPlace:
     def run_inline(self, seconds: float | None) -> None:
         """No worker lives in the caller's thread."""
 
-    def wait(self, seconds: float) -> None:
-        if wait_readable([self._caller_bell.read_fd], seconds):
-            self._caller_bell.clear()
+    def wait(self, seconds: float) -> bool:
+        return self._caller_bell.wait(seconds)
 
     def death(self, index: int) -> str | None:
         return None if self._threads[index].is_alive() else "its thread ended"
