@@ -23,29 +23,25 @@ from envfleet.errors import (
     WorkerError,
 )
 from envfleet.fleet.arrays import FleetShape
-from envfleet.fleet.control import Outcome
 from envfleet.fleet.crew import Answers, Crew
-from envfleet.fleet.infos import ColumnTable, add_info
+from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.requests import (
     Call,
     Capture,
-    DefineColumns,
     Recover,
     Request,
     Reset,
     Restore,
     SetAttr,
-    StepObjects,
 )
-from envfleet.fleet.rows import BatchReader, Rows
-from envfleet.fleet.statistics import FleetStatistics, StatisticsKeeper
+from envfleet.fleet.rows import Rows
+from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.worker import Hello
 from envfleet.seeding import derive_seed
 
 __all__ = ["Fleet", "FleetState"]
 
 Array = np.ndarray[Any, Any]
-StepResult = tuple[Any, Array, Array, Array, dict[str, Any]]
 CLOSE_SECONDS = 1.5
 
 
@@ -82,24 +78,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
         shape = FleetShape(
             self.num_envs, self.workers, len(plans), self.single_observation_space, self.single_action_space
         )
-        self._arrays = crew.attach(shape)
-        self._columns = ColumnTable(self._arrays.columns, self.num_envs)
-        self._columns_told = [0] * len(plans)  # how many columns each group knows
-        self._all_told = 0  # how many columns every group knows
-        self._reader = BatchReader(self._arrays, copy=copy)
-        self._all = Rows.of(range(len(plans)), self.groups)
-        self._rows_by_ids: dict[bytes, Rows] = {}
-        self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
-        self._sizes = [len(group) for group in self.groups]
-        self._slots = [0] * len(plans)  # where each group's newest observations lie
-        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._exchange = Exchange(
+            crew, crew.attach(shape), self.groups, copy=copy, same_step=autoreset is AutoresetMode.SAME_STEP
+        )
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
         self._new_tasks = False
         self._restarts_by_env = [0] * self.num_envs
-        self._keeper = StatisticsKeeper()
         self._state = FleetState.NEW
-        self._object_actions = not all(leaf.fixed for leaf in shape.action_leaves)
         recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
         crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
         self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
@@ -162,8 +148,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def _with_context(self, error: EnvHungError) -> EnvHungError:
         """The error of a hung environment, with what only the fleet knows of it."""
         env, action = error.context.env_index, None
-        if error.context.operation == "step" and not self._object_actions:
-            action = self._reader.action_of(env)
+        if error.context.operation == "step" and not self._exchange.object_actions:
+            action = self._exchange.reader.action_of(env)
         context = EnvContext(env, error.context.operation, self._seeds[env], self._tasks[env], None, action)
         return EnvHungError(error.message, context, original=error.original, hint=error.hint)
 
@@ -198,22 +184,24 @@ class Fleet(VectorEnv[Any, Any, Array]):
             options = {key: value for key, value in options.items() if key != "reset_mask"} or None
         if tasks is not None:
             self.set_tasks(tasks)
-        slot = self._next_slot()
+        slot = self._exchange.next_slot()
         try:
             for index, group in enumerate(self.groups):
                 part = slice(group.start, group.stop)
-                self._tell_columns(index)
+                self._exchange.tell_columns(index)
                 group_tasks = self._tasks[part] if self._new_tasks else None
                 group_mask = None if mask is None else mask[part].tolist()
                 self._crew.post(index, slot, Reset(seeds[part], options, group_tasks, group_mask))
             self._crew.wait_all()
-            answers = self._crew.gather(self._all.groups)
+            answers = self._crew.gather(self._exchange.all.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
-        self._slots, self._new_tasks = [slot] * len(self.groups), False
-        self._ended[...] = False if mask is None else self._ended & ~mask
+        self._exchange.slots, self._new_tasks = [slot] * len(self.groups), False
+        self._exchange.ended[...] = False if mask is None else self._exchange.ended & ~mask
         self._state = FleetState.READY
-        return self._reader.observations(slot, self._all, answers), self._infos(self._all, answers)
+        return self._exchange.reader.observations(slot, self._exchange.all, answers), self._exchange.infos(
+            self._exchange.all, answers
+        )
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Gives every environment the task it will have from its next reset on."""
@@ -244,9 +232,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """Begins a step of every environment; `step_wait` gives its results."""
         self._expect("step()", FleetState.READY)
         if self._autoreset is AutoresetMode.DISABLED:
-            self._refuse_ended(self._all)
-        slot = self._next_slot()
-        self._post_steps(actions, self._all, slot)
+            self._refuse_ended(self._exchange.all)
+        slot = self._exchange.next_slot()
+        self._exchange.post(actions, self._exchange.all, slot)
         self._state = FleetState.STEPPING
 
     def step_wait(self) -> StepResult:
@@ -258,12 +246,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._state = FleetState.READY
-        return self._results(self._all, answers)
+        return self._exchange.results(self._exchange.all, answers)
 
     def send(self, actions: Any, env_ids: Sequence[int] | Array) -> None:
         """Begins a step of some environments, whole groups of them, with one action each."""
         self._expect("send()", FleetState.READY, FleetState.STREAMING)
-        rows = self._rows_of(env_ids)
+        rows = self._exchange.rows_of(env_ids)
         if self._autoreset is AutoresetMode.DISABLED:
             self._refuse_ended(rows)
         for group in rows.groups:
@@ -273,7 +261,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
                     "and have not answered yet",
                     hint="take their results with recv() first",
                 )
-        self._post_steps(actions, rows, None)
+        self._exchange.post(actions, rows, None)
         self._state = FleetState.STREAMING
 
     def recv(self, min_envs: int | None = None) -> StepResult:
@@ -282,7 +270,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
         """
         self._expect("recv()", FleetState.STREAMING)
-        crew, sizes = self._crew, self._sizes
+        crew, sizes = self._crew, self._exchange.sizes
         wanted = 1 if min_envs is None else min_envs
         under_way = sum([sizes[group] for group in crew.posted])
         if not 1 <= wanted <= under_way:
@@ -296,103 +284,23 @@ class Fleet(VectorEnv[Any, Any, Array]):
                 crew.wait_for(lambda: crew.finished_first(wanted, sizes) is not None)
                 ready = crew.finished_first(wanted, sizes)
             assert ready is not None
-            rows = self._rows_of_groups(ready)
+            rows = self._exchange.rows_of_groups(ready)
             answers = crew.gather(rows.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
         if not crew.posted:
             self._state = FleetState.READY
-        result = self._results(rows, answers)
+        result = self._exchange.results(rows, answers)
         result[4]["env_id"] = rows.env_ids.copy()
         return result
 
-    def _post_steps(self, actions: Any, rows: Rows, slot: int | None) -> None:
-        if self._columns.count != self._all_told or self._crew.forgetful:
-            for group in rows.groups:
-                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
-                    self._tell_columns(group)
-            self._all_told = min(self._columns_told)
-        if self._object_actions:
-            listed = self._reader.list_actions(actions, rows)
-            for group, part in zip(rows.groups, rows.parts, strict=True):
-                self._slots[group] = 1 - self._slots[group] if slot is None else slot
-                self._crew.post(group, self._slots[group], StepObjects(listed[part]))
-            return
-        self._reader.store_actions(actions, rows)
-        if slot is not None and self._crew.can_lockstep:
-            self._slots = [slot] * len(self.groups)
-            self._crew.post_lockstep(slot)
-            return
-        for group in rows.groups:
-            self._slots[group] = 1 - self._slots[group]
-            self._crew.post(group, self._slots[group])
-
-    def _next_slot(self) -> int:
-        """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
-        slot = 1 - self._slots[0]
-        for group, at in enumerate(self._slots):
-            if at == slot:
-                self._reader.copy_slot(slot, 1 - slot, self.groups[group])
-                self._slots[group] = 1 - slot
-        return slot
-
-    def _results(self, rows: Rows, answers: Answers) -> StepResult:
-        slots = {self._slots[group] for group in rows.groups}
-        if len(slots) == 1:
-            observations = self._reader.observations(slots.pop(), rows, answers)
-        else:
-            observations = self._reader.mixed_observations(self._slots, rows, answers)
-        rewards, terminated, truncated = self._reader.outcomes(rows)
-        ended = terminated | truncated
-        infos = self._infos(rows, answers)
-        if answers.outcome & Outcome.ENDED:
-            self._keeper.episodes(self._arrays, rows, ended)
-            if self._autoreset is AutoresetMode.SAME_STEP:
-                self._reader.add_final_observations(infos, rows, ended)
-        self._keeper.steps += rows.count
-        rows.put(self._ended, ended)
-        return observations, rewards, terminated, truncated, infos
-
-    def _infos(self, rows: Rows, answers: Answers) -> dict[str, Any]:
-        infos: dict[str, Any] = {}
-        if answers.columns:
-            self._columns.read(answers.columns, rows.slices, infos)
-        for group, extras in answers.messages.items():
-            if extras is None:
-                continue
-            first = rows.parts[rows.groups.index(group)].start
-            for i, info in extras.infos:
-                add_info(infos, info, first + i, rows.count)
-                self._columns.learn(info)
-        return infos
-
-    def _tell_columns(self, group: int) -> None:
-        """Lets a group know the info columns that were defined since it was last told."""
-        self._crew.forgetful.discard(group)
-        if self._columns.count:
-            self._crew.ask({group: DefineColumns(self._columns.definitions)}, self._slots[group])
-        self._columns_told[group] = self._columns.count
-
     def _refuse_ended(self, rows: Rows) -> None:
-        if rows.take(self._ended).any():
-            ended = [int(i) for i in rows.env_ids if self._ended[i]]
+        if rows.take(self._exchange.ended).any():
+            ended = [int(i) for i in rows.env_ids if self._exchange.ended[i]]
             raise ProtocolError(
                 f"environments {ended} have ended and autoreset is disabled",
                 hint='reset them: reset(options={"reset_mask": terminations | truncations})',
             )
-
-    def _rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
-        ids = np.asarray(env_ids)
-        key = ids.tobytes()
-        if key not in self._rows_by_ids:
-            self._rows_by_ids[key] = Rows.of_env_ids(ids, self.groups)
-        return self._rows_by_ids[key]
-
-    def _rows_of_groups(self, groups: list[int]) -> Rows:
-        key = tuple(groups)
-        if key not in self._rows_by_groups:
-            self._rows_by_groups[key] = Rows.of(sorted(groups), self.groups)
-        return self._rows_by_groups[key]
 
     def _recovery(self, group: int) -> Recover:
         """How the group of a restarted worker takes up its work."""
@@ -401,7 +309,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._restarts_by_env[i] += 1
         seeds = [derive_seed(self._seeds[i], 0, self._restarts_by_env[i]) for i in rows]
         same_step = self._autoreset is AutoresetMode.SAME_STEP
-        ended = [False if same_step else bool(self._ended[i]) for i in rows]
+        ended = [False if same_step else bool(self._exchange.ended[i]) for i in rows]
         return Recover(seeds, self._tasks[rows.start : rows.stop], ended)
 
     # --- everything else
@@ -445,12 +353,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def statistics(self) -> FleetStatistics:
         """Steps, episodes and workers since the fleet was made."""
         self._expect("statistics()", *(state for state in FleetState if state is not FleetState.CLOSED))
-        return self._keeper.summary(self._crew, self._arrays)
+        return self._exchange.keeper.summary(self._crew)
 
     def state(self) -> dict[str, Any]:
         """All simulators, their episodes and last observations as plain data, for `restore`."""
         self._expect("state()", FleetState.READY)
-        slot = 1 - self._next_slot()  # brings all groups to one slot
+        slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
         captured = self._ask_all(Capture())
         return {
             "version": 1,
@@ -459,8 +367,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
             "seeds": list(self._seeds),
             "tasks": list(self._tasks),
             "restarts": list(self._restarts_by_env),
-            "ended": self._ended.copy(),
-            "observations": self._reader.save(slot),
+            "ended": self._exchange.ended.copy(),
+            "observations": self._exchange.reader.save(slot),
             "environments": [saved for part in captured for saved in part],
         }
 
@@ -475,9 +383,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
             )
         self.seed, self._seeds, self._tasks = state["seed"], list(state["seeds"]), list(state["tasks"])
         self._restarts_by_env = list(state["restarts"])
-        self._ended[...] = state["ended"]
-        self._reader.load(0, state["observations"])
-        self._slots = [0] * len(self.groups)
+        self._exchange.ended[...] = state["ended"]
+        self._exchange.reader.load(0, state["observations"])
+        self._exchange.slots = [0] * len(self.groups)
         saved = state["environments"]
         requests: dict[int, Request] = {
             index: Restore(saved[group.start : group.stop]) for index, group in enumerate(self.groups)
@@ -487,13 +395,13 @@ class Fleet(VectorEnv[Any, Any, Array]):
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._state = FleetState.READY
-        return self._reader.observations(0, self._all, Answers())
+        return self._exchange.reader.observations(0, self._exchange.all, Answers())
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends all workers; nothing of them stays behind."""
         self._state = FleetState.CLOSED
         self._finalizer()
-        del self._arrays, self._reader, self._columns
+        del self._exchange
 
     def __repr__(self) -> str:
         name = self.spec.id if self.spec is not None else "environments"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -180,8 +181,11 @@ def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
 
 
 def _spec(env_id: str) -> Any:
+    module, _, name = env_id.rpartition(":")
     try:
-        spec = gymnasium.spec(env_id)
+        if module:
+            importlib.import_module(module)  # "module:id" registers the environment by its import
+        spec = gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
         raise SettingsError(
@@ -246,9 +250,11 @@ class _Wanted:
         backend = self.backend
         if backend == "auto":
             choice = auto.choose(auto.seconds_per_step(make_env, seed), n_envs, count, cores)
-            backend = choice.backend
+            backend, reason = choice.backend, choice.reason
+            if self.workers is None and groups < cores and backend == "processes":
+                reason += f" ({groups} groups keep {groups} cores busy; a smaller group_size= uses more)"
             if not quiet:
-                sys.stderr.write(f"envfleet: {n_envs} environments on {backend}: {choice.reason}\n")
+                sys.stderr.write(f"envfleet: {n_envs} environments on {backend}: {reason}\n")
         if self.trusted and backend != "processes" and self.backend != "auto":
             raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count

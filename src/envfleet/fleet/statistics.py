@@ -67,13 +67,13 @@ class StatisticsKeeper:
         self._recent.extend(zip(*(column[envs].tolist() for column in columns), strict=True))
         self._episodes += len(envs)
 
-    def summary(self, crew: Crew, arrays: FleetArrays) -> FleetStatistics:
+    def summary(self, crew: Crew) -> FleetStatistics:
         now = time.perf_counter()
         elapsed = max(now - self._last_look, 1e-9)
         workers = []
         for plan in crew.plans:
-            word = arrays.control.worker(plan.index, WorkerWord.BUSY_NS)
-            busy = arrays.control.words[word]
+            word = crew.arrays.control.worker(plan.index, WorkerWord.BUSY_NS)
+            busy = crew.arrays.control.words[word]
             before = self._busy_at_last_look.get(plan.index, 0)
             self._busy_at_last_look[plan.index] = busy
             pid = crew.place.pid(plan.index)

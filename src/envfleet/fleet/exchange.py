@@ -1,0 +1,126 @@
+"""The exchange: actions in, results out, for all groups in step or for some at their own pace.
+
+It keeps what a step needs to know between steps: which slot holds each group's newest observations, which info
+columns each group has been told of, and which episodes have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.control import Outcome
+from envfleet.fleet.crew import Answers, Crew
+from envfleet.fleet.infos import ColumnTable, add_info
+from envfleet.fleet.requests import DefineColumns, StepObjects
+from envfleet.fleet.rows import BatchReader, Rows
+from envfleet.fleet.statistics import StatisticsKeeper
+
+__all__ = ["Exchange", "StepResult"]
+
+Array = np.ndarray[Any, Any]
+StepResult = tuple[Any, Array, Array, Array, dict[str, Any]]
+
+
+class Exchange:
+    """Posts steps to groups and turns their answers into batches."""
+
+    def __init__(self, crew: Crew, arrays: FleetArrays, groups: list[range], *, copy: bool, same_step: bool) -> None:
+        self._crew, self._arrays, self._groups, self._same_step = crew, arrays, groups, same_step
+        self.reader = BatchReader(arrays, copy=copy)
+        self.keeper = StatisticsKeeper()
+        self.all = Rows.of(range(len(groups)), groups)
+        self.sizes = [len(group) for group in groups]
+        self.slots = [0] * len(groups)  # where each group's newest observations lie
+        self.ended = np.zeros(groups[-1].stop, np.bool_)  # whose last step ended an episode
+        self.object_actions = not all(leaf.fixed for leaf in arrays.shape.action_leaves)
+        self._columns = ColumnTable(arrays.columns, groups[-1].stop)
+        self._columns_told = [0] * len(groups)  # how many columns each group knows
+        self._all_told = 0  # how many columns every group knows
+        self._rows_by_ids: dict[bytes, Rows] = {}
+        self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
+
+    def post(self, actions: Any, rows: Rows, slot: int | None) -> None:
+        """Asks the groups of `rows` for a step: all of them into `slot`, or each into its other one."""
+        if self._columns.count != self._all_told or self._crew.forgetful:
+            for group in rows.groups:
+                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
+                    self.tell_columns(group)
+            self._all_told = min(self._columns_told)
+        if self.object_actions:
+            listed = self.reader.list_actions(actions, rows)
+            for group, part in zip(rows.groups, rows.parts, strict=True):
+                self.slots[group] = 1 - self.slots[group] if slot is None else slot
+                self._crew.post(group, self.slots[group], StepObjects(listed[part]))
+            return
+        self.reader.store_actions(actions, rows)
+        if slot is not None and self._crew.can_lockstep:
+            self.slots = [slot] * len(self._groups)
+            self._crew.post_lockstep(slot)
+            return
+        for group in rows.groups:
+            self.slots[group] = 1 - self.slots[group]
+            self._crew.post(group, self.slots[group])
+
+    def next_slot(self) -> int:
+        """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
+        slot = 1 - self.slots[0]
+        for group, at in enumerate(self.slots):
+            if at == slot:
+                self.reader.copy_slot(slot, 1 - slot, self._groups[group])
+                self.slots[group] = 1 - slot
+        return slot
+
+    def results(self, rows: Rows, answers: Answers) -> StepResult:
+        """What a step of these rows gives, in the form of Gymnasium's vector API."""
+        slots = {self.slots[group] for group in rows.groups}
+        if len(slots) == 1:
+            observations = self.reader.observations(slots.pop(), rows, answers)
+        else:
+            observations = self.reader.mixed_observations(self.slots, rows, answers)
+        rewards, terminated, truncated = self.reader.outcomes(rows)
+        ended = terminated | truncated
+        infos = self.infos(rows, answers)
+        if answers.outcome & Outcome.ENDED:
+            self.keeper.episodes(self._arrays, rows, ended)
+            if self._same_step:
+                self.reader.add_final_observations(infos, rows, ended)
+        self.keeper.steps += rows.count
+        rows.put(self.ended, ended)
+        return observations, rewards, terminated, truncated, infos
+
+    def infos(self, rows: Rows, answers: Answers) -> dict[str, Any]:
+        """The batched infos of these rows; keys that are new get a column for the next time."""
+        infos: dict[str, Any] = {}
+        if answers.columns:
+            self._columns.read(answers.columns, rows.slices, infos)
+        for group, extras in answers.messages.items():
+            first = rows.parts[rows.groups.index(group)].start
+            for i, info in extras.infos:
+                add_info(infos, info, first + i, rows.count)
+                self._columns.learn(info)
+        return infos
+
+    def tell_columns(self, group: int) -> None:
+        """Lets a group know the info columns that were defined since it was last told."""
+        self._crew.forgetful.discard(group)
+        if self._columns.count:
+            self._crew.ask({group: DefineColumns(self._columns.definitions)}, self.slots[group])
+        self._columns_told[group] = self._columns.count
+
+    def rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
+        """The rows of environments given by number; they must be whole groups."""
+        ids = np.asarray(env_ids)
+        key = ids.tobytes()
+        if key not in self._rows_by_ids:
+            self._rows_by_ids[key] = Rows.of_env_ids(ids, self._groups)
+        return self._rows_by_ids[key]
+
+    def rows_of_groups(self, groups: list[int]) -> Rows:
+        key = tuple(groups)
+        if key not in self._rows_by_groups:
+            self._rows_by_groups[key] = Rows.of(sorted(groups), self._groups)
+        return self._rows_by_groups[key]
