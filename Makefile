@@ -53,8 +53,10 @@ format: $(STAMP)  ## let ruff format the code and fix what it can
 bench: $(STAMP)  ## run the benchmarks (alone on the machine) and print their table
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-proof: $(STAMP)  ## run the full matrices of backend, workers and start method (long)
-	@$(BIN)/python -m pytest -m proof --timeout 1800 $(ARGS)
+proof: $(STAMP)  ## run the full matrices of backend, workers and start method; the result goes to docs/proof.txt
+	@$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS) > docs/proof.txt || \
+		{ cat docs/proof.txt; exit 1; }
+	@tail -n 1 docs/proof.txt
 
 clean:  ## remove caches and builds (delete .venv by hand for a fresh set-up)
 	@rm -rf build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
