@@ -204,3 +204,10 @@ def test_seed_spellings_of_backends() -> None:
         fleet = envfleet.make(Counter, 2, backend=spelling)
         assert fleet.backend == backend
         fleet.close()
+
+
+def test_module_and_id() -> None:
+    """`module:id` imports the module, which registers the environment, as in Gymnasium."""
+    fleet = envfleet.make("ale_py:ALE/Breakout-v5", 1, backend="sequential")
+    assert fleet.single_observation_space.shape == (210, 160, 3)
+    fleet.close()
