@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import envfleet
 
@@ -53,3 +55,27 @@ def test_every_error_is_named_in_the_docstring_of_its_module() -> None:
         if name.endswith("Error"):
             assert name in errors.__doc__
             assert issubclass(getattr(errors, name), errors.EnvfleetError)
+
+
+def test_an_installed_wheel_works(tmp_path: Path) -> None:
+    """The wheel is complete: from it alone, far from the source tree, a fleet of processes steps."""
+    root, target = Path(__file__).parents[1], tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(root)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("envfleet-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True, capture_output=True)
+    program = """
+import envfleet
+if __name__ == "__main__":
+    fleet = envfleet.make("CartPole-v1", 4, backend="processes")
+    fleet.reset()
+    print(fleet.step(fleet.action_space.sample())[0].shape, envfleet.__file__)
+    fleet.close()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"(4, 4) {target / 'envfleet' / '__init__.py'}"
+    assert (target / "envfleet" / "py.typed").is_file()

@@ -154,9 +154,9 @@ class Crew:
         self._resetting = False
         words = self._words
         for line, count, worker in self._lockstep_seats:
-            words[line + 6] = slot + 1  # WorkerWord.LOCKSTEP
+            words[line + WorkerWord.LOCKSTEP] = slot + 1
             words[line] += count
-            if words[line + 2]:  # WorkerWord.SLEEPING
+            if words[line + WorkerWord.SLEEPING]:
                 self.place.wake(worker)
 
     @property

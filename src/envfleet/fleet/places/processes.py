@@ -22,9 +22,8 @@ from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
 from envfleet.fleet.worker import Hello
 
-__all__ = ["START_METHODS", "ProcessesPlace", "own_registrations", "resolved"]
+__all__ = ["ProcessesPlace", "own_registrations", "resolved"]
 
-START_METHODS = ("spawn", "fork", "forkserver")
 _log = logging.getLogger("envfleet")
 
 
