@@ -26,11 +26,7 @@ from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
 
-import os
-
-SPIN_SECONDS = float(
-    os.environ.get("SPINP", "0.00015")
-)  # waits that are usually shorter are spent giving the core away, not asleep
+SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
 LOOK_SECONDS = 0.25  # how often it looks for deaths and hangs while it sleeps
 _log = logging.getLogger("envfleet")
 
