@@ -1,0 +1,210 @@
+"""Settings: one frozen dataclass per algorithm is the source of its options, its files and its documentation.
+
+A subclass of `Settings` declares its fields with `setting(default, help, bounds)`. Values are checked and
+brought to the field's type wherever they come from: Python, a file or the command line. All problems are told
+at once, and a name that does not exist with the nearest one that does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, ClassVar, Self
+
+from envfleet.errors import SettingsError
+from envfleet.settings.values import bounds_text, check_bounds, converted, expected, kind_text, plain, shown
+
+__all__ = ["Settings", "differences", "reference_table", "setting"]
+
+
+def setting(
+    default: Any,
+    help: str,  # noqa: A002  # the word that tyro looks for in the metadata
+    *,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+    choices: Iterable[Any] | None = None,
+) -> Any:
+    """A field of a `Settings` class. Bounds hold for every number in a tuple or list, and not for None."""
+    metadata: dict[str, Any] = {"help": help, "minimum": minimum, "above": above, "maximum": maximum, "below": below}
+    metadata["choices"] = None if choices is None else tuple(choices)
+    if isinstance(default, dict | list | set):  # each instance gets its own
+        return dataclasses.field(default_factory=functools.partial(type(default), default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of every algorithm's settings: knows what was given, checks itself, goes to files and comes back."""
+
+    # How older files name a setting: their key in dotted form -> the name here.
+    aliases: ClassVar[Mapping[str, str]] = {}
+    # Groups in which files may put settings under their own names, as in {"training": {"learning_rate": 1e-3}}.
+    sections: ClassVar[frozenset[str]] = frozenset({"training", "parallel", "settings"})
+
+    def __new__(cls, **given: Any) -> Self:
+        if unknown := [name for name in given if name not in _kinds(cls)]:
+            raise _refusal(cls.__name__, [_no_such(name, _kinds(cls)) for name in unknown])
+        self = super().__new__(cls)
+        object.__setattr__(self, "_given", frozenset(given))
+        return self
+
+    def __post_init__(self) -> None:
+        if found := self._settle({}):
+            raise _refusal(type(self).__name__, found)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names that were given when these settings were made; the others have their defaults."""
+        given: frozenset[str] = self._given  # type: ignore[attr-defined]  # set in __new__, past the frozen fields
+        return given
+
+    def but(self, **changes: Any) -> Self:
+        """A changed copy; what was given stays given, and the changes are given too."""
+        return self._copy(changes, self.given | changes.keys())
+
+    def filled(self, preset: Mapping[str, Any]) -> Self:
+        """A copy with the preset's values where nothing was given; they do not count as given."""
+        if unknown := [name for name in preset if name not in _kinds(type(self))]:
+            raise _refusal("the preset", [_no_such(name, _kinds(type(self))) for name in unknown])
+        return self._copy({name: value for name, value in preset.items() if name not in self.given}, self.given)
+
+    def as_given(self, names: Iterable[str]) -> Self:
+        """A copy that counts `names` as given: for parsers that hand over every field, asked for or not."""
+        return self._copy({}, frozenset(names))
+
+    def _copy(self, changes: Mapping[str, Any], given: frozenset[str]) -> Self:
+        values = {name: getattr(self, name) for name in _kinds(type(self))}
+        changed = type(self)(**{**values, **changes})
+        object.__setattr__(changed, "_given", given)
+        return changed
+
+    def problems(self) -> list[str]:
+        """What does not fit together, one line each; for subclasses, which add to what their base finds."""
+        return []
+
+    def _settle(self, written_as: Mapping[str, str]) -> list[str]:
+        """Brings every value to its field's type and returns all problems, under the names of the file."""
+        found: list[str] = []
+        for field in dataclasses.fields(self):
+            name, kind = field.name, _kinds(type(self))[field.name]
+            try:
+                value = converted(getattr(self, name), kind)
+                check_bounds(value, field.metadata)
+            except (TypeError, ValueError):  # TypeError: a value object has no such part
+                received, label = getattr(self, name), written_as.get(name, name)
+                found.append(f"{label}: got {shown(received)}, expected {expected(kind, field.metadata, received)}")
+            else:
+                object.__setattr__(self, name, value)
+        try:
+            return found + self.problems()
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            if found:  # values that are refused already need not make sense together
+                return found
+            raise
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as plain data for JSON or YAML; functions and classes as "module:name"."""
+        return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """The dotted keys of a file before they are looked up: a subclass may compute some from others."""
+        return values
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, source: str) -> Self:
+        """Settings from the nested or flat mapping that `source` (a file name, say) holds."""
+        found: list[str] = []
+        values: dict[str, Any] = {}
+        written_as: dict[str, str] = {}
+        for key, value in cls.prepared(dict(_dotted(cls, mapping, ""))).items():
+            name = _name_of(cls, key)
+            if name is None:
+                found.append(_no_such(key, [*_kinds(cls), *cls.aliases]))
+            elif name in values and values[name] != value:
+                found.append(f"{key}: got {shown(value)}, but {written_as[name]} says {shown(values[name])}")
+            else:
+                values[name], written_as[name] = value, key
+        required = [field.name for field in dataclasses.fields(cls) if _default(field) is MISSING]
+        if missing := [name for name in required if name not in values]:
+            raise _refusal(source, [*found, *(f"{name}: missing, and it has no default" for name in missing)])
+        draft = cls.__new__(cls, **values)
+        for field in dataclasses.fields(cls):
+            object.__setattr__(draft, field.name, values.get(field.name, _default(field)))
+        if found := found + draft._settle(written_as):
+            raise _refusal(source, found)
+        return cls(**values)
+
+
+def differences(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from the defaults of their class, for printing."""
+    pairs = {field.name: (getattr(settings, field.name), _default(field)) for field in dataclasses.fields(settings)}
+    return {name: value for name, (value, default) in pairs.items() if default is MISSING or value != default}
+
+
+def reference_table(cls: type[Settings]) -> str:
+    """A Markdown table of all settings of a class, for the documentation."""
+    lines = ["| setting | type | default | meaning |", "|---|---|---|---|"]
+    for field in dataclasses.fields(cls):
+        default = _default(field)
+        as_written = "required" if default is MISSING else f"`{json.dumps(plain(default))}`"
+        kind = ", ".join([kind_text(_kinds(cls)[field.name]), *bounds_text(field.metadata)])
+        cells = (f"`{field.name}`", kind, as_written, field.metadata.get("help", ""))
+        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+# ---- names ----
+
+
+_KINDS: dict[type, dict[str, Any]] = {}
+
+
+def _kinds(cls: type[Settings]) -> dict[str, Any]:
+    """The type of every field."""
+    if cls not in _KINDS:
+        hints = typing.get_type_hints(cls)
+        _KINDS[cls] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return _KINDS[cls]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _name_of(cls: type[Settings], key: str) -> str | None:
+    if key in cls.aliases:
+        return cls.aliases[key]
+    section, _, name = key.rpartition(".")
+    name = name.replace("-", "_")
+    return name if name in _kinds(cls) and (not section or section in cls.sections) else None
+
+
+def _dotted(cls: type[Settings], mapping: Mapping[Any, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+    for key, value in mapping.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping) and _name_of(cls, dotted) is None and value:
+            yield from _dotted(cls, value, f"{dotted}.")
+        else:  # a setting may be a mapping itself
+            yield dotted, value
+
+
+def _no_such(name: str, valid: Iterable[str]) -> str:
+    names = {valid_name.rpartition(".")[2]: valid_name for valid_name in [*valid][::-1]}
+    spelled = name.rpartition(".")[2].replace("-", "_")
+    near = difflib.get_close_matches(spelled, names, n=1, cutoff=0.5)
+    advice = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(sorted(valid))}"
+    return f"{name}: there is no such setting; {advice}"
+
+
+def _refusal(source: str, found: list[str]) -> SettingsError:
+    count = "a problem" if len(found) == 1 else f"{len(found)} problems"
+    return SettingsError("\n".join([f"{source} has {count}:", *(f"  {line}" for line in found)]))

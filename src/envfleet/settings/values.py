@@ -1,0 +1,199 @@
+"""Values of settings: brought to the type of their field without loss, checked, and put into words."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import re
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from envfleet.errors import SettingsError
+
+__all__ = ["bounds_text", "check_bounds", "converted", "expected", "kind_text", "plain", "shown"]
+
+_BOUNDS = {"minimum": "at least", "above": "above", "maximum": "at most", "below": "below"}
+_HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": lambda value, bound: value >= bound,
+    "above": lambda value, bound: value > bound,
+    "maximum": lambda value, bound: value <= bound,
+    "below": lambda value, bound: value < bound,
+}
+
+
+def converted(value: Any, kind: Any) -> Any:
+    """`value` as `kind` without loss; ValueError where that cannot be."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any or kind is object:
+        return value
+    if origin is Annotated:
+        return converted(value, arguments[0])
+    if origin in {Union, UnionType}:
+        return _first_that_fits(value, arguments)
+    if origin is Literal:
+        return _chosen(value, {option: option for option in arguments})
+    if isinstance(value, np.generic):
+        value = value.item()
+    if kind in _SCALARS:
+        return _SCALARS[kind](value)
+    if origin is Callable or kind is Callable or origin is type:
+        return value if callable(value) or isinstance(value, str) else _refuse()
+    return _converted_object(value, origin or kind, arguments)
+
+
+def _converted_object(value: Any, kind: Any, arguments: tuple[Any, ...]) -> Any:
+    if kind in {tuple, list} and isinstance(value, list | tuple):
+        if kind is list or arguments[1:] == (...,):
+            return kind(converted(item, arguments[0] if arguments else Any) for item in value)
+        return tuple(converted(item, own) for item, own in zip(value, arguments, strict=True)) if arguments else value
+    if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(dict, kind):
+        keys, values = arguments or (Any, Any)
+        return {converted(key, keys): converted(item, values) for key, item in value.items()}
+    if isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: converted(item, hints.get(name, Any)) for name, item in value.items()})  # type: ignore[operator]
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _chosen(value, kind.__members__)
+    if isinstance(value, str) and kind is Path:
+        return Path(value)
+    return value if isinstance(value, kind) else _refuse()
+
+
+def _refuse() -> Any:
+    raise ValueError
+
+
+def _chosen(value: Any, options: Mapping[Any, Any]) -> Any:
+    hit = [option for key, option in options.items() if key == value and type(key) is type(value)]
+    return hit[0] if hit else _refuse()
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    return int(number) if not isinstance(number, float) or number.is_integer() else _refuse()
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str):  # YAML reads 1e-3 as text
+        return int(value) if re.fullmatch(r"[+-]?\d[\d_]*", value) else float(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else _refuse()
+
+
+def _truth(value: Any) -> bool:
+    words = {"true": True, "false": False}
+    value = words.get(value.lower()) if isinstance(value, str) else value
+    return value if isinstance(value, bool) else _refuse()
+
+
+_SCALARS: dict[Any, Callable[[Any], Any]] = {
+    NoneType: lambda value: None if value is None or value in ("none", "None") else _refuse(),
+    None: lambda value: None if value is None else _refuse(),
+    bool: _truth,
+    int: _whole,
+    float: lambda value: float(_number(value)),
+    str: lambda value: value if isinstance(value, str) else _refuse(),
+}
+
+
+def _first_that_fits(value: Any, options: tuple[Any, ...]) -> Any:
+    if not isinstance(value, str) and type(value) in options:
+        return value
+    # Text last: a file that says 1e-3 for `float | str` means the number.
+    rank = {NoneType: 0, bool: 1, int: 2, float: 3, str: 5}
+    for option in sorted(options, key=lambda option: rank.get(option, 4)):
+        try:
+            return converted(value, option)
+        except (TypeError, ValueError):
+            continue
+    return _refuse()
+
+
+def check_bounds(value: Any, metadata: Mapping[str, Any]) -> None:
+    """ValueError where a number lies outside the bounds of its field, or a value is none of the choices."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            check_bounds(item, metadata)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        bounds = {name: metadata[name] for name in _BOUNDS if metadata.get(name) is not None}
+        if not all(_HOLDS[name](value, bound) for name, bound in bounds.items()):  # NaN holds no bound
+            _refuse()
+    choices = metadata.get("choices")
+    if choices is not None and not isinstance(value, tuple | list | None) and value not in choices:
+        _refuse()
+
+
+# ---- words ----
+
+
+def bounds_text(metadata: Mapping[str, Any]) -> list[str]:
+    """The bounds of a field in words."""
+    words = [f"{word} {metadata[name]}" for name, word in _BOUNDS.items() if metadata.get(name) is not None]
+    choices = metadata.get("choices")
+    return words if choices is None else [*words, f"one of {', '.join(map(shown, choices))}"]
+
+
+def expected(kind: Any, metadata: Mapping[str, Any], received: Any) -> str:
+    """What a field takes, and the nearest choice to what it received."""
+    text = ", ".join([kind_text(kind), *bounds_text(metadata)])
+    options = metadata.get("choices") or [item for item in _flat(kind) if isinstance(item, str)]
+    near = difflib.get_close_matches(shown(received), [repr(option) for option in options], n=1)
+    return f"{text}; did you mean {near[0]}?" if near else text
+
+
+def _flat(kind: Any) -> list[Any]:
+    return [item for part in get_args(kind) for item in _flat(part)] if get_args(kind) else [kind]
+
+
+def kind_text(kind: Any) -> str:
+    """A type in words for people who do not write Python."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none", Any: "any"}
+    if kind in words:
+        return words[kind]
+    if origin in {Union, UnionType}:
+        return " or ".join(kind_text(option) for option in arguments)
+    if origin is Literal:
+        return "one of " + ", ".join(map(shown, arguments)) if len(arguments) > 1 else shown(arguments[0])
+    if origin in {tuple, list}:
+        parts = [kind_text(part) for part in arguments or (Any,) if part is not ...]
+        many = {"a whole number": "whole numbers", "a number": "numbers", "text": "texts"}
+        return f"a list of {many.get(parts[0], parts[0])}" if len(parts) == 1 else f"a list: {', '.join(parts)}"
+    if origin is Callable or kind is Callable:
+        return "a function (module:name)"
+    if kind is Path:
+        return "a path"
+    base = origin or kind
+    return "a mapping" if isinstance(base, type) and issubclass(dict, base) else str(getattr(kind, "__name__", kind))
+
+
+def shown(value: Any) -> str:
+    """A value as messages quote it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON and YAML can hold it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value.value if isinstance(value, enum.Enum) else value
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if callable(value):
+        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    raise SettingsError(f"got {shown(value)} in the settings, which a file cannot hold")
