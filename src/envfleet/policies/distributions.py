@@ -1,0 +1,289 @@
+"""How actions are drawn from what a network says, and how likely they were.
+
+Drawing uses noise that is handed in, never a generator: the same network outputs and the same noise give the
+same actions in every process. Each distribution says how much noise one action takes and of which kind.
+
+Masks (`[batch, mask_size]`, False or 0 forbids) put logits at -1e9: finite, so that nothing becomes NaN, and
+far enough for a probability of exactly 0. A row that forbids everything is treated as if it allowed everything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from envfleet.errors import SettingsError
+
+__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "build_distribution"]
+
+Array = np.ndarray[Any, Any]
+FORBIDDEN = -1e9
+_LOG_2PI = math.log(2.0 * math.pi)
+_TINY = np.finfo(np.float32).tiny
+
+
+class Distribution(nn.Module):
+    """Common to all: sizes, and what the environment gets of a stored action."""
+
+    parameter_size: int  # numbers that the network gives per observation
+    noise_size: int
+    mask_size: int = 0
+    action_shape: tuple[int, ...]
+    action_dtype: np.dtype[Any]
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Noise for actions of the leading dimensions `shape`: float32 [*shape, noise_size]."""
+        raise NotImplementedError
+
+    def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Actions [batch, *action_shape] and their log-probabilities [batch]."""
+        raise NotImplementedError
+
+    def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """The most likely actions [batch, *action_shape]."""
+        raise NotImplementedError
+
+    def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of stored actions and the entropy, both [batch]."""
+        raise NotImplementedError
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        """What the environment gets of stored actions."""
+        raise NotImplementedError
+
+
+class Categorical(Distribution):
+    """One of n choices (Discrete)."""
+
+    def __init__(self, space: spaces.Discrete) -> None:
+        super().__init__()
+        self.parameter_size = self.noise_size = self.mask_size = int(space.n)
+        self.action_shape, self.action_dtype = (), np.dtype(np.int64)
+        self._start = int(space.start)
+        self._env_dtype = _torch_dtype(space.dtype)
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return _gumbel(generator, (*shape, self.noise_size))
+
+    def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if mask is not None:
+            parameters = _forbid(parameters, mask)
+        chosen = (parameters + noise).argmax(1, True)
+        log_probs = torch.log_softmax(parameters, 1).gather(1, chosen)
+        return chosen.squeeze(1), log_probs.squeeze(1)
+
+    def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        return (parameters if mask is None else _forbid(parameters, mask)).argmax(1)
+
+    def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        if mask is not None:
+            parameters = _forbid(parameters, mask)
+        log_all = torch.log_softmax(parameters, 1)
+        log_probs = log_all.gather(1, actions.unsqueeze(1)).squeeze(1)
+        return log_probs, -(log_all.exp() * log_all).sum(1)
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        return (actions + self._start if self._start else actions).to(self._env_dtype)
+
+
+class MultiCategorical(Distribution):
+    """Several independent choices (MultiDiscrete); the logits of all lie one behind the other."""
+
+    slots: Tensor
+    start: Tensor
+
+    def __init__(self, space: spaces.MultiDiscrete) -> None:
+        super().__init__()
+        sizes = np.asarray(space.nvec).reshape(-1).astype(np.int64)
+        self.parameter_size = self.noise_size = self.mask_size = int(sizes.sum())
+        self.action_shape, self.action_dtype = tuple(space.nvec.shape), np.dtype(np.int64)
+        self._env_dtype = _torch_dtype(space.dtype)
+        self._shape = (len(sizes), int(sizes.max()))
+        # Choices of unequal size become rows of the largest one; what is too much reads a forbidden logit
+        # that is put behind all others.
+        first = np.cumsum(sizes) - sizes
+        column = np.arange(sizes.max())
+        slots = np.where(column < sizes[:, None], first[:, None] + column, self.parameter_size)
+        self._even = bool((sizes == sizes.max()).all())
+        self.register_buffer("slots", torch.from_numpy(slots.reshape(-1)), persistent=False)
+        self.register_buffer("start", torch.from_numpy(np.array(space.start, np.int64)), persistent=False)
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return _gumbel(generator, (*shape, self.noise_size))
+
+    def _rows(self, logits: Tensor) -> Tensor:
+        """Flat logits [batch, sum] as [batch, choices, largest]."""
+        if not self._even:
+            logits = functional.pad(logits, (0, 1), value=FORBIDDEN).index_select(1, self.slots)
+        return logits.view(len(logits), *self._shape)
+
+    def _logits(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        rows = self._rows(parameters)
+        if mask is None:
+            return rows
+        allowed = self._rows(mask.to(parameters.dtype)) > 0.0
+        # What padding allows is nothing, so that a row without an allowed choice goes back to its own logits.
+        return torch.where(allowed | ~allowed.any(2, keepdim=True), rows, FORBIDDEN)
+
+    def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        logits = self._logits(parameters, mask)
+        chosen = (logits + self._rows(noise)).argmax(2, True)
+        log_probs = torch.log_softmax(logits, 2).gather(2, chosen).sum((1, 2))
+        return chosen.view(-1, *self.action_shape), log_probs
+
+    def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        return self._logits(parameters, mask).argmax(2).view(-1, *self.action_shape)
+
+    def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        log_all = torch.log_softmax(self._logits(parameters, mask), 2)
+        log_probs = log_all.gather(2, actions.reshape(len(actions), -1, 1)).sum((1, 2))
+        return log_probs, -(log_all.exp() * log_all).sum((1, 2))
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        return (actions + self.start).to(self._env_dtype)
+
+
+class Bernoulli(Distribution):
+    """Independent switches (MultiBinary)."""
+
+    def __init__(self, space: spaces.MultiBinary) -> None:
+        super().__init__()
+        self.action_shape, self.action_dtype = tuple(space.shape), np.dtype(np.int8)
+        self.parameter_size = self.noise_size = math.prod(self.action_shape)
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Logistic noise: logits + noise is above 0 with the probability sigmoid(logits)."""
+        uniform = np.maximum(generator.random((*shape, self.noise_size), np.float32), _TINY)
+        return np.log(uniform) - np.log1p(-uniform)
+
+    def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        on = (parameters + noise) > 0.0
+        actions = on.view(-1, *self.action_shape).to(torch.int8)
+        return actions, _log_switches(parameters, on)
+
+    def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        return (parameters > 0.0).view(-1, *self.action_shape).to(torch.int8)
+
+    def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        on = actions.reshape(len(actions), -1) > 0
+        entropy = functional.softplus(parameters) - parameters * torch.sigmoid(parameters)
+        return _log_switches(parameters, on), entropy.sum(1)
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        return actions
+
+
+class Gaussian(Distribution):
+    """Independent normal numbers (Box), with a standard deviation that does not depend on the observation.
+
+    bounds 'clip': the stored action is the number drawn, without bounds, and so is its log-probability; the
+    environment gets it clipped. bounds 'tanh': the stored action is the number before tanh; its log-probability
+    is that of tanh(action), in [-1, 1]; the environment gets it scaled to the bounds. The entropy is that of
+    the normal distribution in both cases, because the squashed one has no closed form.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, space: spaces.Box, bounds: str, initial_log_std: float) -> None:
+        super().__init__()
+        self.action_shape, self.action_dtype = tuple(space.shape), np.dtype(np.float32)
+        self.parameter_size = self.noise_size = self._count = math.prod(self.action_shape)
+        self._tanh = bounds == "tanh"
+        if self._tanh and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+            raise SettingsError(
+                f"bounds is 'tanh', but the action space {space} has no finite bounds to scale to",
+                hint="use bounds 'clip', or a wrapper that gives the actions bounds",
+            )
+        self.log_std: Tensor | None = nn.Parameter(torch.full((self._count,), float(initial_log_std)))
+        self._env_dtype = _torch_dtype(space.dtype)
+        self.register_buffer("low", torch.from_numpy(np.array(space.low)), persistent=False)
+        self.register_buffer("high", torch.from_numpy(np.array(space.high)), persistent=False)
+
+    def read_log_std_from_network(self) -> None:
+        """The network gives mean and log_std side by side: [batch, 2n]."""
+        self.log_std = None
+        self.parameter_size = 2 * self._count
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        return generator.standard_normal((*shape, self.noise_size), np.float32)
+
+    def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        if self.log_std is not None:
+            return parameters, self.log_std
+        mean, log_std = parameters.chunk(2, dim=1)
+        return mean, log_std
+
+    def _log_prob(self, mean: Tensor, log_std: Tensor, std: Tensor, drawn: Tensor) -> Tensor:
+        distance = (drawn - mean) / std
+        log_probs = (distance * distance).sum(1) * -0.5 - (log_std.sum(-1) + 0.5 * self._count * _LOG_2PI)
+        if self._tanh:
+            # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
+            log_probs = log_probs - (2.0 * (math.log(2.0) - drawn - functional.softplus(-2.0 * drawn))).sum(1)
+        return log_probs
+
+    def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        mean, log_std = self._mean_and_log_std(parameters)
+        std = log_std.exp()
+        drawn = torch.addcmul(mean, std, noise)
+        # From the stored action, as `evaluate` does: not from the noise, which rounds differently.
+        return drawn.view(-1, *self.action_shape), self._log_prob(mean, log_std, std, drawn)
+
+    def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        return self._mean_and_log_std(parameters)[0].reshape(-1, *self.action_shape)
+
+    def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        mean, log_std = self._mean_and_log_std(parameters)
+        log_probs = self._log_prob(mean, log_std, log_std.exp(), actions.reshape(len(actions), -1))
+        entropy = log_std.sum(-1) + 0.5 * self._count * (1.0 + _LOG_2PI)
+        return log_probs, entropy.expand(len(actions))
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        if self._tanh:
+            # In float64, so that the ends of the scale are the bounds themselves.
+            share = (torch.tanh(actions.double()) + 1.0) * 0.5
+            actions = self.low + share * (self.high.double() - self.low)
+        if not self._env_dtype.is_floating_point:
+            actions = actions.round()
+        return torch.clamp(actions.to(self._env_dtype), self.low, self.high)
+
+
+def build_distribution(space: spaces.Space[Any], bounds: str, initial_log_std: float) -> Distribution:
+    """The distribution for an action space."""
+    if isinstance(space, spaces.Discrete):
+        return Categorical(space)
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategorical(space)
+    if isinstance(space, spaces.MultiBinary):
+        return Bernoulli(space)
+    if isinstance(space, spaces.Box):
+        return Gaussian(space, bounds, initial_log_std)
+    raise SettingsError(
+        f"the action space is {space}, expected Box, Discrete, MultiDiscrete or MultiBinary",
+        hint="use a wrapper that turns the actions into one of these, for example a flattened Box",
+    )
+
+
+def _gumbel(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Gumbel noise: argmax(logits + noise) draws with the probabilities softmax(logits)."""
+    uniform = np.maximum(generator.random(shape, np.float32), _TINY)  # a draw can be 0, never 1
+    return -np.log(-np.log(uniform))
+
+
+def _forbid(logits: Tensor, mask: Tensor) -> Tensor:
+    allowed = mask.bool()
+    return torch.where(allowed | ~allowed.any(1, keepdim=True), logits, FORBIDDEN)
+
+
+def _log_switches(logits: Tensor, on: Tensor) -> Tensor:
+    return functional.logsigmoid(torch.where(on, logits, -logits)).sum(1)
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype:
+    return torch.from_numpy(np.zeros(0, dtype)).dtype

@@ -1,0 +1,201 @@
+"""Networks that turn observations into features [batch, n]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from envfleet.errors import SettingsError
+from envfleet.fleet.spaces import Leaf
+from envfleet.policies.inputs import JoinedInputs
+
+__all__ = ["MLP", "GridCNN", "ImpalaCNN", "NatureCNN", "Trunk", "build_trunk", "image_encoder", "orthogonal"]
+
+HIDDEN_GAIN = math.sqrt(2.0)  # hidden layers of published PPO results, tanh and relu alike
+NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature network has nothing left to see
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    """Orthogonal weights of the given gain, zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+class MLP(nn.Module):
+    """Fully connected hidden layers, each with an activation."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], activation: str) -> None:
+        super().__init__()
+        sizes = (inputs, *hidden)
+        self.size = sizes[-1]
+        self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in zip(sizes[:-1], hidden, strict=True))
+        # The parameters in a plain list: looking them up in the modules costs as much as using them.
+        self._weights: list[tuple[Tensor, Tensor]] = []
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            orthogonal(layer, HIDDEN_GAIN)
+            self._weights.append((layer.weight, layer.bias))
+        self._activate: Callable[[Tensor], Tensor] = torch.tanh_ if activation == "tanh" else torch.relu_
+
+    def forward(self, vector: Tensor) -> Tensor:
+        linear, activate = functional.linear, self._activate
+        for weight, bias in self._weights:
+            vector = activate(linear(vector, weight, bias))
+        return vector
+
+
+class _ImageEncoder(nn.Module):
+    """Convolutions over one image leaf, then one linear layer with relu.
+
+    Images come as [height, width, channels] or [channels, height, width] (a stack of frames too): the smaller
+    one of the first and the last dimension counts as the channels.
+    """
+
+    size: int
+
+    def __init__(self, leaf: Leaf) -> None:
+        super().__init__()
+        self._channels_last = _channels_last(leaf)
+        self.channels, self.height, self.width = leaf.shape
+        if self._channels_last:
+            self.height, self.width, self.channels = leaf.shape
+        top = getattr(leaf.space, "high", np.inf)
+        # Floats are taken as they are, unless their bounds say that they are bytes in disguise.
+        self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 or np.all(top == 255.0) else 1.0
+        self.convolutions = self._build_convolutions()
+        for layer in self.convolutions.modules():
+            if isinstance(layer, nn.Conv2d):
+                orthogonal(layer, HIDDEN_GAIN)
+        with torch.no_grad():
+            flat = self.convolutions(torch.zeros(1, self.channels, self.height, self.width)).numel()
+        self.linear = nn.Linear(flat, self.size)
+        orthogonal(self.linear, HIDDEN_GAIN)
+
+    def _build_convolutions(self) -> nn.Sequential:
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self._channels_last:
+            images = images.permute(0, 3, 1, 2)  # of a contiguous batch this *is* torch's channels_last format
+        if images.dtype != torch.float32:
+            # One pass makes floats and scales them; the memory format stays.
+            images = images * self._scale if images.dtype == torch.uint8 else images.float() * self._scale
+        elif self._scale != 1.0:
+            images = images * self._scale
+        return torch.relu_(self.linear(self.convolutions(images).flatten(1)))
+
+
+class NatureCNN(_ImageEncoder):
+    """The network of Mnih et al. (2015): three convolutions and 512 features."""
+
+    size = 512
+
+    def _build_convolutions(self) -> nn.Sequential:
+        if min(self.height, self.width) < NATURE_LEAST:
+            raise SettingsError(
+                f"the network 'nature' got images of {self.height}x{self.width}, "
+                f"expected at least {NATURE_LEAST}x{NATURE_LEAST}",
+                hint="use network 'auto', which has small kernels for small images, or 'impala'",
+            )
+        return nn.Sequential(
+            nn.Conv2d(self.channels, 32, 8, stride=4),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3),
+            nn.ReLU(inplace=True),
+        )
+
+
+class GridCNN(_ImageEncoder):
+    """Small kernels for small images, such as the 10x10 grids of MinAtar: two convolutions and 256 features."""
+
+    size = 256
+
+    def _build_convolutions(self) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(self.channels, 16, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.ReLU(inplace=True),
+        )
+
+
+class ImpalaCNN(_ImageEncoder):
+    """The residual network of Espeholt et al. (2018) with 16, 32 and 32 channels and 256 features."""
+
+    size = 256
+
+    def _build_convolutions(self) -> nn.Sequential:
+        parts: list[nn.Module] = []
+        channels = self.channels
+        for depth in (16, 32, 32):
+            parts += [
+                nn.Conv2d(channels, depth, 3, padding=1),
+                nn.MaxPool2d(3, stride=2, padding=1),
+                _Residual(depth),
+                _Residual(depth),
+            ]
+            channels = depth
+        return nn.Sequential(*parts, nn.ReLU(inplace=True))
+
+
+class _Residual(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        inner: Tensor = self.second(torch.relu_(self.first(torch.relu(images))))
+        return images + inner
+
+
+def image_encoder(network: str, leaf: Leaf) -> _ImageEncoder:
+    """The encoder of an image leaf; 'auto' takes small kernels for images that are too small for 'nature'."""
+    if network == "impala":
+        return ImpalaCNN(leaf)
+    sides = leaf.shape[:2] if _channels_last(leaf) else leaf.shape[1:]
+    if network == "auto" and min(sides) < NATURE_LEAST:
+        return GridCNN(leaf)
+    return NatureCNN(leaf)
+
+
+def _channels_last(leaf: Leaf) -> bool:
+    return leaf.shape[2] <= leaf.shape[0]
+
+
+class Trunk(nn.Module):
+    """One encoder per part of the prepared observation; their features are joined."""
+
+    def __init__(self, encoders: list[nn.Module], size: int) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+        self.size = size
+        ours = (MLP, _ImageEncoder)  # a user's own module is called, so that its hooks run
+        self._encode = [encoder.forward if isinstance(encoder, ours) else encoder for encoder in encoders]
+
+    def forward(self, parts: list[Any]) -> Tensor:
+        encode = self._encode
+        if len(encode) == 1:
+            features: Tensor = encode[0](parts[0])
+            return features
+        return torch.cat([run(part) for run, part in zip(encode, parts, strict=True)], dim=1)
+
+
+def build_trunk(
+    inputs: JoinedInputs, images: list[Leaf], network: str, hidden: tuple[int, ...], activation: str
+) -> Trunk:
+    """An MLP for the joined vector, where there is one, and a convolutional network for each image."""
+    encoders: list[MLP | _ImageEncoder] = []
+    if inputs.vector_size:
+        encoders.append(MLP(inputs.vector_size, hidden, activation))
+    encoders += [image_encoder(network, leaf) for leaf in images]
+    return Trunk(list(encoders), sum(encoder.size for encoder in encoders))

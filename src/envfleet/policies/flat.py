@@ -1,0 +1,120 @@
+"""All weights of a module in one flat array, so that they are published, copied and updated as one block.
+
+Parameters come first, then the float32 buffers of the module's state (running statistics). Each tensor starts
+at a 64-byte boundary, because products of small matrices may differ in their last bits with the alignment of
+their inputs. The padding between them is zero and stays zero: its gradient is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from envfleet.errors import SettingsError
+
+__all__ = ["FlatParameters"]
+
+Array = np.ndarray[Any, Any]
+_BYTES = 64
+_STEP = _BYTES // 4  # float32 numbers between two boundaries
+
+
+class FlatParameters:
+    """Makes the weights of `module` views of one flat float32 array.
+
+    `storage` may be a part of shared memory (float32, 64-byte aligned, `size_of(module)` long). It is
+    overwritten with the module's present weights; with `adopt=True` the module takes over the weights that are
+    in it. Without `storage` an aligned array is allocated.
+
+    `.parameters` is one `nn.Parameter` over the trainable part, with `.gradient` as its `.grad`: an optimiser
+    that gets it alone moves all weights in one call. Set gradients to zero by `zero_gradient()`; an optimiser's
+    `zero_grad()` would drop the view instead. `load_state_dict` copies in place, so the views hold (with
+    `assign=True` they would not).
+    """
+
+    def __init__(self, module: nn.Module, storage: Array | None = None, *, adopt: bool = False) -> None:
+        size = self.size_of(module)
+        self._array = _aligned_zeros(size) if storage is None else _checked(storage, size)
+        self._adopt = adopt and storage is not None
+        if not self._adopt:
+            self._array[...] = 0.0  # the padding too
+        self.data: Tensor = torch.from_numpy(self._array)
+        trainable = sum(map(_padded, module.parameters()))
+        self.gradient: Tensor = torch.from_numpy(_aligned_zeros(trainable))
+        self.parameters = nn.Parameter(self.data[:trainable])
+        self.parameters.grad = self.gradient
+
+        offset = 0
+        for parameter in module.parameters():
+            parameter.data = self._take(parameter, offset)
+            parameter.grad = self._window(self.gradient, parameter, offset)
+            offset += _padded(parameter)
+        for buffer in _published_buffers(module):
+            buffer.data = self._take(buffer, offset)
+            offset += _padded(buffer)
+
+    @staticmethod
+    def size_of(module: nn.Module) -> int:
+        """How many float32 numbers the flat array of `module` has, padding included."""
+        for name, parameter in module.named_parameters():
+            if parameter.dtype != torch.float32:
+                raise SettingsError(
+                    f"parameter {name!r} is {parameter.dtype}, expected torch.float32",
+                    hint="weights are kept in one flat float32 array; call .float() on the module",
+                )
+        return sum(map(_padded, [*module.parameters(), *_published_buffers(module)]))
+
+    def copy_from(self, array: Array | Tensor) -> None:
+        """Takes over all weights and buffers from another flat array of the same module."""
+        source = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+        with torch.no_grad():
+            self.data.copy_(source)
+
+    def numpy(self) -> Array:
+        """The whole flat array; it shares its memory with the module."""
+        return self._array
+
+    def zero_gradient(self) -> None:
+        """Sets all gradients to zero in place."""
+        self.gradient.zero_()
+
+    def _take(self, tensor: Tensor, offset: int) -> Tensor:
+        view = self._window(self.data, tensor, offset)
+        if not self._adopt:
+            view.copy_(tensor.detach())
+        return view
+
+    @staticmethod
+    def _window(flat: Tensor, tensor: Tensor, offset: int) -> Tensor:
+        return flat[offset : offset + tensor.numel()].view(tensor.shape)
+
+
+def _padded(tensor: Tensor) -> int:
+    return math.ceil(tensor.numel() / _STEP) * _STEP
+
+
+def _published_buffers(module: nn.Module) -> list[Tensor]:
+    """The float32 buffers that belong to the module's state; constants are built anew by every process."""
+    state = module.state_dict().keys()
+    return [buffer for name, buffer in module.named_buffers() if name in state and buffer.dtype == torch.float32]
+
+
+def _aligned_zeros(size: int) -> Array:
+    raw = np.zeros(size + _STEP, np.float32)
+    start = (-raw.ctypes.data % _BYTES) // 4
+    return raw[start : start + size]
+
+
+def _checked(storage: Array, size: int) -> Array:
+    aligned = storage.ctypes.data % _BYTES == 0 and storage.flags.c_contiguous and storage.flags.writeable
+    if storage.dtype != np.float32 or storage.shape != (size,) or not aligned:
+        raise SettingsError(
+            f"storage is {storage.dtype} {storage.shape} at {storage.ctypes.data % _BYTES} bytes behind a 64-byte "
+            f"boundary, expected a writeable float32 array ({size},) at such a boundary",
+            hint="ask FlatParameters.size_of(module) for the length",
+        )
+    return storage

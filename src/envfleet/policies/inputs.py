@@ -1,0 +1,168 @@
+"""From raw observations to what networks read: vectors are joined, numbers made float32, categories one-hot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from envfleet.errors import SettingsError
+from envfleet.fleet.spaces import Leaf, leaves_of, rebuild
+from envfleet.policies.normalise import ObservationNormaliser
+
+__all__ = ["Inputs", "JoinedInputs", "NestedInputs", "checked_leaves", "is_image"]
+
+_UINT8_SCALE = 1.0 / 255.0
+
+
+def is_image(leaf: Leaf) -> bool:
+    """Whether the leaf is a picture or a stack of them: a Box of three dimensions, uint8 or float."""
+    return isinstance(leaf.space, spaces.Box) and len(leaf.shape) == 3 and leaf.dtype.kind in "fu"
+
+
+def checked_leaves(space: spaces.Space[Any]) -> list[Leaf]:
+    """The leaves of an observation space; a SettingsError names one that no network can read."""
+    leaves = leaves_of(space)
+    for leaf in leaves:
+        if not leaf.fixed:
+            where = f"at {leaf.name!r} " if leaf.path else ""
+            raise SettingsError(
+                f"the observation {where}is {leaf.space}, expected Box, Discrete, MultiDiscrete or MultiBinary",
+                hint="use a wrapper that turns it into numbers or leaves it out",
+            )
+        if not all(leaf.shape):
+            where = f"at {leaf.name!r} " if leaf.path else ""
+            raise SettingsError(
+                f"the observation {where}has the shape {leaf.shape}, expected at least one number",
+                hint="use a wrapper that leaves it out",
+            )
+    return leaves
+
+
+class Inputs(nn.Module):
+    """Reads a flat dict `{leaf.name: tensor}`; keeps the normalisers of its float vectors."""
+
+    def __init__(self, leaves: list[Leaf], *, normalise: bool) -> None:
+        super().__init__()
+        self.leaves = leaves
+        self._normaliser_of: dict[str, ObservationNormaliser] = {}
+        if normalise:
+            chosen = [leaf for leaf in leaves if leaf.dtype.kind == "f" and not is_image(leaf)]
+            self._normaliser_of = {leaf.name: ObservationNormaliser(leaf.shape) for leaf in chosen}
+        # A list, because names of leaves may be empty or hold dots, which names of modules may not.
+        self.normalisers = nn.ModuleList(self._normaliser_of.values())
+
+    def forward(self, observations: dict[str, Tensor]) -> list[Any]:
+        """The parts that the encoders read, in their order."""
+        raise NotImplementedError
+
+    def update_normalisers(self, observations: dict[str, Tensor], valid: Tensor | None) -> None:
+        """Adds observations `[..., *leaf.shape]` to the moments, in the order given; `valid` is `[...]`."""
+        for name, normaliser in self._normaliser_of.items():
+            shape = tuple(normaliser.mean.shape)
+            rows = observations[name].detach().cpu().numpy().reshape(-1, *shape)
+            normaliser.update(rows if valid is None else rows[valid.cpu().numpy().reshape(-1)])
+
+    def normaliser_state(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+        """The moments of every normalised leaf, as plain float64 arrays."""
+        return {name: normaliser.moments.state() for name, normaliser in self._normaliser_of.items()}
+
+    def restore_normalisers(self, state: dict[str, dict[str, np.ndarray[Any, Any]]]) -> None:
+        """Goes on from what `normaliser_state` gave."""
+        if state.keys() != self._normaliser_of.keys():
+            raise SettingsError(
+                f"received normaliser statistics of {sorted(state)}, expected those of {sorted(self._normaliser_of)}",
+                hint="they belong to another observation space or to other policy settings",
+            )
+        for name, normaliser in self._normaliser_of.items():
+            normaliser.restore(state[name])
+
+
+class JoinedInputs(Inputs):
+    """All vector leaves joined to one tensor [batch, n], then the images as they are."""
+
+    def __init__(self, leaves: list[Leaf], images: list[Leaf], *, normalise: bool) -> None:
+        super().__init__(leaves, normalise=normalise)
+        self.image_names = [leaf.name for leaf in images]
+        vectors = [leaf for leaf in leaves if leaf.name not in self.image_names]
+        readers = [_reader(leaf, self._normaliser_of.get(leaf.name)) for leaf in vectors]
+        self.readers = nn.ModuleList(readers)
+        self.vector_size = sum(reader.size for reader in readers)
+        # Plain attributes: a lookup of a submodule costs as much as a small tensor operation.
+        self._vectors = [(leaf.name, reader.forward) for leaf, reader in zip(vectors, readers, strict=True)]
+
+    def forward(self, observations: dict[str, Tensor]) -> list[Any]:
+        """[the joined vector, where there is one, then each image]."""
+        vectors = [read(observations[name]) for name, read in self._vectors]
+        images = [observations[name] for name in self.image_names]
+        if len(vectors) > 1:
+            return [torch.cat(vectors, dim=1), *images]
+        return vectors + images
+
+
+class NestedInputs(Inputs):
+    """The observation as its space has it, for a user's own network.
+
+    Float leaves come as float32 and normalised; all others (images, categories) as the environment gave them.
+    """
+
+    def __init__(self, space: spaces.Space[Any], leaves: list[Leaf], *, normalise: bool) -> None:
+        super().__init__(leaves, normalise=normalise)
+        self.space = space
+
+    def forward(self, observations: dict[str, Tensor]) -> list[Any]:
+        """[the nested observation]."""
+        return [rebuild(self.space, {leaf.path: self._value(leaf, observations[leaf.name]) for leaf in self.leaves})]
+
+    def _value(self, leaf: Leaf, value: Tensor) -> Tensor:
+        if leaf.dtype.kind != "f":
+            return value
+        normaliser = self._normaliser_of.get(leaf.name)
+        return value.float() if normaliser is None else normaliser(value.float())
+
+
+class _Numbers(nn.Module):
+    """A Box or MultiBinary as a float32 vector."""
+
+    def __init__(self, leaf: Leaf, normaliser: ObservationNormaliser | None) -> None:
+        super().__init__()
+        self.size = int(np.prod(leaf.shape))
+        self._as_is = leaf.dtype == np.float32
+        self._bytes = leaf.dtype == np.uint8
+        self._flat = len(leaf.shape) == 1
+        self._normalise = None if normaliser is None else normaliser.forward
+
+    def forward(self, values: Tensor) -> Tensor:
+        if not self._as_is:
+            values = values * _UINT8_SCALE if self._bytes else values.float()
+        if self._normalise is not None:
+            values = self._normalise(values)
+        return values if self._flat else values.reshape(len(values), self.size)
+
+
+class _OneHot(nn.Module):
+    """A Discrete or MultiDiscrete as one-hot vectors, one behind the other."""
+
+    shift: Tensor
+
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+        super().__init__()
+        sizes = np.atleast_1d(space.n if isinstance(space, spaces.Discrete) else space.nvec).reshape(-1)
+        first = np.cumsum(sizes) - sizes  # where the one-hot vector of each category begins
+        self.size = int(sizes.sum())
+        self._categories = len(sizes)
+        shift = torch.from_numpy((first - np.reshape(space.start, -1)).astype(np.int64))
+        self.register_buffer("shift", shift, persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        index = values.reshape(len(values), self._categories).long() + self.shift
+        return torch.zeros(len(values), self.size, device=values.device).scatter_(1, index, 1.0)
+
+
+def _reader(leaf: Leaf, normaliser: ObservationNormaliser | None) -> _Numbers | _OneHot:
+    if isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete):
+        return _OneHot(leaf.space)
+    return _Numbers(leaf, normaliser)

@@ -1,0 +1,61 @@
+"""Memory of a recurrent policy: one state vector per environment, carried from step to step of an episode."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Memory"]
+
+
+class Memory(nn.Module):
+    """A GRU or an LSTM. Its state is one tensor [batch, state_size]: GRU h, LSTM h and c side by side."""
+
+    def __init__(self, kind: str, inputs: int, units: int) -> None:
+        super().__init__()
+        self.kind, self.units = kind, units
+        self.state_size = units if kind == "gru" else 2 * units
+        gates = 3 if kind == "gru" else 4
+        self.weight_input = nn.Parameter(torch.empty(gates * units, inputs))
+        self.weight_state = nn.Parameter(torch.empty(gates * units, units))
+        self.bias_input = nn.Parameter(torch.zeros(gates * units))
+        self.bias_state = nn.Parameter(torch.zeros(gates * units))
+        for weight in (self.weight_input, self.weight_state):
+            nn.init.orthogonal_(weight, 1.0)  # gain 1: the gates have activations of their own
+        self._weights = [self.weight_input, self.weight_state, self.bias_input, self.bias_state]
+
+    def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Output [batch, units] and the state after one step."""
+        if self.kind == "gru":
+            state = torch.gru_cell(features, state, *self._weights)
+            return state, state
+        output, cell = torch.lstm_cell(features, state.chunk(2, dim=1), *self._weights)
+        return output, torch.cat((output, cell), dim=1)
+
+    def run(self, features: Tensor, state: Tensor, starts: Tensor | None) -> Tensor:
+        """Outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
+
+        `starts` [time, batch] says where an episode begins: there the state is zero before the step. The time
+        axis is cut only at such steps; what lies between two cuts is one fused call.
+        """
+        cuts = [] if starts is None else starts.any(dim=1).nonzero().flatten().tolist()
+        edges = [*([] if 0 in cuts else [0]), *cuts, len(features)]
+        pieces = []
+        for begin, end in pairwise(edges):
+            if starts is not None and (begin or 0 in cuts):
+                state = state.masked_fill(starts[begin].unsqueeze(1), 0.0)
+            output, state = self._fused(features[begin:end], state)
+            pieces.append(output)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _fused(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        weights: list[Tensor] = list(self._weights)
+        one_layer = (True, 1, 0.0, self.training, False, False)  # with biases, no dropout, forward in time
+        if self.kind == "gru":
+            output, last = torch.gru(features, state.unsqueeze(0), weights, *one_layer)
+            return output, last[0]
+        parts = [part.contiguous().unsqueeze(0) for part in state.chunk(2, dim=1)]
+        output, hidden, cell = torch.lstm(features, parts, weights, *one_layer)
+        return output, torch.cat((hidden[0], cell[0]), dim=1)

@@ -1,0 +1,130 @@
+"""Running statistics: of observations (inside a policy) and of returns (for the scale of rewards).
+
+Statistics are kept in float64 and updated once per rollout, in the order given, so that they do not depend on
+who collected the rollout. What the networks read are float32 copies, published together with the weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["ObservationNormaliser", "RewardScaler", "RunningMoments"]
+
+Array = np.ndarray[Any, Any]
+_EPSILON = 1e-8
+_LIMIT = 10.0  # what is further away than ten standard deviations says no more than that
+
+
+class RunningMoments:
+    """Mean and variance of all rows seen so far; without rows 0 and 1."""
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        self.count = 0.0
+        self.mean: Array = np.zeros(shape, np.float64)
+        self.var: Array = np.ones(shape, np.float64)
+
+    def update(self, batch: Array) -> None:
+        """Adds the rows of `batch` [rows, ...] by the parallel formula of Chan, Golub and LeVeque."""
+        rows = float(len(batch))
+        if not rows:
+            return
+        batch = np.asarray(batch, np.float64)
+        mean, var = batch.mean(axis=0), batch.var(axis=0)
+        if not self.count:
+            self.count, self.mean, self.var = rows, np.asarray(mean), np.asarray(var)
+            return
+        total = self.count + rows
+        difference = mean - self.mean
+        squares = self.var * self.count + var * rows + difference**2 * (self.count * rows / total)
+        self.mean = np.asarray(self.mean + difference * (rows / total))
+        self.var = np.asarray(squares / total)
+        self.count = total
+
+    def state(self) -> dict[str, Array]:
+        """Everything it knows, as plain arrays."""
+        return {"count": np.asarray(self.count), "mean": self.mean.copy(), "var": self.var.copy()}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Goes on from what `state` gave."""
+        self.count = float(state["count"])
+        self.mean = np.array(state["mean"], np.float64)
+        self.var = np.array(state["var"], np.float64)
+
+
+class ObservationNormaliser(nn.Module):
+    """Scales one leaf by its running moments, clipped to ±10; `forward` never changes them."""
+
+    mean: Tensor
+    inverse_std: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.moments = RunningMoments(shape)
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("inverse_std", torch.ones(shape))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """`values` [batch, *shape] float32, scaled."""
+        return (values - self.mean).mul_(self.inverse_std).clamp_(-_LIMIT, _LIMIT)
+
+    def update(self, rows: Array) -> None:
+        """Adds `rows` [rows, *shape] to the moments and renews the buffers in place."""
+        self.moments.update(rows)
+        self._renew()
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Goes on from what `moments.state()` gave."""
+        self.moments.restore(state)
+        self._renew()
+
+    def _renew(self) -> None:
+        if self.moments.count:
+            with torch.no_grad():
+                self.mean.copy_(torch.from_numpy(self.moments.mean))
+                self.inverse_std.copy_(torch.from_numpy(1.0 / np.sqrt(self.moments.var + _EPSILON)))
+
+
+class RewardScaler:
+    """Divides rewards by the standard deviation of the discounted return, so that any task has the same scale."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.moments = RunningMoments()
+        self._returns: Array | None = None  # [env], float64: the discounted return of each running episode
+
+    def scale(self, rewards: Array, ended: Array, valid: Array | None = None) -> Array:
+        """Scaled `rewards` [time, env] of one rollout; `ended` says after which steps an episode was over.
+
+        The variance is updated first, once, with all returns of the rollout in the order of environments.
+        Rows that are not `valid` (a restarted environment's) stay out of it and end the running return.
+        """
+        steps, envs = rewards.shape
+        if self._returns is None:
+            self._returns = np.zeros(envs, np.float64)
+        returns: Array = np.empty((steps, envs), np.float64)
+        running = self._returns
+        stops = ended if valid is None else ended | ~valid
+        for step in range(steps):
+            running = running * self.gamma + rewards[step]
+            returns[step] = running
+            running[stops[step]] = 0.0
+        self._returns = running
+        in_order = returns.T.reshape(-1) if valid is None else returns.T[valid.T]
+        self.moments.update(in_order)
+        scaled = rewards / np.sqrt(self.moments.var + _EPSILON)
+        return np.clip(scaled, -_LIMIT, _LIMIT).astype(np.float32)
+
+    def state(self) -> dict[str, Array]:
+        """Everything it knows, as plain arrays."""
+        running = np.zeros(0) if self._returns is None else self._returns.copy()
+        return {**self.moments.state(), "returns": running}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Goes on from what `state` gave."""
+        self.moments.restore(state)
+        running = np.array(state["returns"], np.float64)
+        self._returns = running if len(running) else None

@@ -1,0 +1,173 @@
+"""`Policy`: observations in, actions, log-probabilities and values out; `build_policy` makes one from settings.
+
+A policy is three parts in a row: inputs (raw observations to what networks read), a body (actor, critic and
+memory) and a distribution (what is drawn from the actor's output). `act` is called for every group and every
+step of a fleet, so it does as few tensor operations as it can and draws no random numbers of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from envfleet.policies.body import Body
+from envfleet.policies.construction import build_parts
+from envfleet.policies.distributions import Distribution
+from envfleet.policies.inputs import Inputs
+from envfleet.policies.settings import PolicySettings
+
+__all__ = ["Acted", "Evaluated", "Policy", "build_policy"]
+
+Array = np.ndarray[Any, Any]
+Observations = dict[str, Tensor]
+
+
+class Acted(NamedTuple):
+    """What `act` gives for one batch."""
+
+    actions: Tensor  # [batch, *action_shape], as stored; `to_env` makes of them what the environment gets
+    log_probs: Tensor  # [batch]
+    values: Tensor | None  # [batch], if they were asked for
+    memory: Tensor  # [batch, memory_size], after the step
+
+
+class Evaluated(NamedTuple):
+    """What `evaluate` gives: [batch], or [time, batch] with memory."""
+
+    log_probs: Tensor
+    entropy: Tensor
+    values: Tensor
+
+
+class Policy(nn.Module):
+    """An actor and a critic for one observation space and one action space.
+
+    Observations are flat dicts `{leaf.name: tensor}`, raw as the environment gave them (a plain space has the
+    single name ""). The parameters are held by reference for speed: copy new weights into them
+    (`load_state_dict`, `FlatParameters`), do not put other `nn.Parameter` objects in their place.
+    """
+
+    def __init__(self, inputs: Inputs, body: Body, distribution: Distribution) -> None:
+        super().__init__()
+        self.inputs, self.body, self.distribution = inputs, body, distribution
+        self.memory_size: int = body.memory_size
+        self.noise_size: int = distribution.noise_size
+        self.mask_size: int = distribution.mask_size
+        self.action_shape: tuple[int, ...] = distribution.action_shape
+        self.action_dtype: np.dtype[Any] = distribution.action_dtype
+        self.values_when_acting: bool = body.shared
+        # Plain attributes: a lookup of a submodule costs as much as a small tensor operation.
+        self._read, self._step, self._sample = inputs.forward, body.step, distribution.sample
+
+    def initial_memory(self, batch: int) -> Tensor:
+        """The memory at the start of an episode: zeros [batch, memory_size]."""
+        return torch.zeros(batch, self.memory_size)
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """The noise that `act` takes, for many steps at once: float32 [*shape, noise_size]."""
+        return self.distribution.draw_noise(generator, shape)
+
+    def act(
+        self,
+        observations: Observations,
+        memory: Tensor,
+        noise: Tensor,
+        mask: Tensor | None = None,
+        *,
+        with_values: bool,
+    ) -> Acted:
+        """Draws one action per row. The caller sets `torch.inference_mode` and zeroes memory at episode ends."""
+        parameters, values, memory = self._step(self._read(observations), memory, with_values=with_values)
+        actions, log_probs = self._sample(parameters, noise, mask)
+        return Acted(actions, log_probs, values, memory)
+
+    def best_actions(
+        self, observations: Observations, memory: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The most likely action per row, and the memory after the step."""
+        parameters, _, memory = self._step(self._read(observations), memory, with_values=False)
+        return self.distribution.mode(parameters, mask), memory
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        """What the environment gets of stored actions: a Discrete's start added, a Box clipped or scaled."""
+        return self.distribution.to_env(actions)
+
+    def evaluate(
+        self,
+        observations: Observations,
+        actions: Tensor,
+        mask: Tensor | None = None,
+        memory: Tensor | None = None,
+        starts: Tensor | None = None,
+    ) -> Evaluated:
+        """Log-probabilities of stored actions, entropy and values, with gradients.
+
+        Without memory all are [batch, ...]. With memory they are sequences [time, batch, ...], `memory` [batch,
+        memory_size] is the one before the first step (zeros if not given), and `starts` [time, batch] says
+        before which steps it is zeroed, because an episode begins there.
+        """
+        if not self.memory_size:
+            parameters, values = self.body.run(self._read(observations), None, None)
+            log_probs, entropy = self.distribution.evaluate(parameters, actions, mask)
+            return Evaluated(log_probs, entropy, values)
+        shape = actions.shape[:2]
+        parts, memory = self._flattened(observations, memory)
+        parameters, values = self.body.run(parts, memory, starts)
+        flat_mask = None if mask is None else mask.flatten(0, 1)
+        log_probs, entropy = self.distribution.evaluate(parameters, actions.flatten(0, 1), flat_mask)
+        return Evaluated(log_probs.view(shape), entropy.reshape(shape), values.view(shape))
+
+    def values(self, observations: Observations, memory: Tensor | None = None, starts: Tensor | None = None) -> Tensor:
+        """Values alone, in the same form as `evaluate`."""
+        if not self.memory_size:
+            return self.body.values(self._read(observations), None, None)
+        shape = next(iter(observations.values())).shape[:2]
+        parts, memory = self._flattened(observations, memory)
+        return self.body.values(parts, memory, starts).view(shape)
+
+    def _flattened(self, observations: Observations, memory: Tensor | None) -> tuple[list[Any], Tensor]:
+        """The parts of a sequence [time, batch, ...] as rows [time * batch, ...], and its first memory."""
+        if memory is None:
+            memory = self.initial_memory(next(iter(observations.values())).shape[1])
+        return self._read({name: value.flatten(0, 1) for name, value in observations.items()}), memory
+
+    def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:
+        """Adds a rollout `{name: [..., *leaf.shape]}` to the running moments; rows not `valid` [...] stay out.
+
+        Does nothing where `normalise_observations` is off. The order of the rows is part of the result.
+        """
+        self.inputs.update_normalisers(observations, valid)
+
+    def normaliser_state(self) -> dict[str, dict[str, Array]]:
+        """The float64 moments per leaf, for a checkpoint; the weights hold only their float32 copies."""
+        return self.inputs.normaliser_state()
+
+    def restore_normaliser(self, state: dict[str, dict[str, Array]]) -> None:
+        """Goes on from what `normaliser_state` gave."""
+        self.inputs.restore_normalisers(state)
+
+
+def build_policy(
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    settings: PolicySettings | None = None,
+    *,
+    seed: int,
+) -> Policy:
+    """A policy with weights that depend on the seed alone; torch's global generator is left as it was.
+
+    Networks that the settings name as 'module:Class' are imported here.
+    """
+    generator, threads = torch.default_generator, torch.get_num_threads()
+    before = generator.get_state()
+    try:
+        generator.manual_seed(seed)
+        torch.set_num_threads(1)  # orthogonal weights come from a QR decomposition, which may differ with threads
+        return Policy(*build_parts(observation_space, action_space, settings or PolicySettings()))
+    finally:
+        torch.set_num_threads(threads)
+        generator.set_state(before)
