@@ -11,6 +11,8 @@ EnvfleetError
 ├── WorkerError          a worker could not start, or died more often than allowed
 ├── ResourceError        the machine lacks memory or file descriptors for the request
 ├── StateError           a simulator cannot give or take its state as plain data
+├── TrainingError        learning went wrong: weights or losses are no longer numbers
+├── CheckpointError      a checkpoint cannot be written, or is missing or damaged
 └── MissingExtraError    an optional dependency is not installed (also an ImportError)
 
 Messages say what was received and what was expected; a line that starts with `hint:` says what to do.
@@ -23,6 +25,7 @@ from typing import Any
 
 __all__ = [
     "ActionError",
+    "CheckpointError",
     "ClosedError",
     "EnvContext",
     "EnvError",
@@ -34,6 +37,7 @@ __all__ = [
     "ResourceError",
     "SettingsError",
     "StateError",
+    "TrainingError",
     "WorkerError",
 ]
 
@@ -120,6 +124,14 @@ class ResourceError(EnvfleetError):
 
 class StateError(EnvfleetError):
     """A simulator's state cannot be captured or restored as plain data."""
+
+
+class TrainingError(EnvfleetError, RuntimeError):
+    """Learning went wrong in a way that going on would not mend."""
+
+
+class CheckpointError(EnvfleetError):
+    """A checkpoint cannot be written, or the one asked for is missing or damaged."""
 
 
 class MissingExtraError(EnvfleetError, ImportError):

@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from envfleet.fleet.control import Control
 from envfleet.fleet.memory import Layout
+from envfleet.fleet.program import ExtraArray
 from envfleet.fleet.spaces import Leaf, Path, leaves_of
 
 __all__ = ["FleetArrays", "FleetShape"]
@@ -34,6 +35,7 @@ class FleetShape:
     groups: int
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    extra: tuple[ExtraArray, ...] = ()  # what the workers' program keeps in the block
 
     @property
     def observation_leaves(self) -> list[Leaf]:
@@ -56,6 +58,8 @@ class FleetShape:
             if leaf.fixed:
                 for name in ("final", *range(SLOTS)):
                     layout.add(f"observation/{name}/{leaf.name}", (n, *leaf.shape), leaf.dtype)
+        for array in self.extra:
+            layout.add(f"extra/{array.name}", array.shape, array.dtype)
         return layout
 
 
@@ -63,6 +67,7 @@ _PER_ENV = [
     ("reward", np.float64),
     ("terminated", np.bool_),
     ("truncated", np.bool_),
+    ("lost", np.bool_),  # the step never happened: its environment failed or its worker died
     ("episode_return", np.float64),
     ("episode_length", np.int64),
     ("episode_seconds", np.float64),
@@ -81,7 +86,9 @@ class FleetArrays:
         self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
         self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
         self.episode_seconds = views["episode_seconds"]
+        self.lost = views["lost"]
         self.columns = views["columns"]
+        self.extra = {array.name: views[f"extra/{array.name}"] for array in shape.extra}
         self.actions: dict[Path, Array] = {
             leaf.path: views[f"action/{leaf.name}"] for leaf in shape.action_leaves if leaf.fixed
         }

@@ -44,6 +44,7 @@ class WorkerWord:
     BUSY_NS: Final = 4  # written by the worker: time spent on commands
     STOP: Final = 5  # written by the caller
     LOCKSTEP: Final = 6  # written by the caller: 1 + slot where all groups are to step, 0 where each group's word says
+    TICK: Final = 7  # written by the worker: steps of its groups so far, a sign of life within one long command
 
 
 @final

@@ -21,7 +21,7 @@ from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset, Restore
+from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset, Restore, Run
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
@@ -125,11 +125,13 @@ class Crew:
 
     def post(self, group: int, slot: int, request: Request | None = None) -> None:
         """Gives a group a command; a step of a group that lost its episodes becomes a recovery."""
-        if request is None and group in self._cut:
+        if group in self._cut and request is None:
             request = self.recovery(group)
-        if isinstance(request, Recover | Reset | Restore):
+        elif group in self._cut and isinstance(request, Run):
+            request = Run(request.order, lost=self.recovery(group))
+        if isinstance(request, Recover | Reset | Restore | Run):
             self._cut.discard(group)
-            self._resetting = True
+            self._resetting = not (isinstance(request, Run) and request.lost is None)
         words, rows, worker = self._words, self._rows, self.host[group]
         words[self._worker_words[worker] + WorkerWord.LOCKSTEP] = 0
         self.posted[group] = _Posted(slot, request)
@@ -208,14 +210,14 @@ class Crew:
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
         self.place.run_inline(self._limit)
-        if self._all_finished():
+        if self.all_finished():
             return
         began = time.perf_counter()
         if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin()):
-            self._sleep(self._all_finished, 2)
+            self._sleep(self.all_finished, 2)
         self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
 
-    def _all_finished(self) -> bool:
+    def all_finished(self) -> bool:
         words = self._words
         return all(words[line] == words[line + 1] for line in self._worker_words)
 
@@ -229,6 +231,12 @@ class Crew:
                 if time.perf_counter() > until:
                     return False
         return True
+
+    def wait_run(self) -> None:
+        """Waits, asleep, until every posted command is finished: for commands that take many steps."""
+        self.place.run_inline(self._limit)
+        if not self.all_finished():
+            self._sleep(self.all_finished, 2)
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         """Waits until enough groups are finished for `ready`; asleep at once, since the others have work to do."""
@@ -372,7 +380,7 @@ class Crew:
                 continue
             if posted.request is None or isinstance(posted.request, Recover):
                 self.post(group, posted.slot)
-            elif isinstance(posted.request, Reset | Restore | DefineColumns):
+            elif isinstance(posted.request, Reset | Restore | DefineColumns | Run):
                 self.post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
@@ -399,21 +407,22 @@ class _ProgressWatch:
         self._crew = crew
         self._limit = crew._limit
         self.look_every = LOOK_SECONDS if self._limit is None else min(LOOK_SECONDS, self._limit / 4)
-        self._seen: dict[int, tuple[tuple[int, int], float]] = {}
+        self._seen: dict[int, tuple[tuple[int, int, int], float]] = {}
 
     def look(self) -> None:
         crew, limit, now = self._crew, self._limit, time.monotonic()
         if limit is None:
             return
         for worker, line in enumerate(crew._worker_words):
-            finished, current = (
+            finished, current, tick = (
                 crew._words[line + WorkerWord.FINISHED],
                 crew._words[line + WorkerWord.CURRENT],
+                crew._words[line + WorkerWord.TICK],
             )
             if finished == crew._words[line]:
                 self._seen.pop(worker, None)
                 continue
-            progress = (finished, current)
+            progress = (finished, current, tick)
             seen, since = self._seen.get(worker, (None, now))
             if progress != seen:
                 self._seen[worker] = (progress, now)

@@ -22,9 +22,10 @@ from envfleet.errors import (
     StateError,
     WorkerError,
 )
-from envfleet.fleet.arrays import FleetShape
+from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.crew import Answers, Crew
 from envfleet.fleet.exchange import Exchange, StepResult
+from envfleet.fleet.program import Program
 from envfleet.fleet.requests import (
     Call,
     Capture,
@@ -32,9 +33,11 @@ from envfleet.fleet.requests import (
     Request,
     Reset,
     Restore,
+    Run,
     SetAttr,
 )
 from envfleet.fleet.rows import Rows
+from envfleet.fleet.spaces import Path
 from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.worker import Hello
 from envfleet.seeding import derive_seed
@@ -52,6 +55,7 @@ class FleetState(Enum):
     READY = "ready"
     STEPPING = "waiting for step_wait()"
     STREAMING = "waiting for recv()"
+    RUNNING = "waiting for run_wait()"
     BROKEN = "broken by an environment that hangs"
     CLOSED = "closed"
 
@@ -68,6 +72,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         autoreset: AutoresetMode,
         copy: bool,
         backend: str,
+        program: Program | None = None,
     ) -> None:
         self._crew = crew
         self.backend, self.workers, self.seed = backend, len(crew.plans), seed
@@ -75,12 +80,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self.groups = [range(plan.start, plan.stop) for plan in plans]
         self.num_envs = self.groups[-1].stop
         self._describe(hellos, autoreset)
-        shape = FleetShape(
-            self.num_envs, self.workers, len(plans), self.single_observation_space, self.single_action_space
-        )
-        self._exchange = Exchange(
-            crew, crew.attach(shape), self.groups, copy=copy, same_step=autoreset is AutoresetMode.SAME_STEP
-        )
+        single = (self.single_observation_space, self.single_action_space)
+        extra = () if program is None else program.arrays(*single, self.groups)
+        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra))
+        self.program_arrays = arrays.extra  # what the workers' program keeps in the block
+        same_step = autoreset is AutoresetMode.SAME_STEP
+        self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
         self._new_tasks = False
@@ -129,6 +134,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             FleetState.READY: "nothing is under way: call step_async() or send() first",
             FleetState.STEPPING: "call step_wait() first",
             FleetState.STREAMING: "call recv() until every environment that was sent to has answered",
+            FleetState.RUNNING: "call run_wait() first",
             FleetState.BROKEN: "make a new fleet",
         }
         raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
@@ -293,6 +299,35 @@ class Fleet(VectorEnv[Any, Any, Array]):
         result = self._exchange.results(rows, answers)
         result[4]["env_id"] = rows.env_ids.copy()
         return result
+
+    def run_async(self, order: Any) -> None:
+        """Lets every group carry out an order of the program the fleet was made with; `run_wait` waits for it."""
+        self._expect("run_async()", FleetState.READY)
+        for group in range(len(self.groups)):
+            self._crew.post(group, self._exchange.slots[group], Run(order))
+        self._state = FleetState.RUNNING
+
+    def run_wait(self, steps: int) -> None:
+        """Waits until every group has carried out its order, which was good for `steps` steps of each environment."""
+        self._expect("run_wait()", FleetState.RUNNING)
+        try:
+            self._crew.wait_run()
+            slots = self._crew.gather(self._exchange.all.groups).messages
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        self._exchange.slots = [slots[group] for group in range(len(self.groups))]
+        self._exchange.keeper.steps += steps * self.num_envs
+        self._state = FleetState.READY
+
+    def newest_observations(self) -> dict[Path, Array]:
+        """The observations to act on, by leaf, as views that the step after the next one overwrites."""
+        slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
+        return self._crew.arrays.observations[slot]
+
+    @property
+    def last_step(self) -> FleetArrays:
+        """The arrays behind the last step, as views: rows of lost steps, final observations."""
+        return self._crew.arrays
 
     def _refuse_ended(self, rows: Rows) -> None:
         if rows.take(self._exchange.ended).any():

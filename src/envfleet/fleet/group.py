@@ -7,7 +7,7 @@ errors happen here, so that every backend gives the same bytes.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from envfleet.fleet.infos import ColumnWriter
 from envfleet.fleet.member import Member
 from envfleet.fleet.observations import ObservationStore
 from envfleet.fleet.plan import GroupPlan, GroupSettings
+from envfleet.fleet.program import GroupProgram
 from envfleet.fleet.spaces import read_rows
 
 __all__ = ["Extras", "Group"]
@@ -53,6 +54,9 @@ class Group:
         self._tick = 0  # steps of the group so far
         self._extras: Extras | None = None
         self.episode_ended = False
+        self.anew = False  # its episodes were cut by the death of a worker; whoever steps it next must know
+        self.program: GroupProgram | None = None  # how it steps by itself
+        self.info_sink: Callable[[int, dict[str, Any]], None] | None = None  # takes infos in place of the columns
 
     def build(self) -> list[gymnasium.Env[Any, Any]]:
         for member in self._members:
@@ -65,9 +69,12 @@ class Group:
         rows = slice(start, stop)
         self._words = arrays.control.words
         self._current_word = arrays.control.worker(worker, WorkerWord.CURRENT)
+        self._tick_word = arrays.control.worker(worker, WorkerWord.TICK)
         self._reward = arrays.bytes_of("reward", start, stop, "d")
         self._terminated = arrays.bytes_of("terminated", start, stop, "B")
         self._truncated = arrays.bytes_of("truncated", start, stop, "B")
+        self._lost = arrays.bytes_of("lost", start, stop, "B")
+        self._some_lost = True  # so that the first step clears what a dead worker may have left
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
@@ -77,6 +84,11 @@ class Group:
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
         self._episode_seconds = arrays.episode_seconds[rows]
         self._steps = [member.step for member in self._members]
+
+    @property
+    def newest_slot(self) -> int:
+        """Where its newest observations lie."""
+        return self._observations.last_slot
 
     @property
     def columns_present(self) -> int:
@@ -118,6 +130,10 @@ class Group:
 
     def _begin(self) -> None:
         self._tick += 1
+        self._words[self._tick_word] += 1
+        if self._some_lost:
+            self._lost[:] = self._none_ended
+            self._some_lost = False
         self._extras = None
         self.episode_ended = False
         if self._columns.present:
@@ -147,6 +163,9 @@ class Group:
         return self._reset(i)
 
     def _put_info(self, i: int, info: dict[str, Any]) -> None:
+        if self.info_sink is not None:
+            self.info_sink(i, info)
+            return
         left = self._columns.put(i, info)
         if left:
             if self._extras is None:
@@ -228,6 +247,7 @@ class Group:
     def _truncate_lost(self, i: int) -> tuple[Any, dict[str, Any]]:
         """The row of an episode whose step was lost: truncated before it, with its last observation."""
         self._reward[i] = 0.0
+        self._lost[i] = self._some_lost = True
         self._began[i] += 1  # the lost step does not count
         observation, info = self._end_episode(i, self._observations.last(i), {}, False, True)
         return observation, {**info, "restarted": True}
@@ -241,6 +261,7 @@ class Group:
             member.next_seed, member.task = seeds[i], tasks[i]
             self._reward[i] = 0.0
             if ended[i]:  # the lost step was to reset it anyway
+                self._lost[i] = self._some_lost = True
                 observation, info = self._reset(i)
                 info = {**info, "restarted": True}
             else:
@@ -249,6 +270,11 @@ class Group:
             self._put_info(i, info)
         self._write(observations, slot, None)
         return self._extras
+
+    def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
+        """Fresh episodes after a worker's death, where the group steps by itself and keeps its own account."""
+        self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
+        self.anew = True
 
     def _steps_taken(self, i: int) -> int:
         return self._tick - self._began[i] - 1

@@ -31,6 +31,7 @@ from envfleet.fleet.plan import (
     default_group_count,
     split_evenly,
 )
+from envfleet.fleet.program import Program
 from envfleet.fleet.worker import Hello
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
@@ -72,6 +73,7 @@ def make(
     validate: bool = True,
     copy: bool = True,
     trusted: bool = False,
+    program: Program | None = None,
     quiet: bool = False,
 ) -> Fleet:
     """A fleet of `n_envs` environments on all cores.
@@ -94,6 +96,7 @@ def make(
         validate: check observations against their space and rewards for NaN.
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
+        program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
         quiet: do not print what "auto" chose.
     """
     makers = _makers(env, n_envs, env_kwargs)
@@ -112,13 +115,13 @@ def make(
         sampler,
     )
     name, count = wanted.settle(makers[0], len(makers), len(groups), seed, quiet)
-    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings) for w in range(count)]
+    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
     try:
         hellos = crew.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
-        fleet = Fleet(crew, hellos, seed=seed, autoreset=mode, copy=copy, backend=name)
+        fleet = Fleet(crew, hellos, seed=seed, autoreset=mode, copy=copy, backend=name, program=program)
     except BaseException:
         crew.stop(0.5)
         raise

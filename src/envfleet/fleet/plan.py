@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import SettingsError
+from envfleet.fleet.program import Program
 
 __all__ = [
     "EnvMaker",
@@ -111,7 +112,7 @@ class WorkerPlan:
     name: str
     groups: tuple[GroupPlan, ...]
     settings: GroupSettings
-    registered: tuple[Any, ...] = field(default=())  # the caller's own Gymnasium registrations
+    program: Program | None = None  # what the worker does with its groups by itself
 
 
 def default_group_count(n_envs: int) -> int:

@@ -17,6 +17,7 @@ __all__ = [
     "Request",
     "Reset",
     "Restore",
+    "Run",
     "SetAttr",
     "StepObjects",
 ]
@@ -49,6 +50,22 @@ class Recover:
 
     def apply(self, group: Group, slot: int) -> Extras | None:
         return group.recover(slot, seeds=self.seeds, tasks=self.tasks, ended=self.ended)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Lets a group's program carry out an order; what a dead worker lost of it is begun anew."""
+
+    order: Any
+    lost: Recover | None = None
+
+    def apply(self, group: Group, slot: int) -> int:
+        """Returns the slot of the newest observations."""
+        if self.lost is not None:
+            group.begin_anew(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
+        assert group.program is not None, "a fleet made without a program is not asked to run one"
+        group.program(self.order)
+        return group.newest_slot
 
 
 @dataclass(frozen=True)

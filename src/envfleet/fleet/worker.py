@@ -95,6 +95,9 @@ class Worker:
         self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
         for group in self.groups:
             group.attach(arrays, index)
+        if self.plan.program is not None:
+            for group, program in zip(self.groups, self.plan.program.attach(self.groups, arrays), strict=True):
+                group.program = program
 
     def serve(self) -> None:
         """Carries out commands until told to stop."""

@@ -37,6 +37,7 @@ class SequentialPlace:
         self._workers: dict[int, Worker] = {}
         self._channels: dict[int, LocalChannel] = {}
         self._current: Callable[[], int] = lambda: 0
+        self._tick: Callable[[], int] = lambda: 0
         self._watchdog: _Watchdog | None = None
 
     def start(self, plan: WorkerPlan) -> None:
@@ -49,8 +50,9 @@ class SequentialPlace:
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
         self._workers[index].attach(arrays)
-        word = arrays.control.worker(index, WorkerWord.CURRENT)
-        self._current = lambda: arrays.control.words[word]
+        words, line = arrays.control.words, arrays.control.worker(index, 0)
+        self._current = lambda: words[line + WorkerWord.CURRENT]
+        self._tick = lambda: words[line + WorkerWord.TICK]
 
     def channel(self, index: int) -> Channel:
         return self._channels[index]
@@ -67,7 +69,7 @@ class SequentialPlace:
         if seconds is None:
             return work()
         if self._watchdog is None:
-            self._watchdog = _Watchdog(lambda: self._current())
+            self._watchdog = _Watchdog(lambda: (self._current(), self._tick()))
         watchdog = self._watchdog
         watchdog.begin(seconds)
         try:
@@ -104,7 +106,7 @@ class SequentialPlace:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
-        self._current = lambda: 0
+        self._current = self._tick = lambda: 0
 
 
 class _Watchdog:
@@ -115,9 +117,9 @@ class _Watchdog:
     asynchronous exception in another. Code that never comes back to Python stays hung.
     """
 
-    def __init__(self, current: Callable[[], int]) -> None:
+    def __init__(self, progress: Callable[[], tuple[int, int]]) -> None:
         self.stack: str | None = None
-        self._current = current
+        self._progress = progress
         self._limit: float | None = None
         self._round = 0
         self._thread_id = 0
@@ -142,7 +144,7 @@ class _Watchdog:
             self._changed.notify()
 
     def _watch(self) -> None:
-        seen, since = (0, 0), time.monotonic()
+        seen, since = (0, (0, 0)), time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait(None if self._limit is None else min(1.0, self._limit / 4))
@@ -150,7 +152,7 @@ class _Watchdog:
                     return
                 limit = self._limit
             busy = self._round % 2 == 1
-            now = (self._round, self._current())
+            now = (self._round, self._progress())
             if now != seen or not busy or limit is None:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > limit:

@@ -1,0 +1,86 @@
+"""An actor-critic policy as collectors want it: it decides for a group and records what its learner will need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from envfleet.policies.flat import FlatParameters
+from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.settings import PolicySettings
+from envfleet.rollout.acting import Decision
+from envfleet.rollout.arrays import Column
+
+__all__ = ["ActorCriticMaker"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ActorCriticMaker:
+    """Builds the policy wherever it is to act; its weights come later."""
+
+    settings: PolicySettings
+    record_values: bool  # where actor and critic share a network, the value costs almost nothing while acting
+
+    def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> _ActorCritic:
+        policy = build_policy(observation_space, action_space, self.settings, seed=0)
+        return _ActorCritic(policy, with_values=self.record_values and policy.values_when_acting)
+
+
+class _ActorCritic:
+    """Implements `envfleet.rollout.acting.Actor`."""
+
+    def __init__(self, policy: Policy, *, with_values: bool) -> None:
+        self._policy, self.with_values = policy, with_values
+        self._flat = FlatParameters(policy)
+        self.memory_size, self.mask_size = policy.memory_size, policy.mask_size
+        self.weights_size = len(self._flat.numpy())
+        self.columns = {
+            "actions": Column(policy.action_shape, np.dtype(policy.action_dtype).str),
+            "log_probs": Column((), "<f4"),
+        }
+        if with_values:
+            self.columns["values"] = Column((), "<f4")
+
+    def load(self, weights: Array) -> None:
+        self._flat.numpy()[...] = weights
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return self._policy.draw_noise(generator, shape)
+
+    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> _Seat:
+        return _Seat(self._policy, observations, memory, mask, with_values=self.with_values)
+
+
+class _Seat:
+    """One group's buffers as tensors, which share their memory."""
+
+    def __init__(
+        self, policy: Policy, observations: dict[str, Array], memory: Array, mask: Array, *, with_values: bool
+    ) -> None:
+        self._policy, self._with_values = policy, with_values
+        self._observations = {name: torch.from_numpy(array) for name, array in observations.items()}
+        self._memory, self._mask = torch.from_numpy(memory), torch.from_numpy(mask)
+
+    @torch.inference_mode()
+    def act(self, noise: Array, *, masked: bool) -> Decision:
+        acted = self._policy.act(
+            self._observations,
+            self._memory,
+            torch.from_numpy(noise),
+            self._mask if masked else None,
+            with_values=self._with_values,
+        )
+        if self._policy.memory_size:
+            self._memory.copy_(acted.memory)
+        actions = acted.actions.numpy()
+        env_actions = self._policy.to_env(acted.actions).numpy()
+        if self._with_values:
+            assert acted.values is not None
+            return Decision(env_actions, (actions, acted.log_probs.numpy(), acted.values.numpy()))
+        return Decision(env_actions, (actions, acted.log_probs.numpy()))

@@ -1,0 +1,163 @@
+"""Collectors: rollouts from a fleet, with the policy in the workers or in the caller.
+
+`begin` lets a rollout begin with the weights that were published last, `finish` waits for it. Between the
+two the caller may do something else, e.g. learn from the rollout before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from envfleet.fleet.fleet import Fleet
+from envfleet.rollout.acting import GroupActor, Order
+from envfleet.rollout.arrays import Rollout, private_arrays
+from envfleet.rollout.program import ActingProgram
+
+__all__ = ["CentralCollector", "Collector", "WorkerCollector"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Collector(Protocol):
+    """Fills the buffers of rollouts in turn."""
+
+    arrays: Mapping[str, Array]
+
+    def publish(self, weights: Array) -> None:
+        """The weights of the rollouts that begin from now on; not while one is under way."""
+
+    def begin(self, number: int) -> None:
+        """Begins rollout `number`."""
+
+    def finish(self) -> Rollout:
+        """The rollout that was begun."""
+
+    def collected(self, number: int) -> Rollout:
+        """The buffer of rollout `number` as it is: for arrays that were put back from a checkpoint."""
+
+    def close(self) -> None: ...
+
+
+class WorkerCollector:
+    """The workers act by themselves; the fleet was made with an `ActingProgram`."""
+
+    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
+        self._fleet, self._program, self._seed = fleet, program, seed
+        self.arrays: Mapping[str, Array] = fleet.program_arrays
+        self._order: Order | None = None
+
+    def publish(self, weights: Array) -> None:
+        self.arrays["weights"][...] = weights
+
+    def begin(self, number: int) -> None:
+        self.arrays["progress"][...] = 0
+        self._order = Order(number, number % self._program.buffers, self._program.steps, self._seed)
+        self._fleet.run_async(self._order)
+
+    def finish(self) -> Rollout:
+        assert self._order is not None, "begun before it is finished"
+        self._fleet.run_wait(self._order.steps)
+        return Rollout.of(self.arrays, self._order.buffer, self._order.number)
+
+    def collected(self, number: int) -> Rollout:
+        return Rollout.of(self.arrays, number % self._program.buffers, number)
+
+    def close(self) -> None:
+        """Nothing of its own to close."""
+
+
+class CentralCollector:
+    """The caller acts for all groups, one group at a time and with the same batch shape as a worker would.
+
+    The rollout is collected by one long-lived thread of its own, so that the caller can learn meanwhile.
+    """
+
+    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
+        self._fleet, self._program, self._seed = fleet, program, seed
+        space = fleet.single_observation_space
+        actor = program.make_actor(space, fleet.single_action_space)
+        self.arrays: Mapping[str, Array] = private_arrays(
+            program.shape(actor, space, fleet.num_envs, len(fleet.groups)).arrays()
+        )
+        self._accounts = [
+            GroupActor(
+                actor,
+                self.arrays,
+                rows,
+                group=index,
+                piece_length=program.piece_length,
+                observation_space=space,
+            )
+            for index, rows in enumerate(fleet.groups)
+        ]
+        self._actions = np.zeros(fleet.action_space.shape or (), fleet.action_space.dtype)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="envfleet-collector")
+        self._under_way: Future[Rollout] | None = None
+
+    def publish(self, weights: Array) -> None:
+        self.arrays["weights"][...] = weights
+
+    def see_infos(self, infos: dict[str, Any]) -> None:
+        """Takes note of the action masks of a reset or step."""
+        given = infos.get("_action_mask")
+        if given is None:
+            return
+        for account, rows in zip(self._accounts, self._fleet.groups, strict=True):
+            for row in rows:
+                if given[row]:
+                    account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
+
+    def begin(self, number: int) -> None:
+        order = Order(number, number % self._program.buffers, self._program.steps, self._seed)
+        self._under_way = self._thread.submit(self._collect, order)
+
+    def finish(self) -> Rollout:
+        assert self._under_way is not None, "begun before it is finished"
+        return self._under_way.result()
+
+    def _collect(self, order: Order) -> Rollout:
+        fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
+        seats = list(zip(self._accounts, fleet.groups, strict=True))
+        self.arrays["progress"][...] = 0
+        for account, _ in seats:
+            account.begin(order, fresh=False)
+        self._observe(0)
+        acting = stepping = 0.0
+        for t in range(order.steps):
+            began = clock()
+            for account, rows in seats:
+                self._actions[rows.start : rows.stop] = account.decide(t)
+            decided = clock()
+            _, rewards, terminated, truncated, infos = fleet.step(self._actions)
+            stepping += clock() - decided
+            self.see_infos(infos)
+            ended = bool((terminated | truncated).any())
+            for account, rows in seats:
+                part = slice(rows.start, rows.stop)
+                account.store_rewards(t, rewards[part])
+                if ended:
+                    figures = (arrays.episode_return[part], arrays.episode_length[part])
+                    final = {"/".join(map(str, path)): array[part] for path, array in arrays.final.items()}
+                    account.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
+            self._observe(t + 1)
+            acting += clock() - began
+        for account, _ in seats:
+            account.finish((stepping / len(seats), (acting - stepping) / len(seats)))
+        return Rollout.of(self.arrays, order.buffer, order.number)
+
+    def _observe(self, t: int) -> None:
+        newest = self._fleet.newest_observations()
+        for account, rows in zip(self._accounts, self._fleet.groups, strict=True):
+            part = slice(rows.start, rows.stop)
+            account.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
+
+    def collected(self, number: int) -> Rollout:
+        return Rollout.of(self.arrays, number % self._program.buffers, number)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

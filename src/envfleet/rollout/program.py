@@ -1,0 +1,122 @@
+"""The program of workers that act by themselves: a whole rollout for one command, no message per step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.group import Group
+from envfleet.fleet.program import ExtraArray, GroupProgram
+from envfleet.fleet.spaces import Path
+from envfleet.rollout.acting import Actor, ActorMaker, GroupActor, Order
+from envfleet.rollout.arrays import RolloutShape
+
+__all__ = ["ActingProgram"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ActingProgram:
+    """Holds a copy of the policy in every worker and fills its groups' rows of the rollout's arrays."""
+
+    make_actor: ActorMaker
+    steps: int
+    piece_length: int
+    buffers: int
+
+    def shape(self, actor: Actor, observation_space: spaces.Space[Any], n_envs: int, groups: int) -> RolloutShape:
+        return RolloutShape(
+            self.steps,
+            n_envs,
+            groups,
+            observation_space,
+            actor.columns,
+            actor.mask_size,
+            actor.memory_size,
+            self.piece_length,
+            actor.weights_size,
+            self.buffers,
+        )
+
+    def arrays(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]
+    ) -> tuple[ExtraArray, ...]:
+        actor = self.make_actor(observation_space, action_space)
+        return self.shape(actor, observation_space, groups[-1].stop, len(groups)).arrays()
+
+    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
+        space = arrays.shape.observation_space
+        actor = self.make_actor(space, arrays.shape.action_space)  # one for the worker: its groups take turns
+        return [
+            _GroupRollout(
+                group,
+                arrays,
+                GroupActor(
+                    actor,
+                    arrays.extra,
+                    range(group.plan.start, group.plan.stop),
+                    group=group.plan.index,
+                    piece_length=self.piece_length,
+                    observation_space=space,
+                ),
+            )
+            for group in groups
+        ]
+
+
+class _GroupRollout:
+    """Steps one group through a rollout."""
+
+    def __init__(self, group: Group, arrays: FleetArrays, account: GroupActor) -> None:
+        self._group, self._account = group, account
+        group.info_sink = account.see_info
+        rows = slice(group.plan.start, group.plan.stop)
+        self._observations = [_named(slot, rows) for slot in arrays.observations]
+        self._final = _named(arrays.final, rows)
+        ((_, actions),) = arrays.actions.items()
+        self._actions = actions[rows]
+        self._rewards = arrays.reward[rows]
+        self._terminated, self._truncated, self._lost = (
+            arrays.terminated[rows],
+            arrays.truncated[rows],
+            arrays.lost[rows],
+        )
+        self._figures = (arrays.episode_return[rows], arrays.episode_length[rows])
+
+    def __call__(self, order: Order) -> None:
+        group, account, clock = self._group, self._account, time.perf_counter
+        stepping = acting = 0.0
+        first = account.begin(order, fresh=group.anew)
+        slot = group.newest_slot
+        if group.anew and first < order.steps:  # episodes were cut: the step under way never happened
+            account.lose(first)
+            account.advance(first)
+            first += 1
+        group.anew = False
+        account.observe(first, self._observations[slot])
+        for t in range(first, order.steps):
+            began = clock()
+            self._actions[...] = account.decide(t)
+            decided = clock()
+            slot = 1 - slot
+            group.step(slot)
+            account.store_rewards(t, self._rewards)
+            if group.episode_ended:
+                account.ended(t, self._terminated, self._truncated, self._lost, self._figures, self._final)
+            stepped = clock()
+            account.observe(t + 1, self._observations[slot])
+            account.advance(t)
+            acting += clock() - began - (stepped - decided)
+            stepping += stepped - decided
+        account.finish((stepping, acting))
+
+
+def _named(leaves: Mapping[Path, Array], rows: slice) -> dict[str, Array]:
+    return {"/".join(map(str, path)): array[rows] for path, array in leaves.items()}
