@@ -7,13 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from envfleet.policies.encoders import Trunk, orthogonal
+from envfleet.policies.encoders import Trunk
 from envfleet.policies.memory import Memory
+from envfleet.policies.weights import POLICY_HEAD_GAIN, VALUE_HEAD_GAIN, orthogonal, parameters_of
 
 __all__ = ["ActorCritic", "Body", "WholePolicy"]
-
-POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is seen
-VALUE_HEAD_GAIN = 1.0
 
 
 class Body(nn.Module):
@@ -52,21 +50,21 @@ class ActorCritic(Body):
         self._run_actor = actor.forward
         self._run_critic = None if critic is None else critic.forward
         self._step_memory = None if memory is None else memory.step
-        self._policy_weights = (self.policy_head.weight, self.policy_head.bias)
-        self._value_weights = (self.value_head.weight, self.value_head.bias)
+        self._policy_weights = parameters_of(self.policy_head)
+        self._value_weights = parameters_of(self.value_head)
 
     def step(self, parts: list[Any], memory: Tensor, *, with_values: bool) -> tuple[Tensor, Tensor | None, Tensor]:
         features = self._run_actor(parts)
         if self._step_memory is not None:
             features, memory = self._step_memory(features, memory)
-        parameters = functional.linear(features, *self._policy_weights)
+        parameters = _linear(features, self._policy_weights)
         if not with_values:
             return parameters, None, memory
         return parameters, self._critic_values(parts, features), memory
 
     def run(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
         features = self._remember(self._run_actor(parts), memory, starts)
-        return functional.linear(features, *self._policy_weights), self._critic_values(parts, features)
+        return _linear(features, self._policy_weights), self._critic_values(parts, features)
 
     def values(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> Tensor:
         if self._run_critic is not None:
@@ -77,7 +75,7 @@ class ActorCritic(Body):
         if self._run_critic is not None:
             features = self._run_critic(parts)
         assert features is not None
-        return functional.linear(features, *self._value_weights).squeeze(1)
+        return _linear(features, self._value_weights).squeeze(1)
 
     def _remember(self, features: Tensor, memory: Tensor | None, starts: Tensor | None) -> Tensor:
         if self.memory is None:
@@ -107,3 +105,7 @@ class WholePolicy(Body):
     def values(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> Tensor:
         values: Tensor = self.module(parts[0])[1]
         return values
+
+
+def _linear(features: Tensor, weights: dict[str, Tensor]) -> Tensor:
+    return functional.linear(features, weights["weight"], weights["bias"])

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -130,18 +131,9 @@ def _imported(path: str, role: str) -> Callable[..., Any]:
 
 
 def _dummy_pass(module: nn.Module, inputs: Inputs) -> Any:
-    observations = {
-        leaf.name: torch.zeros((_ROWS, *leaf.shape), dtype=torch.from_numpy(_empty(leaf)).dtype)
-        for leaf in inputs.leaves
-    }
+    observations = {leaf.name: torch.from_numpy(np.zeros((_ROWS, *leaf.shape), leaf.dtype)) for leaf in inputs.leaves}
     with torch.no_grad():
         return module(inputs(observations)[0])
-
-
-def _empty(leaf: Leaf) -> Any:
-    import numpy as np
-
-    return np.zeros(0, leaf.dtype)
 
 
 def _shape_of(value: Any) -> str:

@@ -96,44 +96,49 @@ class MultiCategorical(Distribution):
     """Several independent choices (MultiDiscrete); the logits of all lie one behind the other."""
 
     slots: Tensor
+    real: Tensor
+    padding: Tensor
     start: Tensor
 
     def __init__(self, space: spaces.MultiDiscrete) -> None:
         super().__init__()
         sizes = np.asarray(space.nvec).reshape(-1).astype(np.int64)
-        self.parameter_size = self.noise_size = self.mask_size = int(sizes.sum())
+        self.parameter_size = self.mask_size = int(sizes.sum())
         self.action_shape, self.action_dtype = tuple(space.nvec.shape), np.dtype(np.int64)
         self._env_dtype = _torch_dtype(space.dtype)
+        # Choices of unequal size become rows as long as the longest; what is too much is forbidden for ever.
         self._shape = (len(sizes), int(sizes.max()))
-        # Choices of unequal size become rows of the largest one; what is too much reads a forbidden logit
-        # that is put behind all others.
-        first = np.cumsum(sizes) - sizes
+        self.noise_size = len(sizes) * int(sizes.max())
         column = np.arange(sizes.max())
-        slots = np.where(column < sizes[:, None], first[:, None] + column, self.parameter_size)
-        self._even = bool((sizes == sizes.max()).all())
+        real = column < sizes[:, None]
+        slots = np.where(real, (np.cumsum(sizes) - sizes)[:, None] + column, 0)
+        self._even = bool(real.all())
         self.register_buffer("slots", torch.from_numpy(slots.reshape(-1)), persistent=False)
+        self.register_buffer("real", torch.from_numpy(real), persistent=False)
+        padding = torch.from_numpy(np.where(real, 0.0, FORBIDDEN).astype(np.float32))
+        self.register_buffer("padding", padding, persistent=False)
         self.register_buffer("start", torch.from_numpy(np.array(space.start, np.int64)), persistent=False)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Gumbel noise for rows of equal length; that of the padding is never used."""
         return _gumbel(generator, (*shape, self.noise_size))
 
     def _rows(self, logits: Tensor) -> Tensor:
-        """Flat logits [batch, sum] as [batch, choices, largest]."""
+        """Flat logits [batch, sum] as [batch, choices, longest]."""
         if not self._even:
-            logits = functional.pad(logits, (0, 1), value=FORBIDDEN).index_select(1, self.slots)
-        return logits.view(len(logits), *self._shape)
+            return logits.index_select(1, self.slots).view(-1, *self._shape)
+        return logits.view(-1, *self._shape)
 
     def _logits(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
         rows = self._rows(parameters)
-        if mask is None:
-            return rows
-        allowed = self._rows(mask.to(parameters.dtype)) > 0.0
-        # What padding allows is nothing, so that a row without an allowed choice goes back to its own logits.
-        return torch.where(allowed | ~allowed.any(2, keepdim=True), rows, FORBIDDEN)
+        if mask is not None:
+            allowed = self._rows(mask.bool()) & self.real
+            rows = torch.where(allowed | ~allowed.any(2, keepdim=True), rows, FORBIDDEN)
+        return rows if self._even else rows + self.padding
 
     def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         logits = self._logits(parameters, mask)
-        chosen = (logits + self._rows(noise)).argmax(2, True)
+        chosen = (logits + noise.view(-1, *self._shape)).argmax(2, True)
         log_probs = torch.log_softmax(logits, 2).gather(2, chosen).sum((1, 2))
         return chosen.view(-1, *self.action_shape), log_probs
 
@@ -188,8 +193,10 @@ class Gaussian(Distribution):
     the normal distribution in both cases, because the squashed one has no closed form.
     """
 
-    low: Tensor
+    low: Tensor  # in the type of the space, so that clipping is exact
     high: Tensor
+    centre: Tensor
+    reach: Tensor
 
     def __init__(self, space: spaces.Box, bounds: str, initial_log_std: float) -> None:
         super().__init__()
@@ -201,10 +208,16 @@ class Gaussian(Distribution):
                 f"bounds is 'tanh', but the action space {space} has no finite bounds to scale to",
                 hint="use bounds 'clip', or a wrapper that gives the actions bounds",
             )
+        self._half_log_2pi = 0.5 * self._count * _LOG_2PI
         self.log_std: Tensor | None = nn.Parameter(torch.full((self._count,), float(initial_log_std)))
         self._env_dtype = _torch_dtype(space.dtype)
-        self.register_buffer("low", torch.from_numpy(np.array(space.low)), persistent=False)
-        self.register_buffer("high", torch.from_numpy(np.array(space.high)), persistent=False)
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        constants = {"low": space.low.copy(), "high": space.high.copy()}
+        if self._tanh:
+            constants |= {"centre": (low + high) / 2.0, "reach": (high - low) / 2.0}
+        for name, constant in constants.items():
+            tensor = torch.from_numpy(np.asarray(constant))
+            self.register_buffer(name, tensor if name in ("low", "high") else tensor.float(), persistent=False)
 
     def read_log_std_from_network(self) -> None:
         """The network gives mean and log_std side by side: [batch, 2n]."""
@@ -215,14 +228,16 @@ class Gaussian(Distribution):
         return generator.standard_normal((*shape, self.noise_size), np.float32)
 
     def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        if self.log_std is not None:
-            return parameters, self.log_std
+        own = self._parameters["log_std"]  # the attribute lookup of modules costs as much as using it
+        if own is not None:
+            return parameters, own
         mean, log_std = parameters.chunk(2, dim=1)
         return mean, log_std
 
     def _log_prob(self, mean: Tensor, log_std: Tensor, std: Tensor, drawn: Tensor) -> Tensor:
         distance = (drawn - mean) / std
-        log_probs = (distance * distance).sum(1) * -0.5 - (log_std.sum(-1) + 0.5 * self._count * _LOG_2PI)
+        # sum(distance^2 / 2 + log_std), in as few operations as possible
+        log_probs = -self._half_log_2pi - torch.addcmul(log_std, distance, distance, value=0.5).sum(1)
         if self._tanh:
             # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
             log_probs = log_probs - (2.0 * (math.log(2.0) - drawn - functional.softplus(-2.0 * drawn))).sum(1)
@@ -241,14 +256,12 @@ class Gaussian(Distribution):
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, log_std = self._mean_and_log_std(parameters)
         log_probs = self._log_prob(mean, log_std, log_std.exp(), actions.reshape(len(actions), -1))
-        entropy = log_std.sum(-1) + 0.5 * self._count * (1.0 + _LOG_2PI)
+        entropy = log_std.sum(-1) + (0.5 * self._count + self._half_log_2pi)
         return log_probs, entropy.expand(len(actions))
 
     def to_env(self, actions: Tensor) -> Tensor:
         if self._tanh:
-            # In float64, so that the ends of the scale are the bounds themselves.
-            share = (torch.tanh(actions.double()) + 1.0) * 0.5
-            actions = self.low + share * (self.high.double() - self.low)
+            actions = torch.addcmul(self.centre, torch.tanh(actions), self.reach)
         if not self._env_dtype.is_floating_point:
             actions = actions.round()
         return torch.clamp(actions.to(self._env_dtype), self.low, self.high)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,18 +13,19 @@ from torch.nn import functional
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
 from envfleet.policies.inputs import JoinedInputs
+from envfleet.policies.weights import HIDDEN_GAIN, orthogonal, parameters_of
 
-__all__ = ["MLP", "GridCNN", "ImpalaCNN", "NatureCNN", "Trunk", "build_trunk", "image_encoder", "orthogonal"]
+__all__ = [
+    "MLP",
+    "GridCNN",
+    "ImpalaCNN",
+    "NatureCNN",
+    "Trunk",
+    "build_trunk",
+    "image_encoder",
+]
 
-HIDDEN_GAIN = math.sqrt(2.0)  # hidden layers of published PPO results, tanh and relu alike
 NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature network has nothing left to see
-
-
-def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
-    """Orthogonal weights of the given gain, zero biases."""
-    nn.init.orthogonal_(layer.weight, gain)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
 
 
 class MLP(nn.Module):
@@ -36,18 +36,16 @@ class MLP(nn.Module):
         sizes = (inputs, *hidden)
         self.size = sizes[-1]
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in zip(sizes[:-1], hidden, strict=True))
-        # The parameters in a plain list: looking them up in the modules costs as much as using them.
-        self._weights: list[tuple[Tensor, Tensor]] = []
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             orthogonal(layer, HIDDEN_GAIN)
-            self._weights.append((layer.weight, layer.bias))
+        self._weights = [parameters_of(layer) for layer in self.layers]
         self._activate: Callable[[Tensor], Tensor] = torch.tanh_ if activation == "tanh" else torch.relu_
 
     def forward(self, vector: Tensor) -> Tensor:
         linear, activate = functional.linear, self._activate
-        for weight, bias in self._weights:
-            vector = activate(linear(vector, weight, bias))
+        for layer in self._weights:
+            vector = activate(linear(vector, layer["weight"], layer["bias"]))
         return vector
 
 

@@ -7,6 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.weights import parameters_of
+
 __all__ = ["Memory"]
 
 
@@ -24,14 +26,17 @@ class Memory(nn.Module):
         self.bias_state = nn.Parameter(torch.zeros(gates * units))
         for weight in (self.weight_input, self.weight_state):
             nn.init.orthogonal_(weight, 1.0)  # gain 1: the gates have activations of their own
-        self._weights = [self.weight_input, self.weight_state, self.bias_input, self.bias_state]
+
+    def _weights(self) -> list[Tensor]:
+        """The parameters in the order of torch's own functions, which is the order they were made in."""
+        return list(parameters_of(self).values())
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Output [batch, units] and the state after one step."""
         if self.kind == "gru":
-            state = torch.gru_cell(features, state, *self._weights)
+            state = torch.gru_cell(features, state, *self._weights())
             return state, state
-        output, cell = torch.lstm_cell(features, state.chunk(2, dim=1), *self._weights)
+        output, cell = torch.lstm_cell(features, state.chunk(2, dim=1), *self._weights())
         return output, torch.cat((output, cell), dim=1)
 
     def run(self, features: Tensor, state: Tensor, starts: Tensor | None) -> Tensor:
@@ -51,7 +56,7 @@ class Memory(nn.Module):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _fused(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        weights: list[Tensor] = list(self._weights)
+        weights = self._weights()
         one_layer = (True, 1, 0.0, self.training, False, False)  # with biases, no dropout, forward in time
         if self.kind == "gru":
             output, last = torch.gru(features, state.unsqueeze(0), weights, *one_layer)

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.weights import buffers_of
+
 __all__ = ["ObservationNormaliser", "RewardScaler", "RunningMoments"]
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +71,8 @@ class ObservationNormaliser(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         """`values` [batch, *shape] float32, scaled."""
-        return (values - self.mean).mul_(self.inverse_std).clamp_(-_LIMIT, _LIMIT)
+        held = buffers_of(self)
+        return torch.sub(values, held["mean"]).mul_(held["inverse_std"]).clamp_(-_LIMIT, _LIMIT)
 
     def update(self, rows: Array) -> None:
         """Adds `rows` [rows, *shape] to the moments and renews the buffers in place."""

@@ -47,8 +47,7 @@ class Policy(nn.Module):
     """An actor and a critic for one observation space and one action space.
 
     Observations are flat dicts `{leaf.name: tensor}`, raw as the environment gave them (a plain space has the
-    single name ""). The parameters are held by reference for speed: copy new weights into them
-    (`load_state_dict`, `FlatParameters`), do not put other `nn.Parameter` objects in their place.
+    single name "").
     """
 
     def __init__(self, inputs: Inputs, body: Body, distribution: Distribution) -> None:

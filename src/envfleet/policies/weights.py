@@ -1,0 +1,37 @@
+"""How weights begin, and how they are reached quickly.
+
+`layer.weight` goes through the attribute lookup of torch's modules and costs as much as a small product. The
+dicts below are those in which a module keeps its tensors itself: they stay the same objects, whatever tensors
+are put in, and reading them costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from torch import Tensor, nn
+
+__all__ = ["HIDDEN_GAIN", "POLICY_HEAD_GAIN", "VALUE_HEAD_GAIN", "buffers_of", "orthogonal", "parameters_of"]
+
+# The gains that published PPO results were made with.
+HIDDEN_GAIN = math.sqrt(2.0)  # all hidden layers, tanh and relu alike
+POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is seen
+VALUE_HEAD_GAIN = 1.0
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    """Orthogonal weights of the given gain, zero biases."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+def parameters_of(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a module itself (not of its submodules) by name."""
+    return cast(dict[str, Tensor], module._parameters)
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers of a module itself (not of its submodules) by name."""
+    return cast(dict[str, Tensor], module._buffers)
