@@ -1,0 +1,315 @@
+"""Checkpoints: folders that are written aside and renamed, never changed, and checked before they are used.
+
+    checkpoints/step-2048/  policy.safetensors   the policy's weights; the same weights give the same bytes
+                            state.safetensors    every other array
+                            state.json           everything else, with references to those arrays
+                            digest.json          what the three files must be
+    checkpoints/last, best, final                links to such folders, replaced in one step
+
+A process killed at any moment leaves the old checkpoint or the new one, and at most a folder whose name starts
+with a dot. Reading runs no code: the files are JSON and safetensors.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import psutil
+
+from envfleet.errors import CheckpointError, StateError
+from envfleet.runs.durable import sync_folder, write_file, write_whole
+from envfleet.runs.plain_state import join, split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Checkpoint", "Checkpoints"]
+
+_FORMAT = 1
+_FILES = ("policy.safetensors", "state.safetensors", "state.json")
+_MARKS = ("last", "best", "final")
+_STEP = re.compile(r"step-(\d+)")
+_LEFTOVER = re.compile(r"\.(?:writing|removing|linking)-.*-(\d+)")  # the number of the process comes last
+_LOG = logging.getLogger("envfleet")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds."""
+
+    step: int
+    policy: dict[str, Tensor]
+    state: Any
+    path: Path
+
+
+class Checkpoints:
+    """The checkpoints of a run; the newest `keep` stay, and those that last, best and final point to."""
+
+    def __init__(self, folder: str | Path, keep: int = 3) -> None:
+        self.folder = Path(folder)
+        self.keep = max(1, keep)
+
+    # ---- writing ----
+
+    def save(self, step: int, policy: Mapping[str, Tensor], state: Any) -> Path:
+        """Writes the checkpoint of `step`, points `last` to it, and removes what is too old."""
+        contents = _encoded(step, policy, state)
+        target, aside = self.folder / f"step-{step}", self.folder / f".writing-step-{step}-{os.getpid()}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _discard(aside)
+            aside.mkdir()
+            for name, content in contents.items():
+                write_file(aside / name, content)
+            sync_folder(aside)
+            self._put(aside, target)
+            self._point("last", target)
+        except OSError as error:
+            self._fail_to_write(step, error)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        self._remove_old()
+        return target
+
+    def mark(self, name: Literal["best", "final"], step: int) -> Path:
+        """Points `best` or `final` to the checkpoint of `step`."""
+        target = self.folder / f"step-{step}"
+        if not target.is_dir():
+            raise CheckpointError(f"there is no checkpoint of step {step} in {self.folder} to be the {name} one")
+        try:
+            self._point(name, target)
+        except OSError as error:
+            self._fail_to_write(step, error)
+        self._remove_old()
+        return self.folder / name
+
+    def _put(self, aside: Path, target: Path) -> None:
+        """Gives a finished folder its name."""
+        if target.exists():
+            # A resumed run comes to the same step again; the same content may stay as it is.
+            if _read_or_none(target / "digest.json") == (aside / "digest.json").read_bytes() and self._is_sound(target):
+                return
+            self._set_aside(target)
+        aside.rename(target)
+        sync_folder(self.folder)
+
+    def _point(self, name: str, target: Path) -> None:
+        link, aside = self.folder / name, self.folder / f".linking-{name}-{os.getpid()}"
+        _discard(aside)
+        try:
+            aside.symlink_to(target.name, target_is_directory=True)
+        except (NotImplementedError, OSError) as error:
+            if isinstance(error, OSError) and os.name != "nt" and not _lacks_symlinks(error):
+                raise
+            self._point_without_links(name, target)
+            return
+        try:
+            if link.is_dir() and not link.is_symlink():
+                self._set_aside(link)  # from a file system without links
+            aside.replace(link)
+        finally:
+            _discard(aside)
+        sync_folder(self.folder)
+
+    def _point_without_links(self, name: str, target: Path) -> None:
+        """A text file with the target's name; for `final`, whose files are opened by path, a copy."""
+        if name != "final":
+            write_whole(self.folder / name, target.name.encode())
+            return
+        aside, link = self.folder / f".writing-{name}-{os.getpid()}", self.folder / name
+        _discard(aside)
+        shutil.copytree(target, aside)
+        if link.exists():
+            self._set_aside(link)
+        aside.rename(link)
+
+    def _remove_old(self) -> None:
+        wanted = {*self.steps()[-self.keep :], *(self.step_of(name) for name in _MARKS)}
+        for step in self.steps():
+            if step not in wanted:
+                try:
+                    self._set_aside(self.folder / f"step-{step}")
+                except OSError as error:  # nothing is lost by it
+                    _LOG.warning("the old checkpoint step-%d cannot be removed: %s", step, error)
+
+    def _set_aside(self, path: Path) -> None:
+        """Removes a folder so that no half of it is ever seen under its name."""
+        aside = path.with_name(f".removing-{path.name}-{os.getpid()}")
+        _discard(aside)
+        path.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def _fail_to_write(self, step: int, error: OSError) -> NoReturn:
+        good = [f"step-{known}" for known in self.steps() if known != step]
+        kept = f"{good[-1]} is kept; " if good else ""
+        raise CheckpointError(
+            f"the checkpoint of step {step} cannot be written to {self.folder}: {error.strerror or error}",
+            hint=f"{kept}free some space or make the folder writable, then go on with `envfleet resume`",
+        ) from error
+
+    # ---- looking ----
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, in order."""
+        names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
+        return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
+
+    def step_of(self, name: str) -> int | None:
+        """The step that `last`, `best` or `final` points to, or None."""
+        link = self.folder / name
+        try:
+            if link.is_symlink():
+                target = str(link.readlink())
+            elif link.is_dir():
+                target = f"step-{json.loads((link / 'digest.json').read_text())['step']}"
+            else:
+                target = link.read_text().strip()
+        except (KeyError, OSError, TypeError, ValueError):
+            return None
+        match = _STEP.fullmatch(target)
+        return int(match[1]) if match else None
+
+    # ---- reading ----
+
+    def load(self, name: str | int = "last") -> Checkpoint:
+        """The checkpoint that `name` (last, best, final, "step-N" or N) means, checked; changes nothing."""
+        step = self.step_of(name) if name in _MARKS else _step_in(name)
+        path = self.folder / f"step-{step}"
+        if step is None or not path.is_dir():
+            there = [mark for mark in _MARKS if self.step_of(mark) is not None]
+            known = ", ".join([*there, *(f"step-{known}" for known in self.steps())]) or "none"
+            raise CheckpointError(f"there is no checkpoint {name} in {self.folder}", hint=f"there are: {known}")
+        return _read(path)
+
+    def load_newest_sound(self) -> Checkpoint:
+        """The newest checkpoint that is whole, for a run that goes on; call it only with the run's lock.
+
+        Damaged ones are put out of the way under the name `damaged-step-N`, and `last` points to the one used.
+        """
+        self._remove_leftovers()
+        for step in reversed(self.steps()):
+            path = self.folder / f"step-{step}"
+            try:
+                checkpoint = _read(path)
+            except CheckpointError as error:
+                _LOG.warning("%s; the checkpoint before it is used", str(error).partition("\n")[0])
+                self._call_damaged(path)
+                continue
+            if self.step_of("last") != step:
+                self._point("last", path)
+            return checkpoint
+        raise CheckpointError(
+            f"there is no sound checkpoint in {self.folder}", hint="start the run again with --overwrite"
+        )
+
+    def _call_damaged(self, path: Path) -> None:
+        renamed = path.with_name(f"damaged-{path.name}")
+        try:
+            _discard(renamed)
+            path.rename(renamed)
+        except OSError:
+            pass  # it is found damaged again next time
+
+    def _remove_leftovers(self) -> None:
+        for entry in self.folder.iterdir() if self.folder.is_dir() else ():
+            match = _LEFTOVER.fullmatch(entry.name)
+            if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
+                _discard(entry)
+
+    def _is_sound(self, path: Path) -> bool:
+        try:
+            _verified(path)
+        except CheckpointError:
+            return False
+        return True
+
+
+# ---- one checkpoint as bytes ----
+
+
+def _encoded(step: int, policy: Mapping[str, Tensor], state: Any) -> dict[str, bytes]:
+    """The files of a checkpoint by name, the digest last."""
+    import safetensors.numpy
+    import safetensors.torch
+
+    json_ready, arrays = split(state)
+    # A clone of each, because safetensors refuses tensors that share their memory, as tied weights do.
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in policy.items()}
+    files = {
+        "policy.safetensors": safetensors.torch.save(weights),
+        "state.safetensors": safetensors.numpy.save(arrays),
+        "state.json": json.dumps(json_ready, allow_nan=False).encode(),
+    }
+    digest = {"format": _FORMAT, "step": step, "files": {name: _fingerprint(files[name]) for name in _FILES}}
+    return {**files, "digest.json": json.dumps(digest, indent=2).encode()}
+
+
+def _fingerprint(content: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def _verified(path: Path) -> tuple[int, dict[str, bytes]]:
+    """The step and the files of a checkpoint, if they are what the digest says."""
+    try:
+        digest = json.loads((path / "digest.json").read_bytes())
+        version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
+        if version != _FORMAT:
+            raise CheckpointError(f"{path} has format {version!r}; this version reads format {_FORMAT}")
+        contents = {name: (path / name).read_bytes() for name in _FILES}
+        wrong = [name for name in _FILES if fingerprints[name] != _fingerprint(contents[name])]
+    except (KeyError, OSError, TypeError, ValueError) as error:
+        raise CheckpointError(f"the checkpoint {path} is incomplete: {type(error).__name__}: {error}") from error
+    if wrong or path.name != f"step-{step}":
+        raise CheckpointError(f"the checkpoint {path} is damaged: {', '.join(wrong) or 'digest.json'} changed")
+    return step, contents
+
+
+def _read(path: Path) -> Checkpoint:
+    import safetensors
+    import safetensors.numpy
+    import safetensors.torch
+
+    step, contents = _verified(path)
+    try:
+        policy = safetensors.torch.load(contents["policy.safetensors"])
+        arrays = safetensors.numpy.load(contents["state.safetensors"])
+        state = join(json.loads(contents["state.json"]), arrays)
+    except (AttributeError, KeyError, StateError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
+    return Checkpoint(step, policy, state, path)
+
+
+def _step_in(name: str | int) -> int | None:
+    if isinstance(name, int):
+        return name
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def _read_or_none(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _lacks_symlinks(error: OSError) -> bool:
+    return error.errno in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EOPNOTSUPP}

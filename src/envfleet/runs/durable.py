@@ -1,0 +1,38 @@
+"""Files that are there whole or not at all: written aside, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["sync_folder", "write_file", "write_whole"]
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a new file and waits until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replaces a file in one step: a reader, or a machine that stops, sees the old content or the new."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_file(aside, content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the disk knows the names in a folder; where folders cannot be opened, nothing can be done."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,302 @@
+"""The folder of a run: where each file is, who may write into it, and what runs there are."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import logging
+import math
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from envfleet import machine
+from envfleet.errors import SettingsError
+from envfleet.runs.durable import write_whole
+from envfleet.runs.lock import RunLock, holder
+from envfleet.settings import read_settings_file
+
+__all__ = ["RunFolder", "RunSummary", "runs_in"]
+
+_FORMAT = 1
+_ENTRIES = ("config.yaml", "manifest.json", "metrics.jsonl", "logs", "checkpoints", "videos", "report")
+_CHECKPOINTS = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
+_LOG = logging.getLogger("envfleet")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of a run; make one with `create` or `open`."""
+
+    path: Path
+    checkpoints: Path  # `checkpoints/` in it, unless the run was given another place
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def videos(self) -> Path:
+        return self.path / "videos"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report"
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path | None = None,
+        *,
+        env: str,
+        algorithm: str,
+        seed: int,
+        root: str | Path = "runs",
+        overwrite: bool = False,
+        checkpoint_dir: str | Path | None = None,
+    ) -> RunFolder:
+        """A new run folder with its manifest: `path` itself, or a name of its own under `root`."""
+        folder = _free_name(Path(root), env, algorithm, seed) if path is None else Path(path)
+        elsewhere = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
+        run = cls(folder, elsewhere or folder / "checkpoints")
+        try:
+            run._make_room(overwrite=overwrite)
+            folder.mkdir(parents=True, exist_ok=True)
+            run.checkpoints.mkdir(parents=True, exist_ok=True)
+            run._write_manifest(_manifest(env, algorithm, seed, elsewhere))
+        except OSError as error:
+            raise SettingsError(
+                f"the run folder {folder} cannot be made: {error.strerror or error}",
+                hint="give a folder that can be written to, with --output-dir",
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """The folder of a run that exists."""
+        folder = Path(path)
+        if not (folder / "manifest.json").is_file():
+            what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
+            raise SettingsError(f"the run folder {folder} {what}", hint=_near_runs(folder))
+        elsewhere = cls(folder, folder).read_manifest().get("checkpoint_dir")
+        return cls(folder, Path(elsewhere) if elsewhere else folder / "checkpoints")
+
+    def lock(self) -> RunLock:
+        """Takes the run for this process; SettingsError with the pid where a live process has it."""
+        try:
+            return RunLock(self.path / ".lock")
+        except OSError as error:
+            raise SettingsError(
+                f"the run folder {self.path} cannot be written to: {error.strerror or error}"
+            ) from error
+
+    def write_config(self, settings: Mapping[str, Any]) -> None:
+        """Writes the resolved settings, as `Settings.to_json` gives them."""
+        import yaml
+
+        write_whole(self.config, yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
+
+    def read_config(self) -> dict[str, Any]:
+        return read_settings_file(self.config)
+
+    def read_manifest(self) -> dict[str, Any]:
+        try:
+            content = json.loads(self.manifest.read_text())
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"{self.manifest} cannot be read: {error}") from error
+        if not isinstance(content, dict):
+            raise SettingsError(f"{self.manifest} holds a {type(content).__name__}, expected a mapping")
+        return content
+
+    def update_manifest(self, **changes: Any) -> None:
+        """Adds to the manifest, for what is known later or changes on resume."""
+        self._write_manifest({**self.read_manifest(), **changes})
+
+    def _write_manifest(self, content: Mapping[str, Any]) -> None:
+        write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
+
+    def _make_room(self, *, overwrite: bool) -> None:
+        """Refuses what is there already, or removes it: only what runs write, and only where a run was."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SettingsError(f"got --output-dir {self.path}, which is a file, expected a folder")
+        there = [entry for entry in self.path.iterdir() if entry.name != ".lock"] if self.path.exists() else []
+        states = [entry for entry in _entries(self.checkpoints) if _CHECKPOINTS.fullmatch(entry.name)]
+        if not there and not states:
+            return
+        taken = self.path if there else self.checkpoints
+        if not overwrite:
+            raise SettingsError(
+                f"{taken} exists and is not empty",
+                hint=f"go on with it: `envfleet resume {self.path}`; replace it: --overwrite; or give another folder",
+            )
+        if there and not self.manifest.exists():
+            raise SettingsError(
+                f"{self.path} is not a run, so --overwrite leaves it alone",
+                hint="give a folder that is new or empty, or remove it yourself",
+            )
+        with self.lock() if there else contextlib.nullcontext():
+            for entry in [self.path / name for name in _ENTRIES] + states:
+                _remove(entry)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink(missing_ok=True)
+
+
+def _free_name(root: Path, env: str, algorithm: str, seed: int) -> Path:
+    now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    plain_env = re.sub(r"[^\w.-]+", "-", env).strip("-.") or "env"
+    name = f"{plain_env}__{algorithm}__{seed}__{now}"
+    numbered = [name, *(f"{name}-{number}" for number in range(2, 1000))]  # runs of one second
+    return next(root / candidate for candidate in numbered if not (root / candidate).exists())
+
+
+def _manifest(env: str, algorithm: str, seed: int, checkpoint_dir: Path | None) -> dict[str, Any]:
+    return {
+        "format": _FORMAT,
+        "env": env,
+        "algorithm": algorithm,
+        "seed": seed,
+        "envfleet": metadata.version("envfleet"),
+        "git": _git_commit(),
+        "machine": machine.describe(),  # with the versions of Python, torch, Gymnasium and NumPy
+        "command": sys.argv,
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
+    }
+
+
+def _git_commit() -> dict[str, Any] | None:
+    """The commit of the folder one stands in, and whether files differ from it."""
+    try:
+        commit, changes = (
+            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"commit": commit, "changed": bool(changes)}
+
+
+def _near_runs(folder: Path) -> str:
+    roots = (folder,) if _run_paths(folder) else (folder.parent, Path("runs"))
+    found = {run.name: run for root in roots for run in _run_paths(root)}
+    near = difflib.get_close_matches(folder.name, found, n=3, cutoff=0.4) or sorted(found)[-3:]
+    return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"
+
+
+# ---- what there is ----
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What the files of a run say of it."""
+
+    path: Path
+    env: str
+    algorithm: str
+    seed: int | None
+    steps: int
+    budget: int | None
+    last_return: float | None
+    best_evaluation: float | None
+    state: Literal["running", "finished", "stopped"]
+    age: float  # seconds since it last wrote a figure
+
+
+def runs_in(root: str | Path) -> list[RunSummary]:
+    """The runs under `root`, the latest first; a run whose files cannot be read is left out with a word."""
+    summaries = []
+    for path in _run_paths(Path(root)):
+        try:
+            summaries.append(_summary(RunFolder.open(path)))
+        except (OSError, SettingsError) as error:
+            _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
+    return sorted(summaries, key=lambda summary: summary.age)
+
+
+def _run_paths(root: Path) -> list[Path]:
+    return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
+
+
+def _summary(run: RunFolder) -> RunSummary:
+    manifest = run.read_manifest()
+    budget = run.read_config().get("steps") if run.config.exists() else None
+    steps, last_return, best = _figures(run.metrics)
+    touched = run.metrics if run.metrics.exists() else run.manifest
+    return RunSummary(
+        path=run.path,
+        env=str(manifest.get("env", "unknown")),
+        algorithm=str(manifest.get("algorithm", "unknown")),
+        seed=manifest.get("seed"),
+        steps=steps,
+        budget=budget if isinstance(budget, int) else None,
+        last_return=last_return,
+        best_evaluation=best,
+        state=_state(run),
+        age=max(0.0, time.time() - touched.stat().st_mtime),
+    )
+
+
+def _state(run: RunFolder) -> Literal["running", "finished", "stopped"]:
+    from envfleet.runs.checkpoints import Checkpoints
+
+    if holder(run.path / ".lock") is not None:
+        return "running"
+    checkpoints = Checkpoints(run.checkpoints)
+    final = checkpoints.step_of("final")
+    # A finished run that was given more steps and stopped on the way has gone beyond its final checkpoint.
+    return "finished" if final is not None and final == checkpoints.step_of("last") else "stopped"
+
+
+def _figures(metrics: Path) -> tuple[int, float | None, float | None]:
+    """Steps, last return and best evaluation, parsing only the lines that can matter."""
+    lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
+    steps, last_return = 0, None
+    for row in map(_row, reversed(lines)):
+        steps = steps or int(row.get("step", 0))
+        last_return = _finite(row.get("rollout/ep_rew_mean"))
+        if last_return is not None:
+            break
+    evaluations = [_finite(_row(line).get("eval/mean_reward")) for line in lines if b"eval/mean_reward" in line]
+    return steps, last_return, max((score for score in evaluations if score is not None), default=None)
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -1,0 +1,143 @@
+"""A trained policy for use: one observation or a batch in, actions out; normalisation, masks and memory applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from envfleet.errors import SettingsError
+from envfleet.fleet.spaces import leaves_of, pick
+from envfleet.policies.description import describe_space, space_from
+from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.settings import PolicySettings
+from envfleet.seeding import stream
+
+__all__ = ["TrainedPolicy", "describe_policy"]
+
+Array = np.ndarray[Any, Any]
+_SAMPLING = 13  # key of the streams that sampled actions come from
+
+
+def describe_policy(
+    settings: PolicySettings, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> dict[str, Any]:
+    """All that is needed to build the policy again, as plain data."""
+    return {
+        "settings": settings.to_json(),
+        "observation_space": describe_space(observation_space),
+        "action_space": describe_space(action_space),
+    }
+
+
+class TrainedPolicy:
+    """Acts as it was trained to. With memory it remembers from call to call until `reset()`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.observation_space, self.action_space = observation_space, action_space
+        self._leaves = leaves_of(observation_space)
+        self._generator = stream(seed, _SAMPLING)
+        self._memory: torch.Tensor | None = None
+
+    @classmethod
+    def load(
+        cls,
+        description: Mapping[str, Any],
+        weights: Mapping[str, torch.Tensor],
+        *,
+        policy: Any = None,
+        trust: bool = False,
+    ) -> TrainedPolicy:
+        """Builds the policy that `description` tells of; a network of the user's own is given, or trusted."""
+        settings = _trusted(PolicySettings.from_json(description["settings"]), policy, trust=trust)
+        observation_space = space_from(description["observation_space"])
+        action_space = space_from(description["action_space"])
+        module = build_policy(observation_space, action_space, settings, seed=0)
+        module.load_state_dict(dict(weights))
+        return cls(module, observation_space, action_space)
+
+    def reset(self, *, seed: int | None = None) -> None:
+        """Forgets: the next observation begins an episode. `seed` begins the sampled actions anew."""
+        self._memory = None
+        if seed is not None:
+            self._generator = stream(seed, _SAMPLING)
+
+    @torch.inference_mode()
+    def act(self, observation: Any, *, mask: Any = None, deterministic: bool = True) -> Any:
+        """The action for one observation, or the actions for a batch of them.
+
+        `mask` says which actions are allowed (`info["action_mask"]`). `deterministic=False` draws from the
+        policy's distribution as training does.
+        """
+        observations, single = self._batched(observation)
+        rows = len(next(iter(observations.values())))
+        if self._memory is None or len(self._memory) != rows:
+            self._memory = self.policy.initial_memory(rows)
+        allowed = self._mask(mask, rows)
+        if deterministic:
+            actions, self._memory = self.policy.best_actions(observations, self._memory, allowed)
+        else:
+            noise = torch.from_numpy(self.policy.draw_noise(self._generator, (rows,)))
+            acted = self.policy.act(observations, self._memory, noise, allowed, with_values=False)
+            actions, self._memory = acted.actions, acted.memory
+        result = self.policy.to_env(actions).numpy().astype(self.action_space.dtype, copy=False)
+        return result[0] if single else result
+
+    def _batched(self, observation: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        parts: dict[str, Array] = {}
+        kinds = set()
+        for leaf in self._leaves:
+            try:
+                value = np.asarray(pick(observation, leaf.path), leaf.dtype)
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                raise SettingsError(
+                    f"the observation has no entry {leaf.name!r} that fits {leaf.space}: {error}",
+                    hint=f"the policy was trained on {self.observation_space}",
+                ) from None
+            single = value.shape == leaf.shape
+            if not single and value.shape[1:] != leaf.shape:
+                raise SettingsError(
+                    f"the observation {leaf.name!r} has the shape {value.shape}, expected {leaf.shape} or a batch "
+                    f"of them, (n, {', '.join(map(str, leaf.shape))})"
+                )
+            kinds.add(single)
+            parts[leaf.name] = value[None] if single else value
+        if len(kinds) > 1:
+            raise SettingsError("some entries of the observation are single and some are batches, expected one kind")
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in parts.items()}
+        return tensors, kinds.pop()
+
+    def _mask(self, mask: Any, rows: int) -> torch.Tensor | None:
+        if mask is None or not self.policy.mask_size:
+            return None
+        flat = np.asarray(mask, np.bool_).reshape(-1, self.policy.mask_size)
+        return torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
+
+
+def _trusted(settings: PolicySettings, given: Any, *, trust: bool) -> PolicySettings:
+    """The settings with the user's own network in place of its import path, which is imported only on trust."""
+    for name in ("policy", "network"):
+        value = getattr(settings, name)
+        if not isinstance(value, str) or ":" not in value:
+            continue
+        if given is not None:
+            import dataclasses
+
+            return dataclasses.replace(settings, **{name: given})
+        if not trust:
+            raise SettingsError(
+                f"the run was trained with {name}={value!r}, which is code that is not part of Envfleet",
+                hint="give it, Run.load(path, policy=YourClass), or trust the run, trust=True (--trust)",
+            )
+    return settings
