@@ -28,7 +28,7 @@ class FlatParameters:
 
     `storage` may be a part of shared memory (float32, 64-byte aligned, `size_of(module)` long). It is
     overwritten with the module's present weights; with `adopt=True` the module takes over the weights that are
-    in it. Without `storage` an aligned array is allocated.
+    in it. Without `storage` an aligned array is allocated, on the device where the module is.
 
     `.parameters` is one `nn.Parameter` over the trainable part, with `.gradient` as its `.grad`: an optimiser
     that gets it alone moves all weights in one call. Set gradients to zero by `zero_gradient()`; an optimiser's
@@ -38,13 +38,16 @@ class FlatParameters:
 
     def __init__(self, module: nn.Module, storage: Array | None = None, *, adopt: bool = False) -> None:
         size = self.size_of(module)
-        self._array = _aligned_zeros(size) if storage is None else _checked(storage, size)
+        device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self._adopt = adopt and storage is not None
-        if not self._adopt:
-            self._array[...] = 0.0  # the padding too
-        self.data: Tensor = torch.from_numpy(self._array)
+        if storage is None:
+            self.data: Tensor = _aligned_zeros(size, device)
+        else:
+            self.data = _checked(storage, size, device)
+            if not self._adopt:
+                self.data.zero_()  # the padding too
         trainable = sum(map(_padded, module.parameters()))
-        self.gradient: Tensor = torch.from_numpy(_aligned_zeros(trainable))
+        self.gradient: Tensor = _aligned_zeros(trainable, device)
         self.parameters = nn.Parameter(self.data[:trainable])
         self.parameters.grad = self.gradient
 
@@ -75,8 +78,9 @@ class FlatParameters:
             self.data.copy_(source)
 
     def numpy(self) -> Array:
-        """The whole flat array; it shares its memory with the module."""
-        return self._array
+        """The whole flat array; it shares its memory with the module, or is a copy if that is on a GPU."""
+        array: Array = self.data.cpu().numpy()
+        return array
 
     def zero_gradient(self) -> None:
         """Sets all gradients to zero in place."""
@@ -103,13 +107,15 @@ def _published_buffers(module: nn.Module) -> list[Tensor]:
     return [buffer for name, buffer in module.named_buffers() if name in state and buffer.dtype == torch.float32]
 
 
-def _aligned_zeros(size: int) -> Array:
+def _aligned_zeros(size: int, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(size, device=device)
     raw = np.zeros(size + _STEP, np.float32)
     start = (-raw.ctypes.data % _BYTES) // 4
-    return raw[start : start + size]
+    return torch.from_numpy(raw[start : start + size])
 
 
-def _checked(storage: Array, size: int) -> Array:
+def _checked(storage: Array, size: int, device: torch.device) -> Tensor:
     aligned = storage.ctypes.data % _BYTES == 0 and storage.flags.c_contiguous and storage.flags.writeable
     if storage.dtype != np.float32 or storage.shape != (size,) or not aligned:
         raise SettingsError(
@@ -117,4 +123,9 @@ def _checked(storage: Array, size: int) -> Array:
             f"boundary, expected a writeable float32 array ({size},) at such a boundary",
             hint="ask FlatParameters.size_of(module) for the length",
         )
-    return storage
+    if device.type != "cpu":
+        raise SettingsError(
+            f"storage is in the memory of the machine, but the module is on {device}",
+            hint="leave storage out and copy the weights with numpy()",
+        )
+    return torch.from_numpy(storage)

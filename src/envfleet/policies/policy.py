@@ -131,7 +131,8 @@ class Policy(nn.Module):
     def _flattened(self, observations: Observations, memory: Tensor | None) -> tuple[list[Any], Tensor]:
         """The parts of a sequence [time, batch, ...] as rows [time * batch, ...], and its first memory."""
         if memory is None:
-            memory = self.initial_memory(next(iter(observations.values())).shape[1])
+            any_leaf = next(iter(observations.values()))
+            memory = self.initial_memory(any_leaf.shape[1]).to(any_leaf.device)
         return self._read({name: value.flatten(0, 1) for name, value in observations.items()}), memory
 
     def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:

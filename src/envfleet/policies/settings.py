@@ -49,7 +49,7 @@ class PolicySettings:
     memory: Literal["none", "gru", "lstm"] = field(
         default="none", metadata={"help": "What the policy remembers with, from step to step of an episode."}
     )
-    memory_size: int = field(default=128, metadata={"help": "Units of the memory."})
+    memory_size: int = field(default=128, metadata={"help": "Units of the memory; an lstm keeps two numbers for each."})
     bounds: Literal["clip", "tanh"] = field(
         default="clip",
         metadata={"help": "How actions of a Box stay inside it: clipped at its bounds, or squashed by tanh."},
