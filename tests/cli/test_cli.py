@@ -14,7 +14,7 @@ import pytest
 
 from envfleet import cli
 from envfleet.cli import doctor
-from envfleet.cli.environment import keyword_arguments, named_environment
+from envfleet.training.environment import keyword_arguments, named_environment
 from envfleet.errors import SettingsError
 
 PROJECT = Path(__file__).parents[2]

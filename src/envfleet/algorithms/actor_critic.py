@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
 from envfleet.policies.flat import FlatParameters
-from envfleet.policies.policy import Policy, build_policy
-from envfleet.policies.settings import PolicySettings
+from envfleet.policies.policy import Policy
 from envfleet.rollout.acting import Decision
 from envfleet.rollout.arrays import Column
 
-__all__ = ["ActorCriticMaker"]
+__all__ = ["ActorCriticActor"]
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class ActorCriticMaker:
-    """Builds the policy wherever it is to act; its weights come later."""
-
-    settings: PolicySettings
-    record_values: bool  # where actor and critic share a network, the value costs almost nothing while acting
-
-    def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> _ActorCritic:
-        policy = build_policy(observation_space, action_space, self.settings, seed=0)
-        return _ActorCritic(policy, with_values=self.record_values and policy.values_when_acting)
-
-
-class _ActorCritic:
+class ActorCriticActor:
     """Implements `envfleet.rollout.acting.Actor`."""
 
     def __init__(self, policy: Policy, *, with_values: bool) -> None:

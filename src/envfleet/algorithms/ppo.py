@@ -66,7 +66,7 @@ class PPOLearner:
     """Turns rollouts into better weights."""
 
     def __init__(self, settings: PPO, policy: Policy, *, seed: int, device: torch.device) -> None:
-        self._settings, self._seed, self._device = settings, seed, device
+        self._settings, self._seed, self.device = settings, seed, device
         self.policy = policy
         self._flat = FlatParameters(policy)
         # Adam over one flat parameter is one kernel. Its epsilon is 1e-5, as in the original implementation.
@@ -174,7 +174,7 @@ class PPOLearner:
         if memory is not None:
             starts = torch.zeros(1, len(memory), dtype=torch.bool)
             held = torch.from_numpy(np.ascontiguousarray(memory))
-            return _array(self.policy.values(self._tensors(rows), held.to(self._device), starts)).reshape(-1)
+            return _array(self.policy.values(self._tensors(rows), held.to(self.device), starts)).reshape(-1)
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in rows.items()}
         count = len(next(iter(flat.values())))
         parts = [
@@ -185,8 +185,8 @@ class PPOLearner:
 
     def _piece_values(self, rollout: Rollout, start: int, length: int) -> Array:
         part = slice(start, start + length)
-        memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
-        starts = torch.from_numpy(rollout.starts[part]).to(self._device)
+        memory = torch.from_numpy(rollout.memory[start // length]).to(self.device)
+        starts = torch.from_numpy(rollout.starts[part]).to(self.device)
         rows = {name: array[part] for name, array in rollout.observations.items()}
         return _array(self.policy.values(self._tensors(rows), memory, starts))
 
@@ -197,12 +197,12 @@ class PPOLearner:
         if not self.policy.memory_size:
 
             def flat(array: Array) -> Tensor:
-                return torch.from_numpy(array.reshape(time * envs, *array.shape[2:])).to(self._device)
+                return torch.from_numpy(array.reshape(time * envs, *array.shape[2:])).to(self.device)
 
             return Batch(
                 {name: flat(array[:-1]) for name, array in rollout.observations.items()},
                 flat(rollout.columns["actions"]),
-                torch.from_numpy(figures.reshape(len(figures), -1)).to(self._device),
+                torch.from_numpy(figures.reshape(len(figures), -1)).to(self.device),
                 None if rollout.masks is None else flat(rollout.masks[:-1]),
                 rollout.valid.reshape(-1),
             )
@@ -215,16 +215,16 @@ class PPOLearner:
             return np.ascontiguousarray(parts.reshape(pieces * envs, length, *array.shape[2:]))
 
         def cut_tensor(array: Array) -> Tensor:
-            return torch.from_numpy(cut(array)).to(self._device)
+            return torch.from_numpy(cut(array)).to(self.device)
 
         return Batch(
             {name: cut_tensor(array[:-1]) for name, array in rollout.observations.items()},
             cut_tensor(rollout.columns["actions"]),
-            torch.from_numpy(np.stack([cut(part) for part in figures])).to(self._device),
+            torch.from_numpy(np.stack([cut(part) for part in figures])).to(self.device),
             None if rollout.masks is None else cut_tensor(rollout.masks[:-1]),
             cut(rollout.valid),
             cut_tensor(rollout.starts),
-            torch.from_numpy(rollout.memory[:pieces].reshape(pieces * envs, -1)).to(self._device),
+            torch.from_numpy(rollout.memory[:pieces].reshape(pieces * envs, -1)).to(self.device),
         )
 
     def _minibatches(self, batch: Batch, number: int, epoch: int) -> Iterator[Tensor]:
@@ -237,7 +237,7 @@ class PPOLearner:
             size = max(1, size // self._settings.piece_length)
         count = max(1, -(-len(shuffled) // size))
         for part in np.array_split(shuffled, count):
-            yield torch.from_numpy(part).to(self._device)
+            yield torch.from_numpy(part).to(self.device)
 
     # --- the gradient step
 
@@ -259,7 +259,7 @@ class PPOLearner:
             )
             log_probs, advantages, returns, values = part.figures.transpose(1, 2)  # [time, piece]
             if not part.valid.all():
-                weights = torch.from_numpy(part.valid.T.astype(np.float32)).to(self._device)
+                weights = torch.from_numpy(part.valid.T.astype(np.float32)).to(self.device)
                 weights /= weights.mean()
         if settings.normalise_advantages:
             advantages = _standardised(advantages, weights)
@@ -315,7 +315,7 @@ class PPOLearner:
         self.updates = state["updates"]
         if state["adam"]:
             self._adam.state[self._flat.parameters] = {
-                name: torch.from_numpy(np.array(value)).to(self._device if name != "step" else "cpu")
+                name: torch.from_numpy(np.array(value)).to(self.device if name != "step" else "cpu")
                 for name, value in state["adam"].items()
             }
         self.policy.restore_normaliser(state["normaliser"])
@@ -323,7 +323,7 @@ class PPOLearner:
             self._scaler.restore(state["reward_scaler"])
 
     def _tensors(self, arrays: dict[str, Array]) -> Observations:
-        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
 
 
 _TOLD = (

@@ -78,8 +78,8 @@ class TrainingSettings(Settings):
     )
 
     # --- the policy
-    network: str | Callable[..., Any] = _of_policy("network")
-    policy: str | Callable[..., Any] | None = _of_policy("policy")
+    network: str | Callable[..., Any] = _of_policy("network")  # noqa: RUF009  # it makes a field
+    policy: str | Callable[..., Any] | None = _of_policy("policy")  # noqa: RUF009  # it makes a field
     hidden: tuple[int, ...] = _of_policy("hidden")
     activation: Literal["tanh", "relu"] = _of_policy("activation")
     shared: bool | None = _of_policy("shared")
@@ -159,7 +159,9 @@ class PPO(TrainingSettings):
 
     # --- the update
     epochs: int = setting(4, "Passes over each rollout.", minimum=1)
-    minibatch_size: int = setting(256, "Steps per gradient step; one minibatch where it exceeds the rollout.", minimum=1)
+    minibatch_size: int = setting(
+        256, "Steps per gradient step; one minibatch where it exceeds the rollout.", minimum=1
+    )
     sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(

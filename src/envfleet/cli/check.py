@@ -29,8 +29,8 @@ class Check:
 
     def run(self) -> int:
         """Print the report."""
-        from envfleet.cli.environment import keyword_arguments, named_environment
         from envfleet.conformance import check
+        from envfleet.training.environment import keyword_arguments, named_environment
 
         environment = named_environment(self.env)
         kwargs = keyword_arguments(self.env_kwargs)

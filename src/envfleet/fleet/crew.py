@@ -79,6 +79,8 @@ class Crew:
         """Starts all workers at once and waits until their environments are built."""
         for plan in self.plans:
             self.place.start(plan)
+        if self.plans[0].program is not None:
+            self.plans[0].program.load()  # while the workers do the same
         return [self._hello(plan) for plan in self.plans]
 
     def _hello(self, plan: WorkerPlan) -> Hello:

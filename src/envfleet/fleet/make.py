@@ -36,7 +36,7 @@ from envfleet.fleet.worker import Hello
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
-__all__ = ["make"]
+__all__ = ["make", "spec_of"]
 
 BACKENDS = {
     "auto": "auto",
@@ -167,7 +167,7 @@ def _makers(
     if isinstance(env, list | tuple):
         return [_with_kwargs(one, given) for one, given in zip(env, kwargs, strict=True)]
     if isinstance(env, str):
-        spec = _spec(env)
+        spec = spec_of(env)
         return [_FromSpec(spec, given) for given in kwargs]
     if not callable(env):
         raise SettingsError(
@@ -183,7 +183,8 @@ def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
     return functools.partial(make_env, **kwargs) if kwargs else make_env
 
 
-def _spec(env_id: str) -> Any:
+def spec_of(env_id: str) -> Any:
+    """The spec of a registered environment; `module:id` imports the module that registers it first."""
     module, _, name = env_id.rpartition(":")
     try:
         if module:

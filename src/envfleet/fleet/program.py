@@ -33,6 +33,9 @@ class ExtraArray:
 class Program(Protocol):
     """Pickled to every worker when the fleet is made."""
 
+    def load(self) -> None:
+        """Imports what it needs: in every worker before its environments are built, and meanwhile in the caller."""
+
     def arrays(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]
     ) -> tuple[ExtraArray, ...]:

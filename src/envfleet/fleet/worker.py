@@ -66,6 +66,8 @@ class Worker:
         self._requests: dict[int, Request] = {}
 
     def build(self) -> Hello:
+        if self.plan.program is not None:
+            self.plan.program.load()
         envs = [env for group in self.groups for env in group.build()]
         first = envs[0]
         return Hello(

@@ -41,10 +41,18 @@ class Seat(Protocol):
 class Actor(Protocol):
     """A policy as collectors see it."""
 
-    columns: Mapping[str, Column]  # what it records of every step
-    memory_size: int
-    mask_size: int
-    weights_size: int
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """What it records of every step, in the order of `Decision.columns`."""
+
+    @property
+    def memory_size(self) -> int: ...
+
+    @property
+    def mask_size(self) -> int: ...
+
+    @property
+    def weights_size(self) -> int: ...
 
     def load(self, weights: Array) -> None:
         """Takes over the weights that were published."""
@@ -57,6 +65,9 @@ class Actor(Protocol):
 
 class ActorMaker(Protocol):
     """Builds the policy; pickled to the workers that act by themselves."""
+
+    def load(self) -> None:
+        """Imports what building needs."""
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Actor: ...
 
@@ -206,7 +217,8 @@ class _BufferViews:
         columns: Mapping[str, Column],
     ) -> None:
         def part(name: str) -> Array:
-            return arrays[name][buffer][:, rows]
+            found: Array = arrays[name][buffer][:, rows]
+            return found
 
         self.seconds = arrays["seconds"][buffer][group]
         self.rewards, self.terminated, self.truncated = part("rewards"), part("terminated"), part("truncated")

@@ -31,6 +31,9 @@ class ActingProgram:
     piece_length: int
     buffers: int
 
+    def load(self) -> None:
+        self.make_actor.load()
+
     def shape(self, actor: Actor, observation_space: spaces.Space[Any], n_envs: int, groups: int) -> RolloutShape:
         return RolloutShape(
             self.steps,

@@ -16,7 +16,7 @@ from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.settings import PolicySettings
 from envfleet.seeding import stream
 
-__all__ = ["TrainedPolicy", "describe_policy"]
+__all__ = ["Player", "TrainedPolicy", "describe_policy"]
 
 Array = np.ndarray[Any, Any]
 _SAMPLING = 13  # key of the streams that sampled actions come from
@@ -123,6 +123,19 @@ class TrainedPolicy:
             return None
         flat = np.asarray(mask, np.bool_).reshape(-1, self.policy.mask_size)
         return torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
+
+
+class Player:
+    """A trained policy as an evaluation wants it: forgets before every episode, minds the mask of each step."""
+
+    def __init__(self, trained: TrainedPolicy, *, deterministic: bool) -> None:
+        self._trained, self._deterministic = trained, deterministic
+
+    def reset(self) -> None:
+        self._trained.reset()
+
+    def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
+        return self._trained.act(observation, mask=info.get("action_mask"), deterministic=self._deterministic)
 
 
 def _trusted(settings: PolicySettings, given: Any, *, trust: bool) -> PolicySettings:

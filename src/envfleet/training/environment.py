@@ -6,6 +6,7 @@ import ast
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ from typing import Any
 
 from envfleet.errors import SettingsError
 
-__all__ = ["keyword_arguments", "named_environment"]
+__all__ = ["WrappedEnv", "build_one", "environment_of", "keyword_arguments", "name_of", "named_environment"]
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
@@ -81,3 +82,60 @@ def _module(name: str) -> ModuleType:
         from envfleet.conformance.report import own_traceback
 
         raise SettingsError(f"module {name!r} raised while it was imported\n\n{own_traceback(error)}") from error
+
+
+@dataclass(frozen=True)
+class WrappedEnv:
+    """Builds an environment and wraps it; picklable wherever its parts are."""
+
+    env: str | Callable[..., Any]
+    wrappers: tuple[Callable[..., Any], ...]
+
+    def __call__(self, **kwargs: Any) -> Any:
+        import gymnasium
+
+        if isinstance(self.env, str):
+            built = gymnasium.make(self.env, disable_env_checker=True, **kwargs)
+        else:
+            built = self.env(**kwargs)
+        for wrapper in self.wrappers:
+            built = wrapper(built)
+        return built
+
+
+def environment_of(
+    env: str | Callable[..., Any], wrappers: Iterable[str | Callable[..., Any]] = ()
+) -> str | Callable[..., Any]:
+    """What `envfleet.make` takes: the named environment, wrapped where wrappers are given."""
+    named = named_environment(env) if isinstance(env, str) else env
+    wrapping = tuple(_named_wrapper(each) if isinstance(each, str) else each for each in wrappers)
+    return WrappedEnv(named, wrapping) if wrapping else named
+
+
+def _named_wrapper(name: str) -> Callable[..., Any]:
+    if ":" not in name:
+        raise SettingsError(f"received the wrapper {name!r}, expected module:function")
+    found = named_environment(name)
+    if isinstance(found, str):
+        raise SettingsError(f"the wrapper {name!r} is an environment, expected a function that wraps one")
+    return found
+
+
+def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    """One environment, for a look at its spaces or for an evaluation."""
+    import gymnasium
+
+    from envfleet.fleet.make import spec_of
+
+    if isinstance(env, str):
+        return gymnasium.make(spec_of(env), disable_env_checker=True, **kwargs)
+    return env(**kwargs)
+
+
+def name_of(env: str | Callable[..., Any]) -> str:
+    """How the environment is called in run folders and titles."""
+    if isinstance(env, str):
+        return env.rpartition(":")[2] or env
+    if isinstance(env, WrappedEnv):
+        return name_of(env.env)
+    return getattr(env, "__name__", type(env).__name__)

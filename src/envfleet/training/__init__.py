@@ -1,0 +1,32 @@
+"""Training: where environments, fleet, rollouts, an algorithm and a run meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from envfleet.algorithms.settings import TrainingSettings
+    from envfleet.runs.run import Run
+    from envfleet.training.callbacks import Callback
+
+__all__ = ["resume", "train"]
+
+
+def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
+    """Trains from settings, e.g. `train(PPO(env="CartPole-v1", n_envs=64, steps=200_000))`; returns the run."""
+    from envfleet.training.loop import start
+
+    return start(settings, callbacks=callbacks)
+
+
+def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
+    """Goes on with a run that was stopped or killed, as if it never had been.
+
+    `changes` are settings that do not change what is learned so far: steps, backend, workers, quiet, ...
+    """
+    from envfleet.training.resuming import resume as go_on
+
+    return go_on(path, callbacks=callbacks, trust=trust, **changes)

@@ -1,0 +1,155 @@
+"""From settings to the parts of a training: environment, fleet, collector, schedule, learner."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+
+from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.algorithms.settings import PPO
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, SettingsError
+from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.make import make
+from envfleet.fleet.plan import Timeouts
+from envfleet.machine import available_memory
+from envfleet.rollout.arrays import RolloutShape
+from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
+from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.schedules import SCHEDULES, Schedule
+from envfleet.seeding import draw_seed
+from envfleet.training.environment import build_one, environment_of
+from envfleet.training.presets import Preset, preset_for
+
+__all__ = ["Parts", "Resolved", "assemble", "resolve"]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Settings in which nothing is open any more."""
+
+    settings: PPO
+    seed: int
+    preset: Preset
+    env: str | Callable[..., Any]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+    def build_env(self, **kwargs: Any) -> Any:
+        """One environment, as the fleet has many."""
+        return build_one(self.env, {**self.settings.env_kwargs, **kwargs})
+
+
+def resolve(settings: PPO) -> Resolved:
+    """Looks at the environment and fills in what the user left open: the preset of its family, a seed."""
+    env = environment_of(settings.env, settings.wrappers)
+    try:
+        sample = build_one(env, settings.env_kwargs)
+        observation_space, action_space = copy.deepcopy((sample.observation_space, sample.action_space))
+        entry_point = str(getattr(sample.spec, "entry_point", "") or type(sample.unwrapped).__module__)
+        sample.close()
+    except EnvfleetError:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever the user's environment raises while it is built
+        import traceback
+
+        raise EnvError(
+            f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=traceback.format_exc()
+        ) from None
+    preset = preset_for(settings, entry_point, observation_space, action_space)
+    filled = settings.filled(preset.values)
+    seed = draw_seed() if filled.seed is None else filled.seed
+    return Resolved(filled.but(seed=seed), seed, preset, env, observation_space, action_space)
+
+
+@dataclass
+class Parts:
+    """Everything a training runs on."""
+
+    fleet: Fleet
+    collector: Collector
+    schedule: Schedule
+    learner: Any
+    policy: Any
+    shape: RolloutShape
+
+    def close(self) -> None:
+        self.collector.close()
+        self.fleet.close()
+
+
+def assemble(resolved: Resolved, *, quiet: bool = False) -> Parts:
+    """Builds the parts, workers first: they import what they need while this process does the same."""
+    settings, seed = resolved.settings, resolved.seed
+    lag = SCHEDULES[settings.schedule]
+    maker = ActorCriticMaker(settings.policy_settings(), record_values=lag == 0)
+    program = ActingProgram(maker, settings.rollout_steps, settings.piece_length, 1 + lag)
+    fleet = make(
+        resolved.env,
+        settings.n_envs,
+        backend=settings.backend,
+        workers=settings.workers,
+        group_size=settings.group_size,
+        seed=seed,
+        start_method=settings.start_method,
+        timeout=Timeouts(settings.timeout, max(settings.timeout, 600.0)),
+        on_error=settings.on_error,
+        env_kwargs=settings.env_kwargs,
+        autoreset="same_step",
+        program=program if settings.acting == "worker" else None,
+        quiet=quiet,
+    )
+    try:
+        return _with_fleet(resolved, fleet, program, lag)
+    except BaseException:
+        fleet.close()
+        raise
+
+
+def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int) -> Parts:
+    import torch
+
+    from envfleet.algorithms.ppo import PPOLearner
+    from envfleet.policies.policy import build_policy
+
+    settings, seed = resolved.settings, resolved.seed
+    torch.set_num_threads(settings.threads)
+    actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
+    shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(fleet.groups))
+    _refuse_too_large(shape)
+    _, infos = fleet.reset()
+    collector: WorkerCollector | CentralCollector
+    if settings.acting == "worker":
+        collector = WorkerCollector(fleet, program, seed)
+    else:
+        collector = CentralCollector(fleet, program, seed)
+        collector.see_infos(infos)
+    policy = build_policy(
+        fleet.single_observation_space, fleet.single_action_space, settings.policy_settings(), seed=seed
+    )
+    learner = PPOLearner(settings, policy, seed=seed, device=_device(settings.device))
+    return Parts(fleet, collector, Schedule(collector, learner.weights, lag=lag), learner, policy, shape)
+
+
+def _refuse_too_large(shape: RolloutShape) -> None:
+    needed, free = shape.learned_bytes, available_memory()
+    if needed > 0.9 * free:
+        raise ResourceError(
+            f"a rollout of {shape.steps} steps of {shape.n_envs} environments needs {needed / 2**30:.1f} GiB, but only "
+            f"{free / 2**30:.1f} GiB of memory are available",
+            hint="use fewer rollout_steps or n_envs, or smaller observations",
+        )
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if there[kind]))
+    if not there[name]:
+        raise SettingsError(f"device is {name!r}, which this machine does not have", hint="use --device auto or cpu")
+    return torch.device(name)

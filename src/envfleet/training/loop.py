@@ -1,0 +1,155 @@
+"""The training loop: collect, learn, report, evaluate, save, until the budget is spent."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from envfleet.algorithms.settings import PPO, TrainingSettings
+from envfleet.errors import SettingsError
+from envfleet.runs.checkpoints import Checkpoints
+from envfleet.runs.run import Run
+from envfleet.training.assembly import Parts, Resolved, assemble, resolve
+from envfleet.training.callbacks import Callback, Moment, apply_calls
+from envfleet.training.interruption import Interruption
+from envfleet.training.progress import Progress, TimeShares
+from envfleet.training.reporting import Reporter
+from envfleet.training.snapshot import take_parts
+
+__all__ = ["Training", "start"]
+
+
+def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
+    """A new run from settings."""
+    if not isinstance(settings, PPO):
+        raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
+    resolved = resolve(settings)
+    reporter = Reporter.of_new_run(resolved)
+    with closing(reporter):
+        parts = assemble(resolved, quiet=settings.quiet)
+        with closing(parts):
+            if settings.init_from is not None:
+                _start_from(settings.init_from, parts)
+            training = Training(resolved, parts, reporter, callbacks)
+            return training.run()
+
+
+def _start_from(path: str, parts: Parts) -> None:
+    """Takes over weights and normalisers of another run."""
+    loaded = Run.load(path).checkpoint()
+    try:
+        parts.policy.load_state_dict(loaded.policy)
+    except RuntimeError as error:
+        raise SettingsError(
+            f"the weights of {path} do not fit this run: {error}",
+            hint="the environment's spaces and the settings of the policy must be the same",
+        ) from None
+    parts.policy.restore_normaliser(loaded.state["parts"]["learner"]["normaliser"])
+
+
+class Training:
+    """One run while it is trained."""
+
+    def __init__(self, resolved: Resolved, parts: Parts, reporter: Reporter, callbacks: Sequence[Callback]) -> None:
+        self._resolved, self._settings, self._parts, self._reporter = resolved, resolved.settings, parts, reporter
+        self._callbacks = callbacks
+        self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
+        self.progress = Progress(self._settings)
+        self._best = -math.inf
+        self._moment = Moment(0, 0, math.nan, {})
+        self._saved_at, self._saved_steps = time.monotonic(), 0
+        self._evaluated_steps = 0
+
+    # --- in reading order
+
+    def run(self) -> Run:
+        """Trains until the budget is spent, a callback stops it, or a signal does."""
+        reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
+        reporter.begin(self._parts, self.progress.steps)
+        schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
+        shares = TimeShares(self._parts.fleet.workers)
+        with Interruption() as interruption:
+            while not (self.progress.spent or self._moment.stop or interruption.asked):
+                rollout = schedule.next()
+                ended = self.progress.add(rollout)
+                seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+                self._tell_rollout(rollout, ended)
+                began = time.perf_counter()
+                figures = learner.learn(rollout, self.progress.share)
+                learning = time.perf_counter() - began
+                waited, schedule.waited = schedule.waited, 0.0
+                self._moment.metrics = {
+                    "rollout/ep_rew_mean": self.progress.mean_return,
+                    "rollout/ep_len_mean": self.progress.mean_length,
+                    "rollout/episodes": float(self.progress.episodes),
+                    **shares.shares(seconds, waited, learning, rollout.rewards.size),
+                    **figures,
+                }
+                self._moment.metrics |= reporter.update(self.progress, self._moment.metrics)
+                for callback in self._callbacks:
+                    callback.on_update(self._moment)
+                self._evaluate_if_due()
+                self._save_if_due()
+        return self._end(interruption)
+
+    def _tell_rollout(self, rollout: Any, ended: list[tuple[float, int]]) -> None:
+        moment, progress = self._moment, self.progress
+        moment.steps, moment.episodes, moment.mean_return = progress.steps, progress.episodes, progress.mean_return
+        for callback in self._callbacks:
+            callback.on_rollout(moment, rollout)
+            for episode_return, length in ended:
+                callback.on_episode(moment, episode_return, length)
+
+    def _evaluate_if_due(self) -> None:
+        settings = self._settings
+        every = settings.eval_every if settings.eval_every is not None else max(1, settings.steps // 5)
+        if every and (self.progress.steps - self._evaluated_steps >= every or self.progress.spent):
+            self._evaluated_steps = self.progress.steps
+            evaluation = self._reporter.evaluate(self._parts.policy, self.progress.steps)
+            if evaluation.mean_reward > self._best:
+                self._best = evaluation.mean_reward
+                self._save()
+                self._checkpoints.mark("best", self.progress.steps)
+            for callback in self._callbacks:
+                callback.on_evaluation(self._moment, evaluation)
+
+    def _save_if_due(self) -> None:
+        settings = self._settings
+        every = settings.checkpoint_every if settings.checkpoint_every is not None else max(1, settings.steps // 10)
+        minutes = (time.monotonic() - self._saved_at) / 60.0
+        if self.progress.steps - self._saved_steps >= every or minutes >= settings.checkpoint_minutes:
+            self._save()
+
+    def _save(self) -> None:
+        """A checkpoint of everything, once what is under way has ended."""
+        if self._saved_steps == self.progress.steps:
+            return
+        self._parts.schedule.settle()
+        state = {
+            "policy": self._reporter.description(self._parts),
+            "parts": take_parts(self._parts),
+            "progress": self.progress.state(),
+            "best": self._best,
+            "evaluated_steps": self._evaluated_steps,
+        }
+        self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state)
+        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on with the counters of a checkpoint."""
+        self.progress.restore(state["progress"])
+        self._best, self._evaluated_steps = state["best"], state["evaluated_steps"]
+        self._saved_steps = self.progress.steps
+
+    def _end(self, interruption: Interruption) -> Run:
+        self._save()
+        if self.progress.spent and not interruption.asked:
+            self._checkpoints.mark("final", self.progress.steps)
+        for callback in self._callbacks:
+            callback.on_end(self._moment)
+        self._reporter.end(self.progress, interrupted=interruption.asked)
+        interruption.leave()
+        return Run(self._reporter.folder)

@@ -1,0 +1,154 @@
+"""Presets: settings that are known to work for a family of environments, where the user gave none.
+
+The values for classic control and MuJoCo start from those that the RL Zoo of Stable-Baselines3 and CleanRL
+publish, for images from the Atari settings of the PPO paper; `docs/train.md` shows the curves they give here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium import spaces
+
+from envfleet.algorithms.settings import PPO, TrainingSettings
+
+__all__ = ["Preset", "preset_for"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Named settings."""
+
+    name: str
+    values: dict[str, Any]
+
+
+_CLASSIC = Preset(
+    "classic control",
+    {
+        "n_envs": 8,
+        "rollout_steps": 32,
+        "minibatch_size": 256,
+        "epochs": 20,
+        "gamma": 0.98,
+        "lam": 0.8,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "clip_range_schedule": "linear",
+    },
+)
+_CLASSIC_SPARSE = Preset(
+    "classic control, sparse reward",
+    {
+        "n_envs": 16,
+        "rollout_steps": 256,
+        "minibatch_size": 512,
+        "epochs": 4,
+        "gamma": 0.99,
+        "lam": 0.94,
+        "learning_rate": 1e-3,
+        "normalise_observations": True,
+    },
+)
+_CLASSIC_CONTINUOUS = Preset(
+    "classic control, continuous actions",
+    {
+        "n_envs": 8,
+        "rollout_steps": 256,
+        "minibatch_size": 256,
+        "epochs": 10,
+        "gamma": 0.9,
+        "lam": 0.95,
+        "learning_rate": 1e-3,
+    },
+)
+_BOX2D = Preset(
+    "Box2D",
+    {
+        "n_envs": 16,
+        "rollout_steps": 1024,
+        "minibatch_size": 256,
+        "epochs": 4,
+        "gamma": 0.999,
+        "lam": 0.98,
+        "entropy_coefficient": 0.01,
+        "learning_rate": 3e-4,
+        "steps": 1_000_000,
+    },
+)
+_MUJOCO = Preset(
+    "MuJoCo",
+    {
+        "n_envs": 8,
+        "rollout_steps": 256,
+        "minibatch_size": 64,
+        "epochs": 10,
+        "gamma": 0.99,
+        "lam": 0.95,
+        "learning_rate": 3e-4,
+        "learning_rate_schedule": "linear",
+        "normalise_observations": True,
+        "normalise_rewards": True,
+        "steps": 1_000_000,
+    },
+)
+_IMAGES = Preset(
+    "images",
+    {
+        "n_envs": 32,
+        "rollout_steps": 128,
+        "minibatch_size": 1024,
+        "epochs": 3,
+        "gamma": 0.99,
+        "lam": 0.95,
+        "entropy_coefficient": 0.01,
+        "learning_rate": 2.5e-4,
+        "learning_rate_schedule": "linear",
+        "normalise_rewards": True,
+        "steps": 1_000_000,
+    },
+)
+_GENERAL = Preset(
+    "general",
+    {"n_envs": 16, "rollout_steps": 128, "minibatch_size": 512, "epochs": 8, "entropy_coefficient": 0.01},
+)
+
+
+def preset_for(
+    settings: TrainingSettings, entry_point: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> Preset:
+    """The preset of the environment's family; `entry_point` is what Gymnasium builds it from."""
+    assert isinstance(settings, PPO)
+    if settings.memory != "none":
+        return Preset("with memory", _MEMORY)
+    if ".mujoco" in entry_point:
+        return _MUJOCO
+    if ".box2d" in entry_point:
+        return _BOX2D
+    if _has_image(observation_space):
+        return _IMAGES
+    if ".classic_control" in entry_point:
+        if isinstance(action_space, spaces.Box):
+            return _CLASSIC_CONTINUOUS
+        return _CLASSIC if "cartpole" in entry_point else _CLASSIC_SPARSE
+    return _GENERAL
+
+
+_MEMORY = {
+    "n_envs": 16,
+    "rollout_steps": 128,
+    "sequence_length": 32,
+    "minibatch_size": 512,
+    "epochs": 4,
+    "entropy_coefficient": 0.01,
+    "learning_rate": 1e-3,
+}
+
+
+def _has_image(space: spaces.Space[Any]) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(_has_image(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return any(_has_image(part) for part in space.spaces)
+    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 32

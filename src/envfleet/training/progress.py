@@ -1,0 +1,109 @@
+"""How far a training is: its budget, its episodes, and where its time goes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.rollout.arrays import Rollout
+
+__all__ = ["Progress", "TimeShares"]
+
+RECENT = 100
+
+
+class Progress:
+    """Counts steps and episodes against the budget; whichever limit comes first ends the training."""
+
+    def __init__(self, settings: TrainingSettings) -> None:
+        self._settings = settings
+        self.steps = 0
+        self.episodes = 0
+        self._seconds_before = 0.0  # of the processes before this one, where the run was resumed
+        self._began = time.monotonic()
+        self._returns: deque[float] = deque(maxlen=RECENT)
+        self._lengths: deque[int] = deque(maxlen=RECENT)
+
+    def add(self, rollout: Rollout) -> list[tuple[float, int]]:
+        """Counts a rollout; the episodes that ended in it."""
+        self.steps += rollout.rewards.size
+        returns, lengths = rollout.episodes()
+        ended = list(zip(returns.tolist(), lengths.tolist(), strict=True))
+        self._returns.extend(returns.tolist())
+        self._lengths.extend(lengths.tolist())
+        self.episodes += len(ended)
+        return ended
+
+    @property
+    def seconds(self) -> float:
+        """Spent on the run, by a clock that does not jump."""
+        return self._seconds_before + time.monotonic() - self._began
+
+    @property
+    def mean_return(self) -> float:
+        return float(np.mean(self._returns)) if self._returns else float("nan")
+
+    @property
+    def mean_length(self) -> float:
+        return float(np.mean(self._lengths)) if self._lengths else float("nan")
+
+    @property
+    def share(self) -> float:
+        """The share of the budget of steps that is used up: what the schedules of rates follow."""
+        return min(1.0, self.steps / self._settings.steps)
+
+    @property
+    def spent(self) -> bool:
+        settings = self._settings
+        return (
+            self.steps >= settings.steps
+            or (settings.num_episodes is not None and self.episodes >= settings.num_episodes)
+            or (settings.duration is not None and self.seconds >= settings.duration * 3600.0)
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "seconds": self.seconds,
+            "returns": list(self._returns),
+            "lengths": list(self._lengths),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.steps, self.episodes, self._seconds_before = state["steps"], state["episodes"], state["seconds"]
+        self._began = time.monotonic()
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+
+
+class TimeShares:
+    """Where the time of an update goes: environments, acting, learning, waiting, the rest."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._last = time.perf_counter()
+
+    def shares(self, rollout_seconds: Any, waited: float, learning: float, steps: int) -> dict[str, float]:
+        """Shares of the time since the last call.
+
+        Where the learner waits for the workers, that time is split as theirs was: in environments, in the
+        policy, and idle (one worker waiting for another, messages). What overlaps with learning is not counted twice.
+        """
+        now = time.perf_counter()
+        total = max(now - self._last, 1e-9)
+        self._last = now
+        stepping, acting = (float(part) / self._workers for part in rollout_seconds.sum(axis=0))
+        busy = max(stepping + acting, 1e-9)
+        seen = min(1.0, waited / busy)  # how much of the workers' time the learner waited for
+        shares = {
+            "time/environment": stepping * seen / total,
+            "time/acting": acting * seen / total,
+            "time/learning": learning / total,
+            "time/waiting": max(0.0, waited - busy * seen) / total,
+        }
+        return {"time/fps": steps / total, **shares, "time/rest": max(0.0, 1.0 - sum(shares.values()))}

@@ -1,0 +1,179 @@
+"""What a run says and keeps: folder, lock, metrics, console, trackers, evaluations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from envfleet.machine import usable_cores
+from envfleet.policies.policy import Policy
+from envfleet.runs.console import Console, WorkerHealth
+from envfleet.runs.evaluation import Evaluation, evaluate
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.lock import RunLock
+from envfleet.runs.metrics import MetricsWriter, read_metrics
+from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
+from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
+from envfleet.settings import differences
+from envfleet.training.assembly import Parts, Resolved
+from envfleet.training.environment import name_of
+from envfleet.training.progress import Progress
+
+__all__ = ["Reporter"]
+
+HEALTH_SECONDS = 2.0  # between looks at the workers: reading their memory takes milliseconds
+
+
+class Reporter:
+    """Writes down a run as it goes."""
+
+    def __init__(self, resolved: Resolved, folder: RunFolder, lock: RunLock, *, resumed: bool) -> None:
+        self._resolved, self.folder, self._lock = resolved, folder, lock
+        settings = resolved.settings
+        mode: Literal["auto", "quiet"] = "quiet" if settings.quiet else "auto"
+        title = f"{settings.algorithm} on {name_of(resolved.env)}"
+        self.console = Console(title, budget_steps=settings.steps, mode=mode, verbose=settings.verbose)
+        self._metrics = MetricsWriter(folder.metrics)
+        self._resumed = resumed
+        self._tensorboard: TensorBoardWriter | None = None
+        self._tracker: WandbTracker | None = None
+        self._health: Sequence[WorkerHealth] = ()
+        self._looked = 0.0
+        self._parts: Parts | None = None
+
+    @classmethod
+    def of_new_run(cls, resolved: Resolved) -> Reporter:
+        settings = resolved.settings
+        folder = RunFolder.create(
+            settings.output_dir,
+            env=name_of(resolved.env),
+            algorithm=settings.algorithm,
+            seed=resolved.seed,
+            overwrite=settings.overwrite,
+            checkpoint_dir=settings.checkpoint_dir,
+        )
+        lock = folder.lock()
+        folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
+        return cls(resolved, folder, lock, resumed=False)
+
+    def begin(self, parts: Parts, steps: int) -> None:
+        """Says what was chosen and why, once everything is built."""
+        self._parts = parts
+        if self._resumed:
+            self._metrics.cut_after(steps)
+        self._tensorboard = TensorBoardWriter(self.folder.logs, read_metrics(self.folder.metrics))
+        settings = self._resolved.settings
+        if settings.track:
+            name = self.folder.path.name
+            config = settings.to_json()
+            self._tracker = WandbTracker(
+                self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
+            )
+        self.console.start(self._choices(parts))
+
+    def _choices(self, parts: Parts) -> list[tuple[str, str, str]]:
+        settings, fleet = self._resolved.settings, parts.fleet
+        changed = {
+            name: value
+            for name, value in differences(settings).items()
+            if name not in {"env", "seed", "steps", "output_dir", "backend", "workers"}
+        }
+        method = settings.start_method or "spawn"
+        place = f"{fleet.workers} workers" + (f", started by {method}" if fleet.backend == "processes" else "")
+        threads = f"{settings.threads} thread{'s' if settings.threads > 1 else ''}"
+        who = "each worker acts by itself" if settings.acting == "worker" else "the learner acts for all"
+        return [
+            ("environments", str(fleet.num_envs), f"{len(fleet.groups)} groups, the unit of acting"),
+            ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; never changes a result"),
+            ("schedule", settings.schedule, who),
+            ("learner", f"{parts.learner.device}, {threads}", "part of the settings: it shapes the mathematics"),
+            ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
+            ("settings", f"preset: {self._resolved.preset.name}", _listed(changed)),
+            ("folder", str(self.folder.path), ""),
+        ]
+
+    def update(self, progress: Progress, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Writes the figures of an update; returns those of the fleet, which it adds."""
+        now = time.monotonic()
+        fleet: dict[str, float] = {}
+        if now - self._looked >= HEALTH_SECONDS and self._parts is not None and self._parts.schedule.idle:
+            self._looked = now
+            fleet = self._look(self._parts)
+        row = self._metrics.write(progress.steps, {**metrics, **fleet})
+        for writer in (self._tensorboard, self._tracker):
+            if writer is not None:
+                writer.write(row)
+        if fleet and self._tensorboard is not None:
+            self._tensorboard.flush()
+        self.console.update(progress.steps, metrics, self._health)
+        return fleet
+
+    def _look(self, parts: Parts) -> dict[str, float]:
+        workers = parts.fleet.statistics().workers
+        self._health = workers
+        figures = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
+        for worker in workers:
+            figures[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share
+            figures[f"fleet/worker_{worker.index}/memory_mb"] = worker.memory_mb
+        return figures
+
+    def evaluate(self, policy: Policy, steps: int) -> Evaluation:
+        """Plays some episodes on an environment of its own, with seeds that no training environment has."""
+        resolved = self._resolved
+        trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
+        evaluation = evaluate(
+            resolved.build_env,
+            Player(trained, deterministic=True),
+            episodes=resolved.settings.eval_episodes,
+            seed=resolved.seed,
+            deterministic=True,
+        )
+        row = self._metrics.write(
+            steps,
+            {
+                "eval/mean_reward": evaluation.mean_reward,
+                "eval/std_reward": evaluation.std_reward,
+                "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
+            },
+        )
+        for writer in (self._tensorboard, self._tracker):
+            if writer is not None:
+                writer.write(row)
+        spread = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f}"
+        self.console.say(f"evaluation at step {steps:,}: {spread} over {evaluation.episodes} episodes")
+        return evaluation
+
+    def description(self, parts: Parts) -> dict[str, Any]:
+        """The policy as plain data, for its checkpoint."""
+        fleet = parts.fleet
+        settings = self._resolved.settings.policy_settings()
+        return describe_policy(settings, fleet.single_observation_space, fleet.single_action_space)
+
+    def end(self, progress: Progress, *, interrupted: bool) -> None:
+        """The summary, and what to do next."""
+        path = self.folder.path
+        speed = progress.steps / max(progress.seconds, 1e-9)
+        summary = {
+            "steps": f"{progress.steps:,} in {progress.seconds:.1f} s ({speed:,.0f} steps/s)",
+            "episodes": f"{progress.episodes:,}",
+            "return": f"{progress.mean_return:.1f} (mean of the last 100 episodes)",
+            "run": str(path),
+        }
+        commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
+        if interrupted:
+            self.console.say("stopped; everything is saved")
+            commands.insert(0, f"envfleet resume {path}")
+        self.console.finish(summary, commands)
+
+    def close(self) -> None:
+        self.console.close()
+        self._metrics.close()
+        for writer in (self._tensorboard, self._tracker):
+            if writer is not None:
+                writer.close()
+        self._lock.release()
+
+
+def _listed(changed: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in changed.items())
