@@ -155,7 +155,7 @@ def test_on_resume_tensorboard_is_written_again_from_the_metrics(path: Path, tmp
 
 def test_neither_metrics_nor_tensorboard_need_torch(tmp_path: Path) -> None:
     program = (
-        "import sys, envfleet.runs, envfleet.runs.folder\n"
+        "import sys, envfleet.runs, envfleet.runs.folder, envfleet.runs.console, envfleet.runs.evaluation\n"
         f"from envfleet.runs.trackers import TensorBoardWriter as T; T({str(tmp_path)!r}).close()\n"
         "print('torch' in sys.modules, 'tensorflow' in sys.modules)"
     )

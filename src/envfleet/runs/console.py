@@ -1,0 +1,142 @@
+"""The console of a run, on stderr: a calm live view in a terminal, a line now and then in a pipe.
+
+Nothing refreshes by itself: the view is drawn from `update`, at most four times a second, so that a run pays
+for it only where it has something to show.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from envfleet.runs.live_view import Progress, WorkerHealth, plain_line, view
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["Console", "WorkerHealth"]
+
+_SECONDS_BETWEEN_VIEWS = 0.25
+_SECONDS_BETWEEN_LINES = 2.0
+
+
+class Console:
+    """Shows how a run goes; `close` (or `finish`) leaves the terminal as it was."""
+
+    def __init__(
+        self,
+        title: str,
+        *,
+        budget_steps: int | None,
+        mode: Literal["auto", "live", "lines", "quiet"] = "auto",
+        verbose: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.mode = mode if mode != "auto" else ("live" if _is_terminal() else "lines")
+        self.verbose = verbose
+        self._now = now
+        self._progress = Progress(title, budget_steps)
+        self._live: Live | None = None
+        self._began: float | None = None
+        self._last_shown = -1e9
+        self._is_shown = True  # the latest update
+
+    def start(self, choices: Sequence[tuple[str, str, str]]) -> None:
+        """Says what was chosen for the run and why: (name, value, reason)."""
+        if self.mode == "quiet":
+            return
+        self._print(self._progress.title)
+        widths = [max((len(choice[column]) for choice in choices), default=0) for column in (0, 1)]
+        for name, value, reason in choices:
+            because = f"  ({reason})" if reason else ""
+            self._print(f"  {name.ljust(widths[0])}  {value.ljust(widths[1])}{because}".rstrip())
+
+    def update(self, step: int, metrics: Mapping[str, float], health: Sequence[WorkerHealth] = ()) -> None:
+        """Takes the figures of an update and shows them if it is time to."""
+        now = self._now()
+        if self._began is None:
+            self._began = now
+        self._progress.take(step, now - self._began, metrics, health)
+        self._is_shown = False
+        pause = _SECONDS_BETWEEN_VIEWS if self.mode == "live" else _SECONDS_BETWEEN_LINES
+        if self.mode != "quiet" and now - self._last_shown >= pause:
+            self._show()
+
+    def say(self, line: str) -> None:
+        """A line for the user, above the live view."""
+        if self.mode != "quiet":
+            self._print(line)
+
+    def error(self, line: str) -> None:
+        """A line that is shown even when quiet."""
+        self._print(line)
+
+    def finish(self, summary: Mapping[str, Any], commands: Sequence[str] = ()) -> None:
+        """Ends the view with what came out and the commands to go on with."""
+        self.close()
+        if self.mode == "quiet":
+            return
+        self._print("")
+        width = max((len(name) for name in summary), default=0)
+        for name, value in summary.items():
+            self._print(f"  {name.ljust(width)}  {value}")
+        if commands:
+            self._print("go on with:")
+            for command in commands:
+                self._print(f"  {command}")
+
+    def close(self) -> None:
+        """Shows the latest update if it was held back, and ends the live view."""
+        if self.mode != "quiet" and not self._is_shown:
+            self._show()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _show(self) -> None:
+        self._last_shown, self._is_shown = self._now(), True
+        if self.mode == "lines":
+            self._print(plain_line(self._progress, verbose=self.verbose))
+            return
+        from rich.console import Group
+
+        live = self._live or self._begin_live()
+        width = live.console.width
+        live.update(Group(*view(self._progress, width, verbose=self.verbose)), refresh=True)
+
+    def _begin_live(self) -> Live:
+        from rich.console import Console as RichConsole
+        from rich.live import Live
+
+        terminal = RichConsole(stderr=True, highlight=False)
+        # What others print comes above the view instead of into it; but data for a pipe goes there.
+        to_terminal = sys.stdout.isatty()
+        self._live = Live(console=terminal, auto_refresh=False, redirect_stdout=to_terminal, redirect_stderr=True)
+        self._live.start()
+        terminal.show_cursor(True)  # a run that is killed leaves a terminal that can be used
+        return self._live
+
+    def _print(self, line: str) -> None:
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_terminal() -> bool:
+    # A terminal of no size, or one that cannot move its cursor, gets lines.
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and shutil.get_terminal_size().columns > 20

@@ -1,0 +1,243 @@
+"""What the console shows while a run goes on, as lines that fit the terminal; nothing here prints."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["Curve", "Progress", "WorkerHealth", "plain_line", "sparkline", "view"]
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_NAME_WIDTH = 10
+# Where the time goes: metric, word, character without colour, colour.
+_SHARES = (
+    ("time/environment", "env", "█", "cyan"),
+    ("time/acting", "act", "▓", "blue"),
+    ("time/learning", "learn", "▒", "magenta"),
+    ("time/waiting", "wait", "░", "yellow"),
+)
+
+
+class WorkerHealth(Protocol):
+    """How a worker is; the fleet's WorkerStatistics are such."""
+
+    @property
+    def busy_share(self) -> float: ...
+    @property
+    def restarts(self) -> int: ...
+    @property
+    def memory_mb(self) -> float: ...
+
+
+class Curve:
+    """The whole course of a figure in bounded memory: means of ever more values, once there are many."""
+
+    _MOST = 512
+
+    def __init__(self) -> None:
+        self.latest = self.best = math.nan
+        self._means: list[float] = []
+        self._per_mean = 1
+        self._open: list[float] = []  # values of the mean that is not full yet
+
+    def add(self, value: float) -> None:
+        self.latest = value
+        self.best = value if math.isnan(self.best) else max(self.best, value)
+        self._open.append(value)
+        if len(self._open) == self._per_mean:
+            self._means.append(sum(self._open) / self._per_mean)
+            self._open = []
+        if len(self._means) == self._MOST:
+            self._means = [(a + b) / 2 for a, b in zip(self._means[::2], self._means[1::2], strict=True)]
+            self._per_mean *= 2
+
+    def values(self) -> list[float]:
+        return [*self._means, sum(self._open) / len(self._open)] if self._open else self._means
+
+
+@dataclass
+class Progress:
+    """What the console knows of the run."""
+
+    title: str
+    budget_steps: int | None
+    first_step: int | None = None  # a resumed run does not begin at 0
+    step: int = 0
+    seconds: float = 0.0  # since the first update
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    health: Sequence[WorkerHealth] = ()
+    returns: Curve = field(default_factory=Curve)
+    lengths: Curve = field(default_factory=Curve)
+
+    def take(self, step: int, seconds: float, metrics: Mapping[str, float], health: Sequence[WorkerHealth]) -> None:
+        if self.first_step is None:
+            self.first_step = step
+        self.step, self.seconds, self.health = step, seconds, health
+        self.metrics = {**self.metrics, **metrics}
+        for curve, name in ((self.returns, "rollout/ep_rew_mean"), (self.lengths, "rollout/ep_len_mean")):
+            if math.isfinite(metrics.get(name, math.nan)):
+                curve.add(metrics[name])
+
+    @property
+    def share(self) -> float | None:
+        """How much of the budget is done, 0 to 1."""
+        return min(1.0, self.step / self.budget_steps) if self.budget_steps else None
+
+    @property
+    def steps_per_second(self) -> float:
+        own = (self.step - (self.first_step or 0)) / self.seconds if self.seconds > 0 else 0.0
+        measured = self.metrics.get("time/fps", math.nan)
+        return measured if math.isfinite(measured) and measured > 0 else own
+
+    @property
+    def seconds_left(self) -> float | None:
+        if not self.budget_steps or self.steps_per_second <= 0:
+            return None
+        return max(0, self.budget_steps - self.step) / self.steps_per_second
+
+
+# ---- one line, for a pipe ----
+
+
+def plain_line(progress: Progress, *, verbose: bool) -> str:
+    """The state of a run in one line."""
+    parts = [f"{100 * progress.share:3.0f} %"] if progress.share is not None else []
+    parts.append(f"{progress.step:,} steps")
+    for word, name in (("return", "rollout/ep_rew_mean"), ("length", "rollout/ep_len_mean")):
+        if math.isfinite(progress.metrics.get(name, math.nan)):
+            parts.append(f"{word} {number(progress.metrics[name])}")
+    if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
+        parts.append(f"evaluation {number(progress.metrics['eval/mean_reward'])}")
+    if progress.steps_per_second > 0:
+        parts.append(f"{progress.steps_per_second:,.0f} steps/s")
+    if progress.seconds_left is not None:
+        parts.append(f"{clock(progress.seconds_left)} left")
+    if restarts := sum(worker.restarts for worker in progress.health):
+        parts.append(f"{restarts} worker restart{'s' if restarts > 1 else ''}")
+    if verbose:
+        parts += [f"{name} {number(value)}" for name, value in _train(progress)]
+    return "  ".join(parts)
+
+
+# ---- the live view ----
+
+
+def view(progress: Progress, width: int, *, verbose: bool) -> list[Text]:
+    """The live view: a few lines, none longer than `width`."""
+    lines = [_bar_line(progress, width)]
+    lines += _curve("return", progress.returns, width, best=True)
+    lines += _curve("length", progress.lengths, width, best=False)
+    if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
+        lines.append(_row("evaluation", f"{number(progress.metrics['eval/mean_reward']):>8}"))
+    lines.append(_row("speed", f"{progress.steps_per_second:>8,.0f} steps/s"))
+    if any(name in progress.metrics for name, *_ in _SHARES):
+        lines.append(_time_line(progress, width))
+    if progress.health:
+        lines.append(_workers_line(progress.health))
+    if verbose:
+        lines += [_row(name[: _NAME_WIDTH + 14], number(value), 26) for name, value in _train(progress)]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
+
+
+def _row(name: str, value: str = "", name_width: int = _NAME_WIDTH) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(("  " + name.ljust(name_width) + " ", "dim"), value)
+
+
+def _bar_line(progress: Progress, width: int) -> Text:
+    from rich.text import Text
+
+    if progress.share is None or progress.budget_steps is None:
+        return _row("steps", f"{progress.step:>8,} in {clock(progress.seconds)}")
+    left = "" if progress.seconds_left is None else f"  {clock(progress.seconds_left)} left"
+    words = f" {100 * progress.share:3.0f} %  {short(progress.step)} of {short(progress.budget_steps)} steps{left}"
+    cells = max(8, min(48, width - len(words) - 3))
+    done = round(progress.share * cells)
+    return Text.assemble("  ", ("━" * done, "green"), ("╌" * (cells - done), "dim"), words)
+
+
+def _curve(name: str, curve: Curve, width: int, *, best: bool) -> list[Text]:
+    if math.isnan(curve.latest):
+        return []
+    line = _row(name, f"{number(curve.latest):>8}  ")
+    line.append(sparkline(curve.values(), min(40, max(8, width - 40))), style="green")
+    if best:
+        line.append(f"  best {number(curve.best)}")
+    return [line]
+
+
+def _time_line(progress: Progress, width: int) -> Text:
+    shares = [max(0.0, min(1.0, progress.metrics.get(name, 0.0) or 0.0)) for name, *_ in _SHARES]
+    line = _row("time")
+    cells = min(32, max(8, width - 60))
+    ends = [round(cells * min(1.0, sum(shares[: index + 1]))) for index in range(len(shares))]
+    for (_, _, character, colour), begin, end in zip(_SHARES, [0, *ends], ends, strict=False):
+        line.append(character * max(0, end - begin), style=colour)
+    line.append(" " * (cells - ends[-1]) + " ")
+    for (_, word, _, colour), share in zip(_SHARES, shares, strict=True):
+        line.append(" ").append(word, style=colour).append(f" {100 * share:.0f} %")
+    return line
+
+
+def _workers_line(health: Sequence[WorkerHealth]) -> Text:
+    busy = sum(worker.busy_share for worker in health) / len(health)
+    restarts, memory = sum(worker.restarts for worker in health), sum(worker.memory_mb for worker in health)
+    line = _row("workers", f"{len(health):>8}  busy {100 * busy:.0f} %  {memory:,.0f} MB  ")
+    return line.append(f"{restarts} restart{'' if restarts == 1 else 's'}", style="yellow" if restarts else "")
+
+
+def _train(progress: Progress) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in sorted(progress.metrics.items()) if name.startswith("train/")]
+
+
+# ---- numbers for people ----
+
+
+def sparkline(values: Sequence[float], cells: int) -> str:
+    """The whole course of `values` in blocks; each cell is the mean of its part."""
+    count = min(cells, len(values))
+    edges = [round(index * len(values) / count) for index in range(count + 1)] if count else []
+    means = [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
+    if not means:
+        return ""
+    low, high = min(means), max(means)
+    span = high - low
+    if not math.isfinite(span) or span <= 0:
+        return _BLOCKS[3] * len(means)
+    return "".join(_BLOCKS[min(7, int(8 * (mean - low) / span))] for mean in means)
+
+
+def number(value: float) -> str:
+    """A number with as many digits as one reads."""
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e6:
+        return f"{int(value):,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.3g}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def short(count: int) -> str:
+    """A count of steps in little room."""
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M")):
+        if count >= 10 * size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:,}"
+
+
+def clock(seconds: float) -> str:
+    """A duration as h:mm:ss, or in days."""
+    whole = int(seconds)
+    if whole >= 100 * 3600:
+        return f"{whole / 86400:.0f} days"
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

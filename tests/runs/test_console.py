@@ -1,0 +1,239 @@
+"""The console: calm, complete at the ends, fit for 80 columns, silent when asked to be."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from envfleet.fleet.statistics import WorkerStatistics
+from envfleet.runs.console import Console
+from envfleet.runs.live_view import Curve, Progress, clock, number, plain_line, short, sparkline, view
+
+METRICS = {
+    "rollout/ep_rew_mean": 187.25, "rollout/ep_len_mean": 190.0, "time/fps": 1000.0, "time/environment": 0.5,
+    "time/acting": 0.25, "time/learning": 0.2, "time/waiting": 0.05, "train/approx_kl": 0.0123,
+    "eval/mean_reward": 500.0,
+}  # fmt: skip
+HEALTH = [WorkerStatistics(0, 11, 0.9, 0, 100.0), WorkerStatistics(1, 12, 0.7, 2, 50.0)]
+
+
+@dataclass
+class Clock:
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
+    """What went to stderr since the last look; nothing may go to stdout."""
+
+    def look() -> list[str]:
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return captured.err.splitlines()
+
+    return look
+
+
+# ---- lines ----
+
+
+def test_a_line_says_all_in_short() -> None:
+    progress = Progress("t", 4000)
+    progress.take(1000, 2.0, METRICS, HEALTH)
+    line = (
+        " 25 %  1,000 steps  return 187.2  length 190  evaluation 500  1,000 steps/s  0:00:03 left  2 worker restarts"
+    )
+    assert plain_line(progress, verbose=False) == line
+    assert plain_line(progress, verbose=True) == f"{line}  train/approx_kl 0.0123"
+
+
+def test_lines_come_at_a_readable_pace_with_the_first_and_the_last(now: Clock, lines: Any) -> None:
+    console = Console("t", budget_steps=1000, mode="lines", now=now)
+    for step in range(1, 101):
+        now.seconds = step / 16
+        console.update(step, {})
+    assert [line.split()[2] for line in lines()] == ["1", "33", "65", "97"]
+    console.finish({"return": 3})
+    assert lines() == [" 10 %  100 steps  16 steps/s  0:00:56 left", "", "  return  3"]
+
+
+def test_the_last_line_is_not_said_twice(now: Clock, lines: Any) -> None:
+    console = Console("t", budget_steps=None, mode="lines", now=now)
+    console.update(5, {})
+    assert lines() == ["5 steps"]
+    console.close()
+    console.close()
+    assert lines() == []
+
+
+def test_start_and_finish_explain(lines: Any) -> None:
+    console = Console("CartPole-v1 · ppo", budget_steps=10, mode="lines")
+    console.start([("backend", "threads", "2 cores"), ("n", "1", "")])
+    assert lines() == ["CartPole-v1 · ppo", "  backend  threads  (2 cores)", "  n        1"]
+    console.finish({"steps": 10, "evaluation": "500 ± 0"}, ["envfleet evaluate runs/x"])
+    assert lines() == [
+        "", "  steps       10", "  evaluation  500 ± 0", "go on with:", "  envfleet evaluate runs/x",
+    ]  # fmt: skip
+
+
+def test_quiet_says_errors_only(lines: Any) -> None:
+    with Console("t", budget_steps=10, mode="quiet") as console:
+        console.start([("a", "b", "c")])
+        console.update(5, METRICS, HEALTH)
+        console.say("hello")
+        console.error("error: [disk] full")
+        console.finish({"a": 1}, ["b"])
+    assert lines() == ["error: [disk] full"]
+
+
+def test_a_pipe_gets_lines(lines: Any) -> None:
+    assert Console("t", budget_steps=10).mode == "lines"
+
+
+# ---- the live view ----
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_the_view_fits_the_terminal(width: int) -> None:
+    progress = Progress("t", 2_000_000_000)
+    for step in range(100):
+        progress.take(1_234_567_890, 3.6e5 + step, {**METRICS, "rollout/ep_rew_mean": -98765.4321 * step}, HEALTH)
+    for line in view(progress, width, verbose=True):
+        assert line.cell_len <= width
+
+
+def test_the_view_shows_everything_at_80_columns() -> None:
+    progress = Progress("t", 4000)
+    for step, score in enumerate((1.0, 2.0, 3.0, 10.0), start=1):
+        progress.take(250 * step, 2.0, {**METRICS, "rollout/ep_rew_mean": score}, HEALTH)
+    assert [line.plain.rstrip() for line in view(progress, 80, verbose=True)] == [
+        "  " + "━" * 9 + "╌" * 26 + "  25 %  1,000 of 4,000 steps  0:00:03 left",
+        "  return           10  ▁▁▂█  best 10",
+        "  length          190  ▄▄▄▄",
+        "  evaluation      500",
+        "  speed         1,000 steps/s",
+        "  time       ██████████▓▓▓▓▓▒▒▒▒░  env 50 % act 25 % learn 20 % wait 5 %",
+        "  workers           2  busy 80 %  150 MB  2 restarts",
+        "  train/approx_kl            0.0123",
+    ]
+
+
+def test_without_a_budget_the_view_counts() -> None:
+    progress = Progress("t", None)
+    progress.take(0, 0.0, {"rollout/ep_rew_mean": float("nan")}, [])
+    progress.take(500, 5.0, {}, [])
+    assert [line.plain for line in view(progress, 80, verbose=False)] == [
+        "  steps           500 in 0:00:05", "  speed           100 steps/s",
+    ]  # fmt: skip
+    assert plain_line(progress, verbose=False) == "500 steps  100 steps/s"
+
+
+def test_a_resumed_run_measures_its_own_speed() -> None:
+    progress = Progress("t", 2000)
+    progress.take(1000, 0.0, {}, [])
+    assert progress.seconds_left is None
+    progress.take(1100, 1.0, {}, [])
+    assert (progress.steps_per_second, progress.seconds_left) == (100.0, 9.0)
+
+
+def in_terminal(program: str, columns: int) -> str:
+    """What a program draws on a terminal of its own."""
+    import fcntl
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
+        environment.pop(name, None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stderr=theirs, stdin=theirs, stdout=subprocess.PIPE, env=environment, text=True
+    )
+    os.close(theirs)
+    drawn = b""
+    try:
+        while piece := os.read(ours, 65536):
+            drawn += piece
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(ours)
+    assert process.stdout is not None
+    assert process.stdout.read() == "data\n"
+    process.stdout.close()
+    assert process.wait() == 0
+    return drawn.decode()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals of this kind")
+def test_in_a_terminal_the_view_is_drawn_at_most_four_times_a_second() -> None:
+    drawn = in_terminal(
+        """
+from envfleet.runs.console import Console
+seconds = 0.0
+console = Console("t", budget_steps=1000, now=lambda: seconds)
+assert console.mode == "live"
+for step in range(100):
+    seconds = step * 0.01
+    console.update(step, {"rollout/ep_rew_mean": float(step)})
+    if step == 50:
+        console.say("a word [red]between[/red]")
+        print("data")
+console.finish({"return": 99})
+""",
+        80,
+    )
+    assert "a word [red]between[/red]" in drawn
+    assert drawn.count("speed") <= 4 + 2 + 1  # in one second, twice around the word, and the last
+    assert "return           99" in re.sub(r"\x1b\[[\d;]*m", "", drawn)
+    assert drawn.rstrip().endswith("return  99")
+    assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l")  # the cursor is there
+
+
+# ---- numbers ----
+
+
+def test_a_curve_keeps_its_whole_course_in_bounded_memory() -> None:
+    curve = Curve()
+    for value in range(100_001):
+        curve.add(float(value))
+    values = curve.values()
+    assert len(values) <= 513
+    assert (curve.latest, curve.best) == (100_000, 100_000)
+    assert values == sorted(values)
+    assert sparkline(values, 8) == "▁▂▃▄▅▆▇█"
+
+
+def test_sparklines() -> None:
+    assert sparkline([], 8) == ""
+    assert sparkline([5.0], 8) == "▄"
+    assert sparkline([0, 1, 0], 8) == "▁█▁"
+    assert sparkline([0, 2, 10, 12], 2) == "▁█"
+    assert sparkline([1.0, float("inf")], 8) == "▄▄"
+
+
+def test_numbers_for_people() -> None:
+    values = (0.0, 500.0, 187.26, 0.00012345, -3.14159, 12345.6, 1.5e9, float("nan"))
+    assert [number(value) for value in values] == [
+        "0", "500", "187.3", "0.000123", "-3.14", "12,346", "1.5e+09", "nan",
+    ]  # fmt: skip
+    assert [clock(seconds) for seconds in (0, 61.9, 36_000, 864_000)] == ["0:00:00", "0:01:01", "10:00:00", "10 days"]
+    assert [short(count) for count in (999, 9_999_999, 12_500_000, 20_000_000_000)] == [
+        "999", "9,999,999", "12.5 M", "20.0 G",
+    ]  # fmt: skip
