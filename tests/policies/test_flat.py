@@ -101,6 +101,7 @@ def test_one_adam_step_on_the_flat_parameter_is_one_on_all_parameters() -> None:
         torch.optim.Adam(plain.parameters(), lr=0.1, eps=1e-5),
         torch.optim.Adam([flat.parameters], lr=0.1, eps=1e-5, fused=True),
     )
+    torch.manual_seed(0)
     observations, actions = {"": torch.randn(6, 3)}, torch.randn(6, 2)
     for _ in range(3):
         adams[0].zero_grad()

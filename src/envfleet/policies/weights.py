@@ -12,10 +12,19 @@ from typing import cast
 
 from torch import Tensor, nn
 
-__all__ = ["HIDDEN_GAIN", "POLICY_HEAD_GAIN", "VALUE_HEAD_GAIN", "buffers_of", "orthogonal", "parameters_of"]
+__all__ = [
+    "HIDDEN_GAIN",
+    "POLICY_HEAD_GAIN",
+    "RESIDUAL_GAIN",
+    "VALUE_HEAD_GAIN",
+    "buffers_of",
+    "orthogonal",
+    "parameters_of",
+]
 
 # The gains that published PPO results were made with.
 HIDDEN_GAIN = math.sqrt(2.0)  # all hidden layers, tanh and relu alike
+RESIDUAL_GAIN = 0.5  # the last layer of a residual branch, whose output is added to what was there
 POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is seen
 VALUE_HEAD_GAIN = 1.0
 
