@@ -8,10 +8,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from envfleet.errors import SettingsError
 from envfleet.policies.settings import PolicySettings
 from envfleet.settings import Settings, setting
 
-__all__ = ["ALGORITHMS", "PPO", "TrainingSettings"]
+__all__ = ["ALGORITHMS", "DEFAULT_STEPS", "PPO", "TrainingSettings"]
+
+DEFAULT_STEPS = 100_000  # where neither the user nor the preset gives a budget
+
+# As the fleet has them (a test compares), spellings of other systems included; the fleet's module loads Gymnasium.
+BACKENDS = (
+    "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc"
+)  # fmt: skip
+# What environments per worker come to; messages quote it as the key that sets the number of environments.
+WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
 
 _POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettings)}
 
@@ -27,6 +37,14 @@ class TrainingSettings(Settings):
     """What every algorithm has in common: the environment, the fleet, the budget, the policy, the run."""
 
     algorithm: ClassVar[str]
+    # A group of settings, for help and documentation, begins at the setting that is named here.
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "env": ("environment", "What is learned, and where its environments run."),
+        "steps": ("budget", "How long to train: whichever comes first."),
+        "schedule": ("schedule", "How collecting and learning take turns, and on what."),
+        "network": ("policy", "The networks that act."),
+        "output_dir": ("run", "What is kept, said and started from."),
+    }
 
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
@@ -39,7 +57,9 @@ class TrainingSettings(Settings):
         None, "Environments that are stepped and acted for together; by default a function of n_envs.", minimum=1
     )
     backend: str = setting(
-        "auto", "Where environments run: auto, sequential, threads or processes. It never changes a result."
+        "auto",
+        "Where environments run: auto, sequential, threads or processes. It never changes a result.",
+        choices=BACKENDS,
     )
     workers: int | None = setting(
         None, "Worker processes or threads; by default the usable cores. It never changes a result.", minimum=1
@@ -53,9 +73,18 @@ class TrainingSettings(Settings):
     )
 
     # --- the budget: whichever comes first
-    steps: int = setting(100_000, "Environment steps to train for.", minimum=1)
+    steps: int | None = setting(
+        None,
+        "Environment steps to train for. Where no budget is given: those of the preset, else 100,000. "
+        "With another budget and without this one, steps do not limit.",
+        minimum=1,
+    )
     num_episodes: int | None = setting(None, "Episodes to train for.", minimum=1)
-    duration: float | None = setting(None, "Hours to train for (0.017 is a minute).", above=0)
+    duration: float | None = setting(
+        None,
+        "Hours to train for (0.017 is a minute). As the only budget it makes linear schedules follow the clock.",
+        above=0,
+    )
     seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
 
     # --- how collecting and learning take turns
@@ -111,8 +140,10 @@ class TrainingSettings(Settings):
         found = super().problems()
         if self.quiet and self.verbose:
             found.append("quiet and verbose were both asked for; expected at most one")
-        if self.memory != "none" and self.n_envs < 1:
-            found.append("memory needs at least one environment")
+        try:
+            self.policy_settings()
+        except SettingsError as error:
+            found.append(str(error).replace("\nhint: ", "; "))
         return found
 
     def policy_settings(self) -> PolicySettings:
@@ -125,6 +156,11 @@ class PPO(TrainingSettings):
     """Proximal policy optimisation (Schulman et al. 2017)."""
 
     algorithm: ClassVar[str] = "ppo"
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **TrainingSettings.groups,
+        "rollout_steps": ("rollout", "What each update learns from."),
+        "epochs": ("update", "How PPO learns from a rollout."),
+    }
     aliases: ClassVar[Mapping[str, str]] = {
         "training.n_steps": "rollout_steps",
         "n_steps": "rollout_steps",
@@ -147,6 +183,7 @@ class PPO(TrainingSettings):
         "num_workers": "workers",
         "parallel.start_method": "start_method",
         "parallel_start_method": "start_method",
+        WORKERS_TIMES_ENVS: "n_envs",
     }
 
     # --- the rollout
@@ -165,11 +202,11 @@ class PPO(TrainingSettings):
     sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls to zero at the end of the budget of steps."
+        "constant", "linear falls to zero at the end of the budget."
     )
     clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
     clip_range_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls to zero at the end of the budget of steps."
+        "constant", "linear falls to zero at the end of the budget."
     )
     clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
@@ -190,11 +227,17 @@ class PPO(TrainingSettings):
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Keys of other systems that need a word: environments per worker make up the number of environments."""
-        per_worker = values.pop("parallel.num_envs_per_worker", values.pop("num_envs_per_worker", None))
-        if per_worker is not None:
-            workers = values.get("parallel.num_workers", values.get("num_workers", values.get("workers", 1)))
-            values["parallel.n_envs"] = int(workers) * int(per_worker)
-        return values
+        per_worker = [key for key in values if _spelling(key) == "num_envs_per_worker"]
+        if not per_worker:
+            return values
+        counts = [value for key, value in values.items() if _spelling(key) == "num_workers"]
+        counts = counts or [value for key, value in values.items() if _spelling(key) == "workers"] or [1]
+        product: int | str
+        try:
+            product = int(counts[0]) * int(values[per_worker[0]])
+        except (TypeError, ValueError):
+            product = f"{counts[0]} × {values[per_worker[0]]}"  # refused as a number of environments
+        return {**{key: value for key, value in values.items() if key not in per_worker}, WORKERS_TIMES_ENVS: product}
 
     @property
     def rollout_size(self) -> int:
@@ -218,6 +261,11 @@ class PPO(TrainingSettings):
             return self.learner_threads
         large = min(self.minibatch_size, self.rollout_size) >= 1024
         return 2 if large and self.schedule == "sync" else 1
+
+
+def _spelling(key: str) -> str:
+    """The last word of a key or flag, as Python writes it."""
+    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")
 
 
 ALGORITHMS: dict[str, type[TrainingSettings]] = {"ppo": PPO}

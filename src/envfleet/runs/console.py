@@ -56,12 +56,22 @@ class Console:
             because = f"  ({reason})" if reason else ""
             self._print(f"  {name.ljust(widths[0])}  {value.ljust(widths[1])}{because}".rstrip())
 
-    def update(self, step: int, metrics: Mapping[str, float], health: Sequence[WorkerHealth] = ()) -> None:
-        """Takes the figures of an update and shows them if it is time to."""
+    def update(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        health: Sequence[WorkerHealth] = (),
+        *,
+        share: float | None = None,
+    ) -> None:
+        """Takes the figures of an update and shows them if it is time to.
+
+        `share` is how much of the budget is spent, where that is not a matter of steps alone.
+        """
         now = self._now()
         if self._began is None:
             self._began = now
-        self._progress.take(step, now - self._began, metrics, health)
+        self._progress.take(step, now - self._began, metrics, health, share)
         self._is_shown = False
         pause = _SECONDS_BETWEEN_VIEWS if self.mode == "live" else _SECONDS_BETWEEN_LINES
         if self.mode != "quiet" and now - self._last_shown >= pause:

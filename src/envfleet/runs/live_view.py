@@ -74,10 +74,20 @@ class Progress:
     health: Sequence[WorkerHealth] = ()
     returns: Curve = field(default_factory=Curve)
     lengths: Curve = field(default_factory=Curve)
+    spent: float | None = None  # share of the budget, as the run sees it
+    first_spent: float = 0.0
 
-    def take(self, step: int, seconds: float, metrics: Mapping[str, float], health: Sequence[WorkerHealth]) -> None:
+    def take(
+        self,
+        step: int,
+        seconds: float,
+        metrics: Mapping[str, float],
+        health: Sequence[WorkerHealth],
+        spent: float | None = None,
+    ) -> None:
         if self.first_step is None:
-            self.first_step = step
+            self.first_step, self.first_spent = step, spent or 0.0
+        self.spent = spent
         self.step, self.seconds, self.health = step, seconds, health
         self.metrics = {**self.metrics, **metrics}
         for curve, name in ((self.returns, "rollout/ep_rew_mean"), (self.lengths, "rollout/ep_len_mean")):
@@ -87,6 +97,8 @@ class Progress:
     @property
     def share(self) -> float | None:
         """How much of the budget is done, 0 to 1."""
+        if self.spent is not None:
+            return self.spent
         return min(1.0, self.step / self.budget_steps) if self.budget_steps else None
 
     @property
@@ -97,6 +109,8 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
+        if self.spent is not None and self.spent > self.first_spent:  # episodes and hours may end the run first
+            return self.seconds * (1.0 - self.spent) / (self.spent - self.first_spent)
         if not self.budget_steps or self.steps_per_second <= 0:
             return None
         return max(0, self.budget_steps - self.step) / self.steps_per_second
@@ -156,10 +170,11 @@ def _row(name: str, value: str = "", name_width: int = _NAME_WIDTH) -> Text:
 def _bar_line(progress: Progress, width: int) -> Text:
     from rich.text import Text
 
-    if progress.share is None or progress.budget_steps is None:
+    if progress.share is None:
         return _row("steps", f"{progress.step:>8,} in {clock(progress.seconds)}")
     left = "" if progress.seconds_left is None else f"  {clock(progress.seconds_left)} left"
-    words = f" {100 * progress.share:3.0f} %  {short(progress.step)} of {short(progress.budget_steps)} steps{left}"
+    budget = f" of {short(progress.budget_steps)}" if progress.budget_steps else ""
+    words = f" {100 * progress.share:3.0f} %  {short(progress.step)}{budget} steps{left}"
     cells = max(8, min(48, width - len(words) - 3))
     done = round(progress.share * cells)
     return Text.assemble("  ", ("━" * done, "green"), ("╌" * (cells - done), "dim"), words)

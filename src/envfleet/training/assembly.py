@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from envfleet.algorithms.acting import ActorCriticMaker
-from envfleet.algorithms.settings import PPO
+from envfleet.algorithms.settings import DEFAULT_STEPS, PPO
 from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
@@ -60,9 +60,19 @@ def resolve(settings: PPO) -> Resolved:
             f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=traceback.format_exc()
         ) from None
     preset = preset_for(settings, entry_point, observation_space, action_space)
-    filled = settings.filled(preset.values)
+    filled = _with_budget(settings, preset)
     seed = draw_seed() if filled.seed is None else filled.seed
     return Resolved(filled.but(seed=seed), seed, preset, env, observation_space, action_space)
+
+
+def _with_budget(settings: PPO, preset: Preset) -> PPO:
+    """The settings with the preset's values; its steps, or ours, are the budget only where the user gave none."""
+    values = preset.values
+    if settings.num_episodes is not None or settings.duration is not None:
+        values = {name: value for name, value in values.items() if name != "steps"}
+    elif settings.steps is None:
+        values = {"steps": DEFAULT_STEPS, **values}
+    return settings.filled(values)
 
 
 @dataclass

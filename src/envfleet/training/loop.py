@@ -21,6 +21,9 @@ from envfleet.training.snapshot import take_parts
 
 __all__ = ["Training", "start"]
 
+# In how many parts they divide the budget where the user does not say how often.
+EVALUATIONS, CHECKPOINTS = 5, 10
+
 
 def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
     """A new run from settings."""
@@ -104,8 +107,7 @@ class Training:
                 callback.on_episode(moment, episode_return, length)
 
     def _evaluate_if_due(self) -> None:
-        settings = self._settings
-        every = settings.eval_every if settings.eval_every is not None else max(1, settings.steps // 5)
+        every = self._steps_between(self._settings.eval_every, parts=EVALUATIONS)
         if every and (self.progress.steps - self._evaluated_steps >= every or self.progress.spent):
             self._evaluated_steps = self.progress.steps
             evaluation = self._reporter.evaluate(self._parts.policy, self.progress.steps)
@@ -117,11 +119,19 @@ class Training:
                 callback.on_evaluation(self._moment, evaluation)
 
     def _save_if_due(self) -> None:
-        settings = self._settings
-        every = settings.checkpoint_every if settings.checkpoint_every is not None else max(1, settings.steps // 10)
+        every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
         minutes = (time.monotonic() - self._saved_at) / 60.0
-        if self.progress.steps - self._saved_steps >= every or minutes >= settings.checkpoint_minutes:
+        if self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes:
             self._save()
+
+    def _steps_between(self, given: int | None, *, parts: int) -> int:
+        """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
+        if given is not None:
+            return given
+        if self._settings.steps is not None:
+            return max(1, self._settings.steps // parts)
+        share = self.progress.spent_share
+        return max(1, round(self.progress.steps / share / parts)) if share > 0 else self.progress.steps + 1
 
     def _save(self) -> None:
         """A checkpoint of everything, once what is under way has ended."""

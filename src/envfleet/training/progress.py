@@ -53,17 +53,27 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The share of the budget of steps that is used up: what the schedules of rates follow."""
-        return min(1.0, self.steps / self._settings.steps)
+        """The share of the budget that is used up, 0 to 1: what the schedules of rates follow.
+
+        Of several budgets the steps count, or else the episodes: they come out the same wherever a run is trained,
+        and the clock does not.
+        """
+        return min(1.0, next(iter(self._shares())))
+
+    @property
+    def spent_share(self) -> float:
+        """How near the end is, 0 to 1: the share of the budget that is used up furthest."""
+        return min(1.0, max(self._shares()))
 
     @property
     def spent(self) -> bool:
+        return max(self._shares()) >= 1.0
+
+    def _shares(self) -> list[float]:
         settings = self._settings
-        return (
-            self.steps >= settings.steps
-            or (settings.num_episodes is not None and self.episodes >= settings.num_episodes)
-            or (settings.duration is not None and self.seconds >= settings.duration * 3600.0)
-        )
+        hours = self.seconds / 3600.0
+        used = ((self.steps, settings.steps), (self.episodes, settings.num_episodes), (hours, settings.duration))
+        return [amount / limit for amount, limit in used if limit is not None]
 
     def state(self) -> dict[str, Any]:
         return {

@@ -106,7 +106,7 @@ class Reporter:
                 writer.write(row)
         if fleet and self._tensorboard is not None:
             self._tensorboard.flush()
-        self.console.update(progress.steps, metrics, self._health)
+        self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
         return fleet
 
     def _look(self, parts: Parts) -> dict[str, float]:
