@@ -20,11 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import TrainingError
 from envfleet.policies.flat import FlatParameters
+from envfleet.policies.inputs import JoinedInputs
 from envfleet.policies.normalise import RewardScaler
 from envfleet.policies.policy import Policy
+from envfleet.policies.tape import make_tape
 from envfleet.rollout.advantages import generalized_advantages
 from envfleet.rollout.arrays import Rollout
 from envfleet.seeding import stream
@@ -39,26 +42,39 @@ _ROWS_AT_ONCE = 16_384  # for passes over a whole rollout without gradients
 
 @dataclass(frozen=True)
 class Batch:
-    """What a minibatch is cut from. Without memory `[row, ...]`; with memory `[piece, time, ...]`."""
+    """What minibatches are cut from: rows `[row, ...]`, or with memory pieces `[piece, time, ...]`."""
 
-    observations: Observations
+    seen: dict[str, Tensor]  # observations, already read where that is possible
     actions: Tensor
     figures: Tensor  # [4, row] or [4, piece, time]: log-probability, advantage, return, value, as collected
     mask: Tensor | None
-    valid: Array  # [row] or [piece, time]
+    valid: Tensor
     starts: Tensor | None = None  # [piece, time], with memory
     memory: Tensor | None = None  # [piece, memory], with memory
 
     def rows(self, index: Tensor) -> Batch:
-        """Some rows (or pieces) of it."""
+        """Some of its rows; some of its pieces, as rows of time by piece."""
+        if self.memory is None:
+            return Batch(
+                {name: values.index_select(0, index) for name, values in self.seen.items()},
+                self.actions.index_select(0, index),
+                self.figures.index_select(1, index),
+                None if self.mask is None else self.mask.index_select(0, index),
+                self.valid,
+            )
+        assert self.starts is not None
+
+        def chosen(values: Tensor) -> Tensor:
+            return values.index_select(0, index).transpose(0, 1)  # [time, piece, ...]
+
         return Batch(
-            {name: values.index_select(0, index) for name, values in self.observations.items()},
-            self.actions.index_select(0, index),
-            self.figures.index_select(1, index),
-            None if self.mask is None else self.mask.index_select(0, index),
-            self.valid[index.numpy()] if self.memory is not None else self.valid,
-            None if self.starts is None else self.starts.index_select(0, index),
-            None if self.memory is None else self.memory.index_select(0, index),
+            {name: chosen(values).flatten(0, 1) for name, values in self.seen.items()},
+            chosen(self.actions).flatten(0, 1),
+            self.figures.index_select(1, index).transpose(1, 2).flatten(1),
+            None if self.mask is None else chosen(self.mask).flatten(0, 1),
+            chosen(self.valid).flatten(),
+            chosen(self.starts),
+            self.memory.index_select(0, index),
         )
 
 
@@ -67,10 +83,11 @@ class PPOLearner:
 
     def __init__(self, settings: PPO, policy: Policy, *, seed: int, device: torch.device) -> None:
         self._settings, self._seed, self.device = settings, seed, device
-        self.policy = policy
-        self._flat = FlatParameters(policy)
-        # Adam over one flat parameter is one kernel. Its epsilon is 1e-5, as in the original implementation.
-        self._adam = torch.optim.Adam([self._flat.parameters], lr=settings.learning_rate, eps=1e-5, fused=True)
+        self.policy = policy.to(device)
+        self._flat = FlatParameters(self.policy)
+        self._tape = make_tape(self.policy.body)
+        # Epsilon is 1e-5, as in the original implementation.
+        self._adam = FlatAdam(self._flat, epsilon=1e-5)
         self._scaler = RewardScaler(settings.gamma) if settings.normalise_rewards else None
         self.updates = 0
 
@@ -80,34 +97,33 @@ class PPOLearner:
 
     # --- one rollout
 
+    @torch.no_grad()  # gradients are asked for where they are needed
     def learn(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Learns from a rollout; `progress` is the share of the budget that is used up, for the schedules."""
         settings = self._settings
         left = max(0.0, 1.0 - progress)
         rate = settings.learning_rate * (left if settings.learning_rate_schedule == "linear" else 1.0)
         clip = settings.clip_range * (left if settings.clip_range_schedule == "linear" else 1.0)
-        self._adam.param_groups[0]["lr"] = rate
         values, returns, batch = self._targets(rollout)
-        told: list[Tensor] = []
+        told = _Told()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
-                told.append(self._step(batch.rows(index), clip))
-                if settings.target_kl is not None and float(told[-1][_KL]) > 1.5 * settings.target_kl:
+                self._step(batch.rows(index), rate, clip, told)
+                if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True
                     break
             if stopped:
                 break
-        self.updates += len(told)
+        self.updates += told.count
         self._refuse_nan(rollout.number)
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        means = torch.stack(told).mean(0).tolist()
         return {
-            **dict(zip(_TOLD, means, strict=True)),
+            **told.figures(settings, clip),
             "train/explained_variance": _explained_variance(values[rollout.valid], returns[rollout.valid]),
             "train/learning_rate": rate,
             "train/clip_range": clip,
@@ -139,7 +155,6 @@ class PPOLearner:
         figures = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]
         return values, returns, self._batch(rollout, figures)
 
-    @torch.no_grad()
     def _values(self, rollout: Rollout) -> tuple[Array, Array]:
         """Values `[time + 1, env]`, and at `[time, env]` where an episode was truncated, of its final observation.
 
@@ -194,43 +209,51 @@ class PPOLearner:
 
     def _batch(self, rollout: Rollout, figures: Array) -> Batch:
         time, envs = rollout.rewards.shape
-        if not self.policy.memory_size:
+        memory = starts = None
+        if self.policy.memory_size:
+            length = self._settings.piece_length
+            pieces = time // length
 
-            def flat(array: Array) -> Tensor:
-                return torch.from_numpy(array.reshape(time * envs, *array.shape[2:])).to(self.device)
+            def cut(array: Array) -> Tensor:
+                """[time, env, ...] -> [piece and env, time, ...]"""
+                parts = array.reshape(pieces, length, envs, *array.shape[2:]).swapaxes(1, 2)
+                return self._tensor(np.ascontiguousarray(parts.reshape(pieces * envs, length, *array.shape[2:])))
 
-            return Batch(
-                {name: flat(array[:-1]) for name, array in rollout.observations.items()},
-                flat(rollout.columns["actions"]),
-                torch.from_numpy(figures.reshape(len(figures), -1)).to(self.device),
-                None if rollout.masks is None else flat(rollout.masks[:-1]),
-                rollout.valid.reshape(-1),
-            )
-        length = self._settings.piece_length
-        pieces = time // length
+            starts = cut(rollout.starts)
+            memory = self._tensor(rollout.memory[:pieces].reshape(pieces * envs, -1))
+        else:
 
-        def cut(array: Array) -> Array:
-            """[time, env, ...] -> [piece and env, time, ...]"""
-            parts = array.reshape(pieces, length, envs, *array.shape[2:]).swapaxes(1, 2)
-            return np.ascontiguousarray(parts.reshape(pieces * envs, length, *array.shape[2:]))
-
-        def cut_tensor(array: Array) -> Tensor:
-            return torch.from_numpy(cut(array)).to(self.device)
+            def cut(array: Array) -> Tensor:
+                """[time, env, ...] -> [row, ...]"""
+                return self._tensor(array.reshape(time * envs, *array.shape[2:]))
 
         return Batch(
-            {name: cut_tensor(array[:-1]) for name, array in rollout.observations.items()},
-            cut_tensor(rollout.columns["actions"]),
-            torch.from_numpy(np.stack([cut(part) for part in figures])).to(self.device),
-            None if rollout.masks is None else cut_tensor(rollout.masks[:-1]),
+            self._seen({name: cut(array[:-1]) for name, array in rollout.observations.items()}),
+            cut(rollout.columns["actions"]),
+            torch.stack([cut(figure) for figure in figures]),
+            None if rollout.masks is None else cut(rollout.masks[:-1]),
             cut(rollout.valid),
-            cut_tensor(rollout.starts),
-            torch.from_numpy(rollout.memory[:pieces].reshape(pieces * envs, -1)).to(self.device),
+            starts,
+            memory,
         )
+
+    def _seen(self, observations: Observations) -> Observations:
+        """Observations as networks read them, once for all epochs; a user's own network reads each minibatch."""
+        if not isinstance(self.policy.inputs, JoinedInputs):
+            return observations
+        leading = 2 if self.policy.memory_size else 1
+        flat = {name: values.flatten(0, leading - 1) for name, values in observations.items()}
+        first = next(iter(observations.values()))
+        parts = self.policy.read(flat)
+        return {str(i): part.reshape(*first.shape[:leading], *part.shape[1:]) for i, part in enumerate(parts)}
+
+    def _parts(self, seen: Observations) -> list[Any]:
+        return list(seen.values()) if isinstance(self.policy.inputs, JoinedInputs) else self.policy.read(seen)
 
     def _minibatches(self, batch: Batch, number: int, epoch: int) -> Iterator[Tensor]:
         """Shuffled rows (or pieces) in parts of nearly equal size; rows that never happened are left out."""
         memory = batch.memory is not None
-        happened = np.flatnonzero(batch.valid.any(axis=1) if memory else batch.valid)
+        happened = np.flatnonzero((batch.valid.any(1) if memory else batch.valid).cpu().numpy())
         shuffled = stream(self._seed, _SHUFFLE, number, epoch).permutation(happened)
         size = self._settings.minibatch_size
         if memory:
@@ -241,55 +264,56 @@ class PPOLearner:
 
     # --- the gradient step
 
-    def _step(self, part: Batch, clip: float) -> Tensor:
-        """Moves the weights by one minibatch; returns the figures of `_TOLD`."""
-        settings = self._settings
-        weights: Tensor | None = None
-        if part.memory is None:
-            found = self.policy.evaluate(part.observations, part.actions, part.mask)
-            log_probs, advantages, returns, values = part.figures
-        else:
-            assert part.starts is not None
-            found = self.policy.evaluate(
-                {name: array.transpose(0, 1) for name, array in part.observations.items()},
-                part.actions.transpose(0, 1),
-                None if part.mask is None else part.mask.transpose(0, 1),
-                part.memory,
-                part.starts.transpose(0, 1),
-            )
-            log_probs, advantages, returns, values = part.figures.transpose(1, 2)  # [time, piece]
-            if not part.valid.all():
-                weights = torch.from_numpy(part.valid.T.astype(np.float32)).to(self.device)
-                weights /= weights.mean()
-        if settings.normalise_advantages:
-            advantages = _standardised(advantages, weights)
+    def _step(self, part: Batch, rate: float, clip: float, told: _Told) -> None:
+        """Moves the weights by one minibatch.
 
-        log_ratio = found.log_probs - log_probs
+        The derivative of the loss is written out: autograd would take longer for these few formulas than for
+        the networks. `tests/algorithms` hold it against autograd.
+        """
+        settings, tape = self._settings, self._tape
+        log_probs, advantages, returns, old_values = part.figures
+        share = self._share(part)  # of each row in the mean
+        if settings.normalise_advantages:
+            advantages = _standardised(advantages, share)
+        parameters, values = tape.forward(self._parts(part.seen), part.memory, part.starts)
+        score = self.policy.distribution.score(parameters, part.actions, part.mask)
+
+        # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient where the clipped term is the smaller.
+        log_ratio = score.log_probs - log_probs
         ratio = log_ratio.exp()
-        clipped = ratio.clamp(1.0 - clip, 1.0 + clip)
-        policy_loss = -_mean(torch.minimum(ratio * advantages, clipped * advantages), weights)
-        new_values = found.values
+        gain, clipped_gain = ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip).mul_(advantages)
+        log_probs_gradient = gain * (gain <= clipped_gain) * -share
+
+        # L_value = (V - R)^2; clipped, the larger of the two errors counts, as in the original implementation.
+        error = values - returns
+        counted = error
         if settings.clip_range_values is not None:
-            # The value may move only so far from the collected one, as in the original implementation.
             limit = settings.clip_range_values
-            new_values = values + (new_values - values).clamp(-limit, limit)
-            value_loss = _mean(torch.maximum((found.values - returns) ** 2, (new_values - returns) ** 2), weights)
-        else:
-            value_loss = _mean((new_values - returns) ** 2, weights)
-        entropy = _mean(found.entropy, weights)
-        loss = policy_loss + settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
+            clipped_error = old_values + (values - old_values).clamp_(-limit, limit) - returns
+            counted = torch.where(error.abs() >= clipped_error.abs(), error, 0.0)
+            error = torch.maximum(error.abs(), clipped_error.abs())
+        values_gradient = counted * (2.0 * settings.value_coefficient) * share
+
+        # The entropy is to grow: its loss is its negative.
+        entropy_gradient = None
+        if settings.entropy_coefficient:
+            entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
 
         self._flat.zero_gradient()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        tape.backward(score.pull(log_probs_gradient, entropy_gradient), values_gradient)
         gradient = self._flat.gradient
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self._adam.step()
-        with torch.no_grad():
-            # Schulman's estimator of the divergence: low variance and never negative.
-            kl = _mean((ratio - 1.0) - log_ratio, weights)
-            moved = _mean((ratio != clipped).float(), weights)
-            return torch.stack([loss, policy_loss, value_loss, entropy, kl, moved, norm])
+        self._adam.step(rate)
+        happened = None if part.memory is None else part.valid
+        told.add(torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy, norm, happened)
+
+    def _share(self, part: Batch) -> Tensor | float:
+        """How much each row counts in the mean of a minibatch; one that never happened does not."""
+        if part.memory is None or bool(part.valid.all()):
+            return 1.0 / part.figures[0].numel()
+        weights = part.valid.float()
+        return weights / weights.sum()
 
     def _refuse_nan(self, number: int) -> None:
         if not bool(torch.isfinite(self._flat.data.sum())):
@@ -303,55 +327,79 @@ class PPOLearner:
 
     def state(self) -> dict[str, Any]:
         """Everything that learning depends on beside the policy's weights."""
-        adam = self._adam.state.get(self._flat.parameters, {})
         return {
             "updates": self.updates,
-            "adam": {name: value.detach().cpu().numpy().copy() for name, value in adam.items()},
+            "adam": self._adam.state(),
             "normaliser": self.policy.normaliser_state(),
             "reward_scaler": None if self._scaler is None else self._scaler.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         self.updates = state["updates"]
-        if state["adam"]:
-            self._adam.state[self._flat.parameters] = {
-                name: torch.from_numpy(np.array(value)).to(self.device if name != "step" else "cpu")
-                for name, value in state["adam"].items()
-            }
+        self._adam.restore(state["adam"])
         self.policy.restore_normaliser(state["normaliser"])
         if self._scaler is not None:
             self._scaler.restore(state["reward_scaler"])
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
 
     def _tensors(self, arrays: dict[str, Array]) -> Observations:
         return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
 
 
-_TOLD = (
-    "train/loss",
-    "train/policy_gradient_loss",
-    "train/value_loss",
-    "train/entropy",
-    "train/approx_kl",
-    "train/clip_fraction",
-    "train/gradient_norm",
-)
-_KL = _TOLD.index("train/approx_kl")
+class _Told:
+    """What the minibatches of a rollout had to say; added up once, at the end."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # gain, log-ratio, value error, entropy: [row]
+        self._norms: list[Tensor] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._norms)
+
+    def add(
+        self, gain: Tensor, log_ratio: Tensor, error: Tensor, entropy: Tensor, norm: Tensor, happened: Tensor | None
+    ) -> None:
+        rows = (gain, log_ratio, error, entropy)
+        self._rows.append(rows if happened is None else tuple(part[happened] for part in rows))  # type: ignore[arg-type]
+        self._norms.append(norm)
+
+    def newest_kl(self) -> float:
+        return float(_divergence(self._rows[-1][1]).mean())
+
+    def figures(self, settings: PPO, clip: float) -> dict[str, float]:
+        """Means over all minibatches, under the names that the field knows."""
+        gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
+        policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
+        mean_entropy = float(entropy.mean())
+        value_part, entropy_part = settings.value_coefficient * value_loss, settings.entropy_coefficient * mean_entropy
+        return {
+            "train/loss": policy_loss + value_part - entropy_part,
+            "train/policy_gradient_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy": mean_entropy,
+            "train/approx_kl": float(_divergence(log_ratio).mean()),
+            "train/clip_fraction": float(((log_ratio.exp() - 1.0).abs() > clip).float().mean()),
+            "train/gradient_norm": float(torch.stack(self._norms).mean()),
+        }
 
 
-def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean over the steps that happened."""
-    return values.mean() if weights is None else (values * weights).mean()
+def _divergence(log_ratio: Tensor) -> Tensor:
+    """Schulman's estimator of the divergence from the policy that acted: low variance, never negative."""
+    return log_ratio.exp() - 1.0 - log_ratio
 
 
-def _standardised(advantages: Tensor, weights: Tensor | None) -> Tensor:
-    """Advantages with mean 0 and standard deviation 1 within the minibatch."""
+def _standardised(advantages: Tensor, share: Tensor | float) -> Tensor:
+    """Advantages with mean 0 and standard deviation 1 within the minibatch, over the rows that happened."""
     if advantages.numel() == 1:
         return advantages
-    if weights is None:
+    if isinstance(share, float):
         std, mean = torch.std_mean(advantages)
     else:
-        mean = _mean(advantages, weights)
-        std = _mean((advantages - mean) ** 2, weights).sqrt()
+        mean = (advantages * share).sum()
+        std = ((advantages - mean).square() * share).sum().sqrt()
     return (advantages - mean) / (std + 1e-8)
 
 

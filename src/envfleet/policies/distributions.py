@@ -10,7 +10,8 @@ far enough for a probability of exactly 0. A row that forbids everything is trea
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +21,25 @@ from torch.nn import functional
 
 from envfleet.errors import SettingsError
 
-__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "build_distribution"]
+__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "Score", "build_distribution"]
 
 Array = np.ndarray[Any, Any]
 FORBIDDEN = -1e9
 _LOG_2PI = math.log(2.0 * math.pi)
 _TINY = np.finfo(np.float32).tiny
+
+
+class Score(NamedTuple):
+    """How likely stored actions are, and how to get from gradients of that to those of the parameters.
+
+    `pull` takes the gradients of log-probabilities and entropy, both [batch] (None: the entropy does not count),
+    returns that of the parameters [batch, n] and adds those of the distribution's own weights to their `.grad`.
+    Both are to be used under `torch.no_grad`.
+    """
+
+    log_probs: Tensor  # [batch]
+    entropy: Tensor  # [batch]
+    pull: Callable[[Tensor, Tensor | None], Tensor]
 
 
 class Distribution(nn.Module):
@@ -52,6 +66,23 @@ class Distribution(nn.Module):
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Log-probabilities of stored actions and the entropy, both [batch]."""
         raise NotImplementedError
+
+    def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:
+        """As `evaluate`, with the way back to the parameters; by autograd unless a distribution knows better."""
+        leaf = parameters.detach().requires_grad_()
+        with torch.enable_grad():
+            log_probs, entropy = self.evaluate(leaf, actions, mask)
+
+        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+            outputs, gradients = [log_probs], [log_probs_gradient]
+            if entropy_gradient is not None and entropy.requires_grad:
+                outputs.append(entropy)
+                gradients.append(entropy_gradient)
+            torch.autograd.backward(outputs, gradients)
+            assert leaf.grad is not None
+            return leaf.grad
+
+        return Score(log_probs.detach(), entropy.detach(), pull)
 
     def to_env(self, actions: Tensor) -> Tensor:
         """What the environment gets of stored actions."""
@@ -87,6 +118,24 @@ class Categorical(Distribution):
         log_all = torch.log_softmax(parameters, 1)
         log_probs = log_all.gather(1, actions.unsqueeze(1)).squeeze(1)
         return log_probs, -(log_all.exp() * log_all).sum(1)
+
+    def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:
+        if mask is not None:
+            parameters = _forbid(parameters, mask)
+        log_all = torch.log_softmax(parameters, 1)
+        probs, chosen = log_all.exp(), actions.unsqueeze(1)
+        entropy = (probs * log_all).sum(1).neg_()
+
+        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+            # d log p(a) / d logit = [is a] - p;  d H / d logit = -p (log p + H)
+            upstream = log_probs_gradient.unsqueeze(1)
+            gradient = (probs * -upstream).scatter_add_(1, chosen, upstream)
+            if entropy_gradient is not None:
+                gradient -= probs * (log_all + entropy.unsqueeze(1)) * entropy_gradient.unsqueeze(1)
+            # A forbidden logit was replaced by a constant: nothing flows back to it.
+            return gradient if mask is None else gradient.masked_fill_(parameters == FORBIDDEN, 0.0)
+
+        return Score(log_all.gather(1, chosen).squeeze(1), entropy, pull)
 
     def to_env(self, actions: Tensor) -> Tensor:
         return (actions + self._start if self._start else actions).to(self._env_dtype)
@@ -258,6 +307,25 @@ class Gaussian(Distribution):
         log_probs = self._log_prob(mean, log_std, log_std.exp(), actions.reshape(len(actions), -1))
         entropy = log_std.sum(-1) + (0.5 * self._count + self._half_log_2pi)
         return log_probs, entropy.expand(len(actions))
+
+    def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:
+        own = self._parameters["log_std"]
+        if own is None:
+            return super().score(parameters, actions, mask)
+        log_probs, entropy = self.evaluate(parameters, actions, mask)
+        std = own.exp()
+        distance = (actions.reshape(len(actions), -1) - parameters).div_(std)
+
+        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+            # d log p / d mean = distance / std;  d log p / d log_std = distance^2 - 1;  d H / d log_std = 1
+            upstream = log_probs_gradient.unsqueeze(1)
+            spread = (distance.square() - 1.0).mul_(upstream).sum(0)
+            if entropy_gradient is not None:
+                spread += entropy_gradient.sum()
+            own.grad = spread if own.grad is None else own.grad.add_(spread)
+            return (distance / std).mul_(upstream)
+
+        return Score(log_probs, entropy, pull)
 
     def to_env(self, actions: Tensor) -> Tensor:
         if self._tanh:

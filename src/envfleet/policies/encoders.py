@@ -34,7 +34,7 @@ class MLP(nn.Module):
     def __init__(self, inputs: int, hidden: tuple[int, ...], activation: str) -> None:
         super().__init__()
         sizes = (inputs, *hidden)
-        self.size = sizes[-1]
+        self.size, self.activation = sizes[-1], activation
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in zip(sizes[:-1], hidden, strict=True))
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)

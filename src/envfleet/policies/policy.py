@@ -122,6 +122,10 @@ class Policy(nn.Module):
         log_probs, entropy = self.distribution.evaluate(parameters, actions.flatten(0, 1), flat_mask)
         return Evaluated(log_probs.view(shape), entropy.reshape(shape), values.view(shape))
 
+    def read(self, observations: Observations) -> list[Any]:
+        """What the networks see of observations `[batch, ...]`: vectors joined and normalised, images as they are."""
+        return self._read(observations)
+
     def values(self, observations: Observations, memory: Tensor | None = None, starts: Tensor | None = None) -> Tensor:
         """Values alone, in the same form as `evaluate`."""
         if not self.memory_size:
