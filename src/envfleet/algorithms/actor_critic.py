@@ -52,19 +52,19 @@ class _Seat:
         self._observations = {name: torch.from_numpy(array) for name, array in observations.items()}
         self._memory, self._mask = torch.from_numpy(memory), torch.from_numpy(mask)
 
-    @torch.inference_mode()
     def act(self, noise: Array, *, masked: bool) -> Decision:
-        acted = self._policy.act(
-            self._observations,
-            self._memory,
-            torch.from_numpy(noise),
-            self._mask if masked else None,
-            with_values=self._with_values,
-        )
-        if self._policy.memory_size:
-            self._memory.copy_(acted.memory)
-        actions = acted.actions.numpy()
-        env_actions = self._policy.to_env(acted.actions).numpy()
+        with torch.inference_mode():  # for the policy alone: an environment may use torch in its own way
+            acted = self._policy.act(
+                self._observations,
+                self._memory,
+                torch.from_numpy(noise),
+                self._mask if masked else None,
+                with_values=self._with_values,
+            )
+            if self._policy.memory_size:
+                self._memory.copy_(acted.memory)
+            actions = acted.actions.numpy()
+            env_actions = self._policy.to_env(acted.actions).numpy()
         if self._with_values:
             assert acted.values is not None
             return Decision(env_actions, (actions, acted.log_probs.numpy(), acted.values.numpy()))
