@@ -1,0 +1,110 @@
+"""A collector at work on a fleet with a policy that was not trained, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import envfleet
+from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.fleet.fleet import Fleet
+from envfleet.policies.flat import FlatParameters
+from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.settings import PolicySettings
+from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.collectors import CentralCollector, WorkerCollector
+from envfleet.rollout.program import ActingProgram
+
+Array = np.ndarray[Any, Any]
+SEED, ENVS, STEPS, PIECE = 3, 8, 24, 8
+SENTINEL = {"f": np.nan, "i": -77, "u": 201}
+# What a rollout writes; the rest outlives it.
+_LASTING = {"weights", "progress", "carried", "allowed", "masked"}
+
+
+@dataclass
+class Crew:
+    """Everything that collects."""
+
+    fleet: Fleet
+    collector: WorkerCollector | CentralCollector
+    policy: Policy
+    buffers: int
+
+    def collect(self, number: int) -> Rollout:
+        self.collector.begin(number)
+        return self.collector.finish()
+
+    def poison(self) -> None:
+        """Fills everything that a rollout is to write with what no environment and no policy gives."""
+        for name, array in self.collector.arrays.items():
+            if name in _LASTING:
+                continue
+            if array.dtype == np.bool_:
+                array.view(np.uint8)[...] = 0xCC
+            else:
+                array[...] = SENTINEL[array.dtype.kind]
+
+
+def is_written(array: Array) -> Array:
+    """Where an array no longer holds what `poison` left."""
+    if array.dtype == np.bool_:
+        return np.asarray(array.view(np.uint8) != 0xCC)
+    if array.dtype.kind == "f":
+        return ~np.isnan(array)
+    return np.asarray(array != SENTINEL[array.dtype.kind])
+
+
+@contextmanager
+def collecting(
+    env: str | Callable[..., Any],
+    *,
+    acting: str,
+    memory: str = "none",
+    settings: PolicySettings | None = None,
+    buffers: int = 1,
+    steps: int = STEPS,
+    n_envs: int = ENVS,
+    record_values: bool = True,
+    **fleet_options: Any,
+) -> Iterator[Crew]:
+    """A crew whose policy has the weights of `SEED`, made larger so that its choices are far from even."""
+    settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
+    program = ActingProgram(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
+    options = {"backend": "sequential", "group_size": 4, **fleet_options}
+    fleet = envfleet.make(
+        env, n_envs, seed=SEED, autoreset="same_step", program=program if acting == "worker" else None, **options
+    )
+    with closing(fleet):
+        _, infos = fleet.reset()
+        collector: WorkerCollector | CentralCollector
+        if acting == "worker":
+            collector = WorkerCollector(fleet, program, SEED)
+        else:
+            collector = CentralCollector(fleet, program, SEED)
+            collector.see_infos(infos)
+        policy = build_policy(fleet.single_observation_space, fleet.single_action_space, settings, seed=SEED)
+        policy.body.policy_head.weight.data.mul_(100.0)  # type: ignore[union-attr, operator]
+        collector.publish(FlatParameters(policy).numpy())
+        with closing(collector):
+            yield Crew(fleet, collector, policy, buffers)
+
+
+def kept(rollout: Rollout) -> dict[str, Any]:
+    """Copies of all arrays of a rollout but its times, by name; where nothing was to be written, zeros."""
+    arrays: dict[str, Array] = {}
+    for group, named in (("observations", rollout.observations), ("columns", rollout.columns)):
+        arrays |= {f"{group}/{name}": array.copy() for name, array in named.items()}
+    for name in ("rewards", "terminated", "truncated", "valid", "memory"):
+        arrays[name] = getattr(rollout, name).copy()
+    if rollout.masks is not None:
+        arrays["masks"] = rollout.masks.copy()
+    _, env, k = rollout.final_rows()
+    arrays |= {f"finals/{name}": array[k, env] for name, array in rollout.finals.items()}
+    arrays["final_memory"] = rollout.final_memory[k, env]
+    arrays["returns"], arrays["lengths"] = rollout.episodes()
+    return arrays

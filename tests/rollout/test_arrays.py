@@ -1,0 +1,231 @@
+"""Every row of a rollout is written, and is what the environment and the policy gave, by both ways of acting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.errors import SettingsError
+from envfleet.policies.settings import PolicySettings
+from envfleet.rollout.arrays import Column, Rollout, RolloutShape
+from tests.rollout.collecting import ENVS, PIECE, SEED, STEPS, collecting, is_written, kept
+from tests.rollout.envs import Counter, LateMaskedCounter, MaskedCounter, NestedCounter, Page, diary, mask_of
+
+Array = np.ndarray[Any, Any]
+BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
+MEMORIES = pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
+KINDS = pytest.mark.parametrize("kind", [Counter, NestedCounter, MaskedCounter])
+ROLLOUTS = 3
+
+
+def pages_of(number: int) -> list[list[Page]]:
+    """[env][time]: what happens in rollout `number`, and one step more for its edge."""
+    first = number * STEPS
+    return [diary(SEED + env, first + STEPS + 1)[first:] for env in range(ENVS)]
+
+
+def table(pages: list[list[Page]], what: str) -> Array:
+    """[time, env] of one attribute, without the edge."""
+    return np.array([[getattr(page, what) for page in own[:STEPS]] for own in pages]).swapaxes(0, 1)
+
+
+@BOTH_WAYS
+@MEMORIES
+@KINDS
+def test_every_row_that_must_be_written_is_written(acting: str, memory: str, kind: type[Counter]) -> None:
+    with collecting(kind, acting=acting, memory=memory) as crew:
+        for number in range(ROLLOUTS):
+            crew.poison()
+            rollout = crew.collect(number)
+            for name in ("rewards", "terminated", "truncated", "valid", "memory", "seconds"):
+                assert is_written(getattr(rollout, name)).all(), name
+            for name, array in (rollout.observations | rollout.columns).items():
+                assert is_written(array).all(), name
+            ended = rollout.ended
+            assert is_written(rollout.episode_returns[ended]).all()
+            assert is_written(rollout.episode_lengths[ended]).all()
+            assert rollout.masks is None or is_written(rollout.masks).all()
+            assert (rollout.masks is not None) == (kind is MaskedCounter)
+            _, env, k = rollout.final_rows()
+            assert len(k)
+            for array in (*rollout.finals.values(), rollout.final_memory):
+                assert is_written(array[k, env]).all()
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("buffers", [1, 2])
+def test_rows_are_what_the_environments_gave(acting: str, buffers: int) -> None:
+    with collecting(Counter, acting=acting, buffers=buffers) as crew:
+        for number in range(ROLLOUTS):
+            crew.poison()
+            rollout, pages = crew.collect(number), pages_of(number)
+            seen = np.array([[page.observation for page in own] for own in pages]).swapaxes(0, 1)
+            assert np.array_equal(rollout.observations[""], seen)  # the row at the edge too
+            for what in ("terminated", "truncated"):
+                assert np.array_equal(getattr(rollout, what), table(pages, what))
+            assert np.array_equal(rollout.rewards, table(pages, "reward"))
+            assert rollout.valid.all()
+            assert rollout.steps == STEPS * ENVS
+
+
+@BOTH_WAYS
+def test_a_truncated_episode_keeps_the_observation_it_ended_with(acting: str) -> None:
+    with collecting(Counter, acting=acting) as crew:
+        for number in range(ROLLOUTS):
+            crew.poison()
+            rollout, pages = crew.collect(number), pages_of(number)
+            time, env, k = rollout.final_rows()
+            assert np.array_equal(np.stack([time, env]), np.nonzero(table(pages, "truncated")))
+            assert len(np.unique(np.stack([k, env]), axis=1).T) == len(k)  # none on top of another
+            assert np.array_equal(rollout.finals[""][k, env], table(pages, "final")[time, env])
+
+
+@BOTH_WAYS
+def test_nested_observations_are_stored_leaf_by_leaf(acting: str) -> None:
+    with collecting(NestedCounter, acting=acting) as crew:
+        rollout, pages = crew.collect(0), pages_of(0)
+        seen = np.array([[page.observation for page in own] for own in pages]).swapaxes(0, 1)
+        assert rollout.observations.keys() == {"place/0", "place/1", "bits"}
+        assert np.array_equal(rollout.observations["place/0"], seen[..., 0])
+        assert np.array_equal(rollout.observations["place/1"], seen[..., 1:2])
+        assert np.array_equal(rollout.observations["bits"], seen[..., 2:] >> np.arange(4) & 1)
+        time, env, k = rollout.final_rows()
+        final = table(pages, "final")[time, env]
+        assert np.array_equal(rollout.finals["place/1"][k, env], final[:, 1:2])
+        assert np.array_equal(rollout.finals["bits"][k, env], final[:, 2:] >> np.arange(4) & 1)
+
+
+@BOTH_WAYS
+def test_returns_and_lengths_are_those_of_whole_episodes(acting: str) -> None:
+    with collecting(Counter, acting=acting) as crew:
+        found: list[tuple[float, int]] = []
+        for number in range(ROLLOUTS):
+            crew.poison()
+            returns, lengths = crew.collect(number).episodes()
+            found += zip(returns.tolist(), lengths.tolist(), strict=True)
+    expected = []
+    for env in range(ENVS):
+        total, length = 0.0, 0
+        for page in diary(SEED + env, ROLLOUTS * STEPS):
+            total, length = total + page.reward, length + 1
+            if page.terminated or page.truncated:
+                expected.append((total, length))
+                total, length = 0.0, 0
+    assert sorted(found) == sorted(expected)
+
+
+@BOTH_WAYS
+def test_masks_are_those_of_each_step(acting: str) -> None:
+    with collecting(MaskedCounter, acting=acting) as crew:
+        for number in range(ROLLOUTS):
+            crew.poison()
+            rollout, pages = crew.collect(number), pages_of(number)
+            expected = [[mask_of(*page.observation, MaskedCounter.mask_size) for page in own] for own in pages]
+            assert rollout.masks is not None
+            assert np.array_equal(rollout.masks, np.array(expected).swapaxes(0, 1))
+            chosen = rollout.columns["actions"][..., None]
+            assert np.take_along_axis(rollout.masks[:-1], chosen, 2).all()
+
+
+@BOTH_WAYS
+def test_a_step_that_says_nothing_of_masks_allows_everything(acting: str) -> None:
+    with collecting(LateMaskedCounter, acting=acting) as crew:
+        for number in range(2):
+            rollout, pages = crew.collect(number), pages_of(number)
+            assert rollout.masks is not None
+            second = np.array([[page.observation[2] == 1 for page in own] for own in pages]).swapaxes(0, 1)
+            assert (rollout.masks[second] == [False, False, False, True]).all()
+            # Before the first mask was seen nothing is stored; to a policy, a row that forbids all allows all.
+            others = rollout.masks[~second]
+            assert (others.all(axis=1) | ~others.any(axis=1)).all()
+            assert (rollout.columns["actions"][second[:-1]] == 3).all()
+            assert len(np.unique(rollout.columns["actions"][~second[:-1]])) > 1
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_memory_is_zero_exactly_where_episodes_begin(acting: str, memory: str) -> None:
+    with collecting(Counter, acting=acting, memory=memory) as crew:
+        for number in range(ROLLOUTS):
+            rollout, pages = crew.collect(number), pages_of(number)
+            begins = np.array([[page.observation[2] == 0 for page in own] for own in pages]).swapaxes(0, 1)
+            assert np.array_equal((rollout.memory == 0).all(axis=2), begins[::PIECE])
+            assert np.array_equal(rollout.starts[1:], begins[1:STEPS])
+            assert not rollout.starts[0].any()
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_memory_is_carried_from_step_to_step_and_from_rollout_to_rollout(acting: str, memory: str) -> None:
+    """Replayed by hand from zero: one step at a time, zeroed only where an episode begins."""
+    with collecting(Counter, acting=acting, memory=memory) as crew, torch.no_grad():
+        held = crew.policy.initial_memory(ENVS)
+        for number in range(ROLLOUTS):
+            rollout = crew.collect(number)
+            finals = iter(zip(*rollout.final_rows(), strict=True))
+            following = next(finals, None)
+            for t in range(STEPS):
+                if t % PIECE == 0:
+                    np.testing.assert_allclose(rollout.memory[t // PIECE], held, atol=1e-6)
+                observations = {name: torch.from_numpy(array[t]) for name, array in rollout.observations.items()}
+                _, held = crew.policy.best_actions(observations, held)
+                while following is not None and following[0] == t:
+                    _, env, k = following
+                    np.testing.assert_allclose(rollout.final_memory[k, env], held[env], atol=1e-6)
+                    following = next(finals, None)
+                held = held.masked_fill(torch.from_numpy(rollout.ended[t])[:, None], 0.0)
+            np.testing.assert_allclose(rollout.memory[-1], held, atol=1e-6)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("kind", [Counter, NestedCounter, MaskedCounter])
+def test_both_ways_of_acting_give_the_same_bytes(acting: str, memory: str, kind: type[Counter]) -> None:
+    """Against the policy in the only worker of a sequential fleet."""
+    other = {"backend": "threads", "workers": 2}
+    with (
+        collecting(kind, acting="worker", memory=memory) as one,
+        collecting(kind, acting=acting, memory=memory, **other) as two,
+    ):
+        for number in range(2):
+            first, second = kept(one.collect(number)), kept(two.collect(number))
+            assert first.keys() == second.keys()
+            for name, array in first.items():
+                assert array.tobytes() == second[name].tobytes(), name
+
+
+def test_two_buffers_keep_the_rollout_before() -> None:
+    with collecting(Counter, acting="worker", buffers=2) as crew:
+        first = crew.collect(0)
+        before = kept(first)
+        crew.collect(1)
+        after = kept(first)
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_an_observation_without_a_fixed_size_is_refused() -> None:
+    with pytest.raises(SettingsError, match="no fixed size"):
+        RolloutShape(8, 4, 1, spaces.Dict({"note": spaces.Text(5)}), {}, 0, 0, 8, 0, 1)
+
+
+def test_the_memory_that_is_asked_for_leaves_out_what_is_rarely_written() -> None:
+    shape = RolloutShape(10, 4, 1, spaces.Box(0, 1, (5,), np.float32), {"actions": Column((), "<i8")}, 0, 0, 10, 7, 2)
+    observations, actions = 2 * 11 * 4 * 5 * 4, 2 * 10 * 4 * 8
+    rewards, flags, weights, progress, seconds, masked = 2 * 10 * 4 * 4, 3 * 2 * 10 * 4, 7 * 4, 8, 2 * 2 * 8, 8
+    assert shape.learned_bytes == observations + actions + rewards + flags + weights + progress + seconds + masked
+
+
+def test_a_rollout_that_lags_records_no_values() -> None:
+    settings = PolicySettings(shared=True)
+    with collecting(Counter, acting="worker", settings=settings, record_values=False) as crew:
+        assert "values" not in crew.collect(0).columns
+    with collecting(Counter, acting="worker", settings=settings) as crew:
+        rollout: Rollout = crew.collect(0)
+        observations = {"": torch.from_numpy(rollout.observations[""][:-1].reshape(-1, 3))}
+        with torch.no_grad():
+            values = crew.policy.values(observations).reshape(STEPS, ENVS)
+        np.testing.assert_allclose(rollout.columns["values"], values, atol=1e-5)

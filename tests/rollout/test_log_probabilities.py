@@ -1,0 +1,104 @@
+"""The learner finds the log-probabilities that were collected: for every action space, with memory, with masks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from envfleet.policies.policy import Policy
+from envfleet.policies.settings import PolicySettings
+from envfleet.rollout.arrays import Rollout
+from tests.rollout.collecting import ENVS, PIECE, STEPS, collecting
+from tests.rollout.envs import ACTIONS, Counter, MaskedCounter
+
+Array = np.ndarray[Any, Any]
+
+
+class MaskedPair(Counter):
+    """Two choices at once (of 2 and of 3), the mask of both one behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__(actions="multi_discrete")
+
+    def told(self) -> dict[str, Any]:
+        return {"action_mask": np.array([1, self.time % 2, 1, self.time % 2, self.seed % 2], np.int8)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        mask = self.told()["action_mask"]
+        if not (mask[action[0]] and mask[2 + action[1]]):
+            raise ValueError(f"action {action} is forbidden now")
+        return super().step(action)
+
+
+def recomputed(policy: Policy, rollout: Rollout, *, with_masks: bool = True) -> Array:
+    """[time, env]: as a learner does it, without memory from all rows at once, with memory from whole pieces."""
+    observations = {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()}
+    actions = torch.from_numpy(rollout.columns["actions"])
+    masks = None if rollout.masks is None or not with_masks else torch.from_numpy(rollout.masks[:-1])
+    with torch.no_grad():
+        if not policy.memory_size:
+            flat = {name: array.flatten(0, 1) for name, array in observations.items()}
+            found = policy.evaluate(flat, actions.flatten(0, 1), None if masks is None else masks.flatten(0, 1))
+            return found.log_probs.reshape(STEPS, ENVS).numpy()
+        parts = []
+        for piece in range(STEPS // PIECE):
+            part = slice(piece * PIECE, (piece + 1) * PIECE)
+            found = policy.evaluate(
+                {name: array[part] for name, array in observations.items()},
+                actions[part],
+                None if masks is None else masks[part],
+                torch.from_numpy(rollout.memory[piece]),
+                torch.from_numpy(rollout.starts[part]),
+            )
+            parts.append(found.log_probs)
+        return torch.cat(parts).numpy()
+
+
+def assert_equal_to_collected(crew: Any) -> None:
+    for number in range(3):
+        rollout = crew.collect(number)
+        collected = rollout.columns["log_probs"]
+        assert np.ptp(collected) > 0.01  # numbers that could be wrong
+        np.testing.assert_allclose(recomputed(crew.policy, rollout), collected, atol=1e-5)
+
+
+@pytest.mark.parametrize("acting", ["worker", "central"])
+@pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
+@pytest.mark.parametrize("actions", list(ACTIONS))
+def test_of_every_action_space(acting: str, memory: str, actions: str) -> None:
+    with collecting(partial(Counter, actions), acting=acting, memory=memory) as crew:
+        assert_equal_to_collected(crew)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_of_actions_squashed_by_tanh(memory: str) -> None:
+    settings = PolicySettings(bounds="tanh", hidden=(8,), memory=memory, memory_size=8)  # type: ignore[arg-type]
+    with collecting(partial(Counter, "box"), acting="worker", settings=settings) as crew:
+        assert_equal_to_collected(crew)
+
+
+@pytest.mark.parametrize("acting", ["worker", "central"])
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+@pytest.mark.parametrize("kind", [MaskedCounter, MaskedPair])
+def test_with_masks(acting: str, memory: str, kind: type[Counter]) -> None:
+    with collecting(kind, acting=acting, memory=memory) as crew:
+        assert_equal_to_collected(crew)
+        rollout = crew.collect(3)
+        without = recomputed(crew.policy, rollout, with_masks=False)
+        assert np.abs(without - rollout.columns["log_probs"]).max() > 0.01  # the masks matter
+
+
+def test_memory_must_be_zeroed_where_episodes_begin_for_them_to_be_equal() -> None:
+    """The counter-proof: with the starts left out the numbers differ."""
+    with collecting(Counter, acting="worker", memory="gru") as crew:
+        rollout = crew.collect(0)
+        observations = {"": torch.from_numpy(rollout.observations[""][:PIECE])}
+        actions = torch.from_numpy(rollout.columns["actions"][:PIECE])
+        memory = torch.from_numpy(rollout.memory[0])
+        with torch.no_grad():
+            found = crew.policy.evaluate(observations, actions, None, memory, None)
+        assert np.abs(found.log_probs.numpy() - rollout.columns["log_probs"][:PIECE]).max() > 1e-3
