@@ -23,11 +23,11 @@ from torch import Tensor
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import TrainingError
+from envfleet.policies.copies import Copies, PolicyCopy
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.inputs import JoinedInputs
 from envfleet.policies.normalise import RewardScaler
 from envfleet.policies.policy import Policy
-from envfleet.policies.tape import make_tape
 from envfleet.rollout.advantages import generalized_advantages
 from envfleet.rollout.arrays import Rollout
 from envfleet.seeding import stream
@@ -36,6 +36,7 @@ __all__ = ["PPOLearner"]
 
 Array = np.ndarray[Any, Any]
 Observations = dict[str, Tensor]
+Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
 _SHUFFLE = 12  # key of the streams that shuffle minibatches
 _ROWS_AT_ONCE = 16_384  # for passes over a whole rollout without gradients
 
@@ -78,6 +79,16 @@ class Batch:
         )
 
 
+@dataclass(frozen=True)
+class _Minibatch:
+    """What the parts of a minibatch have in common."""
+
+    clip: float
+    share: float  # of one row
+    mean: Tensor | float = 0.0  # of the advantages, over the rows that happened
+    std: Tensor | float = 1.0
+
+
 class PPOLearner:
     """Turns rollouts into better weights."""
 
@@ -85,7 +96,8 @@ class PPOLearner:
         self._settings, self._seed, self.device = settings, seed, device
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
-        self._tape = make_tape(self.policy.body)
+        # An accelerator has threads of its own.
+        self._copies = Copies(self.policy, self._flat, settings.threads if device.type == "cpu" else 1)
         # Epsilon is 1e-5, as in the original implementation.
         self._adam = FlatAdam(self._flat, epsilon=1e-5)
         self._scaler = RewardScaler(settings.gamma) if settings.normalise_rewards else None
@@ -109,7 +121,7 @@ class PPOLearner:
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
-                self._step(batch.rows(index), rate, clip, told)
+                self._step(batch, index, rate, clip, told)
                 if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True
                     break
@@ -247,8 +259,9 @@ class PPOLearner:
         parts = self.policy.read(flat)
         return {str(i): part.reshape(*first.shape[:leading], *part.shape[1:]) for i, part in enumerate(parts)}
 
-    def _parts(self, seen: Observations) -> list[Any]:
-        return list(seen.values()) if isinstance(self.policy.inputs, JoinedInputs) else self.policy.read(seen)
+    @staticmethod
+    def _parts(policy: Policy, seen: Observations) -> list[Any]:
+        return list(seen.values()) if isinstance(policy.inputs, JoinedInputs) else policy.read(seen)
 
     def _minibatches(self, batch: Batch, number: int, epoch: int) -> Iterator[Tensor]:
         """Shuffled rows (or pieces) in parts of nearly equal size; rows that never happened are left out."""
@@ -264,21 +277,42 @@ class PPOLearner:
 
     # --- the gradient step
 
-    def _step(self, part: Batch, rate: float, clip: float, told: _Told) -> None:
-        """Moves the weights by one minibatch.
+    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: _Told) -> None:
+        """Moves the weights by one minibatch, whose parts are worked on by as many threads as the learner has."""
+        settings, copies = self._settings, self._copies
+        advantages = batch.figures[1].index_select(0, index)
+        if batch.memory is not None:
+            advantages = advantages[batch.valid.index_select(0, index)]
+        minibatch = _Minibatch(clip, 1.0 / max(1, advantages.numel()))
+        if settings.normalise_advantages and advantages.numel() > 1:
+            std, mean = torch.std_mean(advantages)
+            minibatch = _Minibatch(clip, minibatch.share, mean, std + 1e-8)
+        parts = index.tensor_split(min(copies.count, len(index)))
+        rows = copies.work(lambda copy, part: self._gradient(copy, batch.rows(part), minibatch), parts)
+        gradient = copies.gradient(len(parts))
+        norm = torch.linalg.vector_norm(gradient)
+        gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
+        self._adam.step(rate)
+        told.add(rows, norm)
+
+    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> Rows:
+        """Adds the gradient of a part of a minibatch to the copy's.
 
         The derivative of the loss is written out: autograd would take longer for these few formulas than for
         the networks. `tests/algorithms` hold it against autograd.
         """
-        settings, tape = self._settings, self._tape
+        settings = self._settings
         log_probs, advantages, returns, old_values = part.figures
-        share = self._share(part)  # of each row in the mean
-        if settings.normalise_advantages:
-            advantages = _standardised(advantages, share)
-        parameters, values = tape.forward(self._parts(part.seen), part.memory, part.starts)
-        score = self.policy.distribution.score(parameters, part.actions, part.mask)
+        advantages = (advantages - minibatch.mean) / minibatch.std
+        share: Tensor | float = minibatch.share  # of each row in the mean
+        lost = part.memory is not None and not bool(part.valid.all())
+        if lost:
+            share = part.valid * share
+        parameters, values = copy.tape.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
+        score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
         # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient where the clipped term is the smaller.
+        clip = minibatch.clip
         log_ratio = score.log_probs - log_probs
         ratio = log_ratio.exp()
         gain, clipped_gain = ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip).mul_(advantages)
@@ -299,21 +333,9 @@ class PPOLearner:
         if settings.entropy_coefficient:
             entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
 
-        self._flat.zero_gradient()
-        tape.backward(score.pull(log_probs_gradient, entropy_gradient), values_gradient)
-        gradient = self._flat.gradient
-        norm = torch.linalg.vector_norm(gradient)
-        gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self._adam.step(rate)
-        happened = None if part.memory is None else part.valid
-        told.add(torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy, norm, happened)
-
-    def _share(self, part: Batch) -> Tensor | float:
-        """How much each row counts in the mean of a minibatch; one that never happened does not."""
-        if part.memory is None or bool(part.valid.all()):
-            return 1.0 / part.figures[0].numel()
-        weights = part.valid.float()
-        return weights / weights.sum()
+        copy.tape.backward(score.pull(log_probs_gradient, entropy_gradient), values_gradient)
+        rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)
+        return tuple(column[part.valid] for column in rows) if lost else rows
 
     def _refuse_nan(self, number: int) -> None:
         if not bool(torch.isfinite(self._flat.data.sum())):
@@ -352,22 +374,20 @@ class _Told:
     """What the minibatches of a rollout had to say; added up once, at the end."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # gain, log-ratio, value error, entropy: [row]
+        self._rows: list[Rows] = []
         self._norms: list[Tensor] = []
 
     @property
     def count(self) -> int:
         return len(self._norms)
 
-    def add(
-        self, gain: Tensor, log_ratio: Tensor, error: Tensor, entropy: Tensor, norm: Tensor, happened: Tensor | None
-    ) -> None:
-        rows = (gain, log_ratio, error, entropy)
-        self._rows.append(rows if happened is None else tuple(part[happened] for part in rows))  # type: ignore[arg-type]
+    def add(self, rows: list[Rows], norm: Tensor) -> None:
+        self._newest = rows
+        self._rows += rows
         self._norms.append(norm)
 
     def newest_kl(self) -> float:
-        return float(_divergence(self._rows[-1][1]).mean())
+        return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
 
     def figures(self, settings: PPO, clip: float) -> dict[str, float]:
         """Means over all minibatches, under the names that the field knows."""
@@ -389,18 +409,6 @@ class _Told:
 def _divergence(log_ratio: Tensor) -> Tensor:
     """Schulman's estimator of the divergence from the policy that acted: low variance, never negative."""
     return log_ratio.exp() - 1.0 - log_ratio
-
-
-def _standardised(advantages: Tensor, share: Tensor | float) -> Tensor:
-    """Advantages with mean 0 and standard deviation 1 within the minibatch, over the rows that happened."""
-    if advantages.numel() == 1:
-        return advantages
-    if isinstance(share, float):
-        std, mean = torch.std_mean(advantages)
-    else:
-        mean = (advantages * share).sum()
-        std = ((advantages - mean).square() * share).sum().sqrt()
-    return (advantages - mean) / (std + 1e-8)
 
 
 def _explained_variance(values: Array, returns: Array) -> float:

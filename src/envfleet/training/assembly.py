@@ -126,7 +126,7 @@ def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: i
     from envfleet.policies.policy import build_policy
 
     settings, seed = resolved.settings, resolved.seed
-    torch.set_num_threads(settings.threads)
+    torch.set_num_threads(1)  # each thread of the learner computes with one, as do workers and whoever acts
     actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
     shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(fleet.groups))
     _refuse_too_large(shape)
