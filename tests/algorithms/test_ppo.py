@@ -1,0 +1,227 @@
+"""One update of PPO is the one of the paper, to the fifth digit, and its knobs do what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.algorithms.ppo import PPOLearner, _explained_variance
+from envfleet.errors import TrainingError
+from envfleet.rollout.arrays import Rollout
+from envfleet.seeding import stream
+from tests.algorithms.paper import Paper, advantages_of
+from tests.algorithms.rollouts import (
+    ENVS,
+    SEED,
+    STEPS,
+    a_copy,
+    learner_of,
+    parameters,
+    policy_of,
+    rollout_of,
+    settings_of,
+)
+
+Array = np.ndarray[Any, Any]
+SPACES = {
+    "discrete": spaces.Discrete(4),
+    "multi_discrete": spaces.MultiDiscrete([2, 3]),
+    "multi_binary": spaces.MultiBinary(3),
+    "box": spaces.Box(-1.0, 1.0, (2,), np.float32),
+}
+
+
+def values_of(policy: Any, observations: Array) -> Array:
+    """[time, env], one row of environments at a time."""
+    with torch.no_grad():
+        return np.stack([policy.values({"": torch.from_numpy(row)}).numpy() for row in observations]).astype(np.float64)
+
+
+def paper_rows(settings: Any, policy: Any, rollout: Rollout) -> dict[str, Any]:
+    """The rollout as rows `[time * env]`, with advantages from the definition."""
+    values = values_of(policy, rollout.observations[""])
+    final = np.zeros_like(values[:-1])
+    for t, env, k in zip(*rollout.final_rows(), strict=True):
+        final[t, env] = values_of(policy, rollout.finals[""][k, env][None, None])[0, 0]
+    advantages = advantages_of(
+        rollout.rewards, values, rollout.terminated, rollout.truncated, final, settings.gamma, settings.lam
+    )
+
+    def flat(array: Array) -> torch.Tensor:
+        return torch.from_numpy(array.reshape(STEPS * ENVS, *array.shape[2:]))
+
+    rows = {
+        "observations": {"": flat(rollout.observations[""][:-1])},
+        "actions": flat(rollout.columns["actions"]),
+        "log_probs": flat(rollout.columns["log_probs"]).double(),
+        "advantages": flat(advantages),
+        "returns": flat(advantages + values[:-1]),
+        "values": flat(values[:-1]),
+    }
+    if rollout.masks is not None:
+        rows["mask"] = flat(rollout.masks[:-1])
+    return rows
+
+
+def chosen(rows: dict[str, Any], index: Array) -> dict[str, Any]:
+    picked = torch.from_numpy(index)
+    return {
+        name: {leaf: value[picked] for leaf, value in part.items()} if name == "observations" else part[picked]
+        for name, part in rows.items()
+    }
+
+
+def assert_as_in_the_paper(settings: Any, paper: Paper, action_space: Any, *, masked: bool = False) -> None:
+    """Two rollouts are learned from, so that Adam's memory counts too."""
+    learner, plain = learner_of(settings, action_space), policy_of(settings, action_space)
+    before = parameters(plain)
+    for number in range(2):
+        rollout = rollout_of(settings, action_space=action_space, masked=masked, number=number, seed=number)
+        rows = paper_rows(settings, plain, rollout)
+        losses = []
+        for epoch in range(settings.epochs):
+            order = stream(SEED, 12, number, epoch).permutation(STEPS * ENVS)
+            for part in np.array_split(order, settings.minibatches):
+                losses.append(paper.step(plain, chosen(rows, part)))
+        told = learner.learn(rollout, 0.0)
+        assert told["train/loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+    for name, expected in parameters(plain).items():
+        found = dict(learner.policy.named_parameters())[name].detach().numpy()
+        assert np.abs(expected - before[name]).max() > 1e-4, name  # it moved
+        np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", list(SPACES))
+def test_one_update_is_that_of_the_paper(kind: str) -> None:
+    assert_as_in_the_paper(settings_of(), Paper(), SPACES[kind])
+
+
+@pytest.mark.parametrize(
+    ("changes", "paper"),
+    [
+        ({"epochs": 2, "minibatch_size": 20}, Paper()),
+        ({"clip_range_values": 0.1}, Paper(value_clip=0.1)),
+        ({"clip_range": 0.05}, Paper(clip=0.05)),
+        ({"entropy_coefficient": 0.3}, Paper(entropy_coefficient=0.3)),
+        ({"value_coefficient": 0.1, "max_gradient_norm": 100.0}, Paper(value_coefficient=0.1, max_norm=100.0)),
+        ({"max_gradient_norm": 1e-3}, Paper(max_norm=1e-3)),
+        ({"normalise_advantages": False, "gamma": 0.9, "lam": 0.5}, Paper(normalise=False)),
+        ({"learning_rate": 1e-2}, Paper(learning_rate=1e-2)),
+    ],
+    ids=["minibatches", "value clip", "clip", "entropy", "value", "gradient norm", "advantages", "rate"],
+)
+def test_every_knob_does_what_the_paper_says(changes: dict[str, Any], paper: Paper) -> None:
+    assert_as_in_the_paper(settings_of(**changes), paper, SPACES["discrete"])
+
+
+def test_masks_reach_the_loss() -> None:
+    assert_as_in_the_paper(settings_of(), Paper(), SPACES["discrete"], masked=True)
+
+
+def test_the_entropy_bonus_keeps_the_choice_open() -> None:
+    def entropy_after(coefficient: float) -> float:
+        settings = settings_of(entropy_coefficient=coefficient, epochs=30, learning_rate=1e-2)
+        learner = learner_of(settings)
+        rollout = rollout_of(settings, moved=0.0)
+        learner.learn(rollout, 0.0)
+        return learner.learn(rollout, 0.0)["train/entropy"]
+
+    assert entropy_after(1.0) > entropy_after(0.0) + 0.05
+
+
+def test_the_update_stops_where_the_policy_has_moved_too_far() -> None:
+    settings = settings_of(epochs=10, minibatch_size=16, learning_rate=1e-2, target_kl=0.01)
+    without = settings_of(epochs=10, minibatch_size=16, learning_rate=1e-2)
+    rollout = rollout_of(settings, moved=0.0)
+    stopped, whole = learner_of(settings), learner_of(without)
+    told, told_whole = stopped.learn(rollout, 0.0), whole.learn(rollout, 0.0)
+    assert told["train/early_stop"] == 1.0
+    assert told_whole["train/early_stop"] == 0.0
+    assert 1 <= stopped.updates < whole.updates == 40
+    assert told["train/n_updates"] == stopped.updates
+    far = learner_of(settings_of(epochs=10, minibatch_size=16, learning_rate=1e-2, target_kl=1e3))
+    assert far.learn(rollout, 0.0)["train/early_stop"] == 0.0
+    assert far.weights().tobytes() == whole.weights().tobytes()
+
+
+def test_schedules_fall_in_a_line() -> None:
+    settings = settings_of(learning_rate_schedule="linear", clip_range_schedule="linear")
+    learner, rollout = learner_of(settings), rollout_of(settings)
+    for progress, left in ((0.0, 1.0), (0.25, 0.75), (1.0, 0.0), (1.5, 0.0)):
+        before = learner.weights().copy()
+        told = learner.learn(rollout, progress)
+        assert told["train/learning_rate"] == pytest.approx(1e-3 * left)
+        assert told["train/clip_range"] == pytest.approx(0.2 * left)
+        assert np.array_equal(before, learner.weights()) == (left == 0.0)
+    constant = learner_of(settings_of()).learn(rollout, 0.9)
+    assert constant["train/learning_rate"] == pytest.approx(1e-3)
+    assert constant["train/clip_range"] == pytest.approx(0.2)
+
+
+def test_the_same_rollout_gives_the_same_bytes_and_another_number_another_shuffle() -> None:
+    settings = settings_of(minibatch_size=16)
+    one, two, other = learner_of(settings), learner_of(settings), learner_of(settings)
+    one.learn(rollout_of(settings), 0.0)
+    two.learn(rollout_of(settings), 0.0)
+    other.learn(rollout_of(settings, number=1), 0.0)
+    assert one.weights().tobytes() == two.weights().tobytes() != other.weights().tobytes()
+
+
+def test_a_learner_leaves_the_rollout_as_it_was() -> None:
+    settings = settings_of(normalise_rewards=True, normalise_observations=True)
+    rollout = rollout_of(settings)
+    before = a_copy(rollout)
+    learner_of(settings).learn(rollout, 0.0)
+    for name in ("rewards", "terminated", "truncated", "valid"):
+        assert np.array_equal(getattr(rollout, name), getattr(before, name))
+    assert np.array_equal(rollout.observations[""], before.observations[""])
+    assert np.array_equal(rollout.columns["log_probs"], before.columns["log_probs"])
+
+
+def test_diagnostics_of_an_update_that_moves_nothing() -> None:
+    """At a learning rate of nearly nothing the policy stays the one that collected."""
+    settings = settings_of(learning_rate=1e-12, minibatch_size=16)
+    told = learner_of(settings).learn(rollout_of(settings, moved=0.0), 0.0)
+    assert told["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert told["train/clip_fraction"] == 0.0
+    assert told["train/n_updates"] == 4
+    shifted = learner_of(settings).learn(rollout_of(settings, moved=0.5), 0.0)
+    assert shifted["train/approx_kl"] > 0.01
+    assert 0.3 < shifted["train/clip_fraction"] < 0.9
+
+
+def test_explained_variance() -> None:
+    returns = np.array([1.0, 2.0, 3.0, 4.0])
+    assert _explained_variance(returns, returns) == 1.0
+    assert _explained_variance(np.full(4, 9.0), returns) == 0.0
+    assert _explained_variance(-returns, returns) == -3.0
+    assert _explained_variance(np.array([1.0, 2.0, 2.0, 3.0]), returns) == pytest.approx(1 - 0.25 / 1.25)
+    assert np.isnan(_explained_variance(returns, np.ones(4)))
+
+
+def test_weights_that_are_no_numbers_are_refused() -> None:
+    settings = settings_of()
+    rollout = rollout_of(settings)
+    rollout.rewards[3, 1] = np.nan
+    with pytest.raises(TrainingError, match="no longer numbers") as refusal:
+        learner_of(settings).learn(rollout, 0.0)
+    assert "rollout 0" in str(refusal.value)
+
+
+def test_a_restored_learner_goes_on_to_the_same_bytes() -> None:
+    settings = settings_of(minibatch_size=16, epochs=2, normalise_rewards=True, normalise_observations=True)
+    first, second = rollout_of(settings), rollout_of(settings, number=1, seed=1)
+    whole = learner_of(settings)
+    whole.learn(first, 0.1)
+    weights = {name: value.clone() for name, value in whole.policy.state_dict().items()}
+    state = whole.state()
+    told = whole.learn(second, 0.2)
+    resumed: PPOLearner = learner_of(settings)
+    resumed.policy.load_state_dict(weights)
+    resumed.restore(state)
+    assert resumed.learn(second, 0.2) == told
+    assert resumed.weights().tobytes() == whole.weights().tobytes()
