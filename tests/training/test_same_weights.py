@@ -1,0 +1,114 @@
+"""The same seed gives the same weights, to the byte, wherever the fleet runs and whoever acts.
+
+`make test` runs a set of trainings in which every pair of values of {place, workers, acting, schedule, memory}
+occurs; `make proof` runs all of them. The reference of each schedule and memory is a sequential fleet.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.running import run, weights
+
+PLACES: dict[str, dict[str, Any]] = {
+    "sequential": {"backend": "sequential"},
+    "threads": {"backend": "threads"},
+    "spawn": {"backend": "processes", "start_method": "spawn"},
+    "fork": {"backend": "processes", "start_method": "fork"},
+}
+WORKERS, ACTING, SCHEDULES, MEMORIES = (1, 2, 3), ("worker", "central"), ("sync", "overlap"), ("none", "gru")
+Case = tuple[str, int, str, str, str]  # place, workers, acting, schedule, memory
+
+# Every pair of values is in here at least once.
+PAIRWISE: list[Case] = [
+    ("sequential", 1, "central", "sync", "none"),
+    ("sequential", 1, "central", "overlap", "gru"),
+    ("threads", 1, "worker", "overlap", "none"),
+    ("threads", 2, "central", "sync", "gru"),
+    ("threads", 3, "worker", "sync", "none"),
+    ("spawn", 1, "central", "sync", "none"),
+    ("spawn", 2, "worker", "overlap", "gru"),
+    ("spawn", 3, "worker", "sync", "gru"),
+    ("fork", 1, "worker", "sync", "gru"),
+    ("fork", 2, "worker", "sync", "none"),
+    ("fork", 3, "central", "overlap", "none"),
+]
+MATRIX = [
+    case
+    for case in itertools.product(PLACES, WORKERS, ACTING, SCHEDULES, MEMORIES)
+    if case[0] != "sequential" or (case[1] == 1 and case[2] == "central")  # it has one worker
+]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Weights by schedule and memory, trained once each: sequential, the policy in the only worker."""
+    known: dict[tuple[str, str, int | None], bytes] = {}
+
+    def look_up(schedule: str, memory: str, threads: int | None = None) -> bytes:
+        key = (schedule, memory, threads)
+        if key not in known:
+            folder = tmp_path_factory.mktemp("reference") / "run"
+            run(folder, schedule=schedule, memory=memory, learner_threads=threads)
+            known[key] = weights(folder)
+        return known[key]
+
+    return look_up
+
+
+def assert_same(folder: Path, reference: Any, case: Case) -> None:
+    place, workers, acting, schedule, memory = case
+    run(folder, **PLACES[place], workers=workers, acting=acting, schedule=schedule, memory=memory)
+    assert weights(folder) == reference(schedule, memory)
+
+
+@pytest.mark.parametrize("case", PAIRWISE, ids=lambda case: "-".join(map(str, case)))
+def test_pairs(tmp_path: Path, reference: Any, case: Case) -> None:
+    assert_same(tmp_path / "run", reference, case)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(map(str, case)))
+def test_the_whole_matrix(tmp_path: Path, reference: Any, case: Case) -> None:
+    assert_same(tmp_path / "run", reference, case)
+
+
+def test_the_pairs_are_complete() -> None:
+    """Every two values that can go together do so in some case, the references included."""
+    cases = [*PAIRWISE, *(("sequential", 1, "worker", s, m) for s in SCHEDULES for m in MEMORIES)]
+    kinds = (tuple(PLACES), WORKERS, ACTING, SCHEDULES, MEMORIES)
+    missing = [
+        (one, two)
+        for a, b in itertools.combinations(range(5), 2)
+        for one, two in itertools.product(kinds[a], kinds[b])
+        if not any(case[a] == one and case[b] == two for case in cases)
+    ]
+    assert missing == [("sequential", 2), ("sequential", 3)]
+
+
+@pytest.mark.parametrize("acting", ["worker", "central"])
+def test_with_two_threads_of_the_learner(tmp_path: Path, reference: Any, acting: str) -> None:
+    """They are part of the mathematics, but neither the place nor the workers are, then as before."""
+    where = {"backend": "processes", "start_method": "spawn", "workers": 2}
+    run(tmp_path / "run", **where, acting=acting, learner_threads=2)
+    assert weights(tmp_path / "run") == reference("sync", "none", 2)
+
+
+def test_the_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> None:
+    """So that equal weights say something."""
+    run(tmp_path / "other", seed=6)
+    found = {reference("sync", "none"), reference("overlap", "none"), weights(tmp_path / "other")}
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_with_normalisers_and_other_spaces(tmp_path: Path, env: str, schedule: str) -> None:
+    options = {"env": env, "schedule": schedule, "normalise_observations": True, "normalise_rewards": True}
+    run(tmp_path / "one", **options)
+    run(tmp_path / "two", **options, backend="threads", workers=3, acting="central")
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")
