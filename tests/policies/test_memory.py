@@ -52,9 +52,8 @@ def test_a_start_in_the_first_row_forgets_the_given_state(kind: str) -> None:
     assert torch.equal(half[:, 0], forgotten[:, 0]) and not torch.equal(half[:, 1], forgotten[:, 1])
 
 
-@KINDS
-def test_stretches_without_a_start_are_one_fused_call(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, lengths = _memory(kind), []
+def test_stretches_of_an_lstm_without_a_start_are_one_fused_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, lengths = _memory("lstm"), []
     fused = memory._fused
 
     def counted(features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

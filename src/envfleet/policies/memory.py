@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.gru import gru_sequence
 from envfleet.policies.weights import parameters_of
 
 __all__ = ["Memory"]
@@ -42,9 +43,11 @@ class Memory(nn.Module):
     def run(self, features: Tensor, state: Tensor, starts: Tensor | None) -> Tensor:
         """Outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
 
-        `starts` [time, batch] says where an episode begins: there the state is zero before the step. The time
-        axis is cut only at such steps; what lies between two cuts is one fused call.
+        `starts` [time, batch] says where an episode begins: there the state is zero before the step. For an LSTM
+        the time axis is cut only at such steps; what lies between two cuts is one fused call.
         """
+        if self.kind == "gru":
+            return gru_sequence(features, state, starts, self._weights())
         cuts = [] if starts is None else starts.any(dim=1).nonzero().flatten().tolist()
         edges = [*([] if 0 in cuts else [0]), *cuts, len(features)]
         pieces = []
@@ -56,11 +59,8 @@ class Memory(nn.Module):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _fused(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        weights = self._weights()
+        """A run of an LSTM without an episode's start inside."""
         one_layer = (True, 1, 0.0, self.training, False, False)  # with biases, no dropout, forward in time
-        if self.kind == "gru":
-            output, last = torch.gru(features, state.unsqueeze(0), weights, *one_layer)
-            return output, last[0]
         parts = [part.contiguous().unsqueeze(0) for part in state.chunk(2, dim=1)]
-        output, hidden, cell = torch.lstm(features, parts, weights, *one_layer)
+        output, hidden, cell = torch.lstm(features, parts, self._weights(), *one_layer)
         return output, torch.cat((hidden[0], cell[0]), dim=1)

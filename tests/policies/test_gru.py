@@ -1,0 +1,43 @@
+"""The GRU over sequences is torch's cell step by step, forward and back, with the state zeroed at starts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from envfleet.policies.gru import gru_sequence
+
+TIME, BATCH, INPUTS, UNITS = 7, 3, 5, 4
+
+
+@pytest.mark.parametrize("chance_of_a_start", [0.0, 0.3, 1.0])
+def test_outputs_and_gradients_are_those_of_torch_cells(chance_of_a_start: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    weights = [drawn(3 * UNITS, INPUTS), drawn(3 * UNITS, UNITS), drawn(3 * UNITS), drawn(3 * UNITS)]
+    features, state = drawn(TIME, BATCH, INPUTS), drawn(BATCH, UNITS)
+    starts = torch.rand(TIME, BATCH, generator=generator) < chance_of_a_start
+
+    outputs, held = [], state
+    for t in range(TIME):
+        held = torch.gru_cell(features[t], held.masked_fill(starts[t].unsqueeze(1), 0.0), *weights)
+        outputs.append(held)
+    expected = torch.stack(outputs)
+    found = gru_sequence(features, state, starts, weights)
+    torch.testing.assert_close(found, expected)
+
+    upstream = torch.randn(found.shape, dtype=torch.float64, generator=generator)
+    inputs = [features, state, *weights]
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream)
+    )
+
+
+def test_without_starts_nothing_is_zeroed() -> None:
+    weights = [torch.randn(3 * UNITS, INPUTS), torch.randn(3 * UNITS, UNITS), torch.zeros(12), torch.zeros(12)]
+    features, state = torch.randn(TIME, BATCH, INPUTS), torch.randn(BATCH, UNITS)
+    never = torch.zeros(TIME, BATCH, dtype=torch.bool)
+    assert torch.equal(gru_sequence(features, state, None, weights), gru_sequence(features, state, never, weights))
