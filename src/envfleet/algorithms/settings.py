@@ -12,10 +12,30 @@ from envfleet.errors import SettingsError
 from envfleet.policies.settings import PolicySettings
 from envfleet.settings import Settings, setting
 
-__all__ = ["ALGORITHMS", "DEFAULT_STEPS", "PPO", "TrainingSettings"]
+__all__ = ["ALGORITHMS", "DEFAULT_STEPS", "HARMLESS", "PPO", "TrainingSettings"]
 
 DEFAULT_STEPS = 100_000  # where neither the user nor the preset gives a budget
 
+# Settings that a resumed run may change: all others would make another run of it.
+HARMLESS = frozenset(
+    {
+        "backend",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "duration",
+        "eval_episodes",
+        "eval_every",
+        "keep_checkpoints",
+        "num_episodes",
+        "quiet",
+        "start_method",
+        "steps",
+        "timeout",
+        "track",
+        "verbose",
+        "workers",
+    }
+)
 # As the fleet has them (a test compares), spellings of other systems included; the fleet's module loads Gymnasium.
 BACKENDS = (
     "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc"
@@ -37,7 +57,6 @@ class TrainingSettings(Settings):
     """What every algorithm has in common: the environment, the fleet, the budget, the policy, the run."""
 
     algorithm: ClassVar[str]
-    # A group of settings, for help and documentation, begins at the setting that is named here.
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": ("environment", "What is learned, and where its environments run."),
         "steps": ("budget", "How long to train: whichever comes first."),
@@ -157,9 +176,11 @@ class PPO(TrainingSettings):
 
     algorithm: ClassVar[str] = "ppo"
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
-        **TrainingSettings.groups,
+        "env": TrainingSettings.groups["env"],
+        "steps": TrainingSettings.groups["steps"],
         "rollout_steps": ("rollout", "What each update learns from."),
         "epochs": ("update", "How PPO learns from a rollout."),
+        **TrainingSettings.groups,
     }
     aliases: ClassVar[Mapping[str, str]] = {
         "training.n_steps": "rollout_steps",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.errors import EnvfleetError, MissingExtraError, SettingsError
 
 __all__ = ["main"]
+
+WRONG_USE, FAILURE = 2, 1  # exit codes: the command cannot work as it is written; it did not work out
 
 
 class _Command(NamedTuple):
@@ -22,6 +25,10 @@ _COMMANDS = {
     "check": _Command("Check", "Check an environment: every problem with its fix."),
     "demo": _Command("Demo", "Show the fleet at work for a few seconds, on one core and on all."),
     "doctor": _Command("Doctor", "Look at this machine: cores, memory, limits, extras, with advice."),
+    "evaluate": _Command("Evaluate", "Play episodes with a trained policy: mean, spread, video."),
+    "resume": _Command("Resume", "Go on with a run that was stopped or killed."),
+    "runs": _Command("Runs", "List the runs: how far, how good."),
+    "train": _Command("Train", "Train an agent, from flags, a settings file, or both."),
 }
 
 
@@ -32,10 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(_parse(given).run())
     except EnvfleetError as error:
         sys.stderr.write(f"error: {error}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        return WRONG_USE if isinstance(error, SettingsError | MissingExtraError) else FAILURE
+    except KeyboardInterrupt as interrupt:
+        if not interrupt.args:  # a run that was saved has said so itself
+            sys.stderr.write("interrupted\n")
         return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `envfleet runs | head`; Python must not complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _parse(arguments: list[str]) -> Any:
@@ -45,13 +57,15 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments or arguments[0].startswith("-"):
         # Only the list of commands is asked for: nothing of them is imported for it.
         listed = {name: _stand_in(command) for name, command in _COMMANDS.items()}
-        description = "Many environments as one, on every core."
+        description = "Train one agent in a fleet of environments, on every core."
         tyro.extras.subcommand_cli_from_dict(listed, prog="envfleet", description=description, args=arguments)
     name = arguments[0]
     if name not in _COMMANDS:
         raise _unknown(name)
     # Only this command is imported: the doctor comes even where another part is broken.
     kind = getattr(import_module(f"envfleet.cli.{name}"), _COMMANDS[name].kind)
+    if hasattr(kind, "parse"):  # its options come from the settings of an algorithm
+        return kind.parse(arguments[1:])
     return tyro.cli(kind, prog=f"envfleet {name}", args=arguments[1:], config=(tyro.conf.FlagCreatePairsOff,))
 
 

@@ -110,7 +110,7 @@ class Findings:
 def own_traceback(error: Exception) -> str:
     """The last frames of the user's code: without ours, Gymnasium's wrappers and Python's import system."""
     package, wrapping = Path(__file__).parents[1], Path(gymnasium.__file__).parent
-    ours = [package / name for name in ("conformance", "cli")]
+    ours = [package / name for name in ("cli", "conformance", "runs", "training")]
     between = [wrapping / name for name in ("core.py", "wrappers", "envs/registration.py")]
     passed_through = (*map(str, ours + between), importlib.__file__, "<frozen importlib")
     frames = traceback.extract_tb(error.__traceback__)

@@ -50,17 +50,19 @@ def evaluate(
     episodes: int,
     seed: int,
     deterministic: bool,
+    training_seed: int | None = None,
     max_episode_steps: int | None = None,
     on_frame: Callable[[Any], None] | None = None,
 ) -> Evaluation:
     """Plays `episodes` in one environment of `make_env`, each reset with a seed of its own.
 
+    `seed` names the stream of those seeds; `training_seed` is that of the run, where it is another.
     `deterministic` says how `act` chooses and is kept in the result. `on_frame` gets every picture that the
     environment renders. An episode of more than `max_episode_steps` ends there.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
-    seeds = evaluation_seeds(seed, episodes)
+    seeds = evaluation_seeds(seed, episodes, training_seed)
     env = make_env()
     try:
         played = [_play(env, act, episode_seed, max_episode_steps, on_frame) for episode_seed in seeds]
@@ -72,9 +74,10 @@ def evaluate(
     return Evaluation(mean, spread, episodes, returns, lengths, interval, tuple(seeds), deterministic)
 
 
-def evaluation_seeds(seed: int, episodes: int) -> list[int]:
-    """Seeds from 2**30 to 2**31, all different, none of them one that training with `seed` gives an environment."""
-    training = range(seed, seed + _TRAINING_SEEDS)
+def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None) -> list[int]:
+    """Seeds from 2**30 to 2**31, all different, none of them one that training gives an environment."""
+    first = seed if training_seed is None else training_seed
+    training = range(first, first + _TRAINING_SEEDS)
     seeds: dict[int, None] = {}
     number = 0
     while len(seeds) < episodes:

@@ -133,6 +133,17 @@ class RunFolder:
         """Adds to the manifest, for what is known later or changes on resume."""
         self._write_manifest({**self.read_manifest(), **changes})
 
+    def remove_if_untrained(self) -> None:
+        """Removes a run that ended before its first figure: its name is free for the next attempt."""
+        states = [entry for entry in _entries(self.checkpoints) if _CHECKPOINTS.fullmatch(entry.name)]
+        if states or (self.metrics.exists() and self.metrics.stat().st_size):
+            return
+        for entry in (*(self.path / name for name in _ENTRIES), self.path / ".lock"):
+            _remove(entry)
+        for folder in {self.checkpoints, self.path}:
+            if folder.is_dir() and not _entries(folder):
+                folder.rmdir()
+
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
 

@@ -26,7 +26,7 @@ class VideoWriter:
         if not fps > 0:
             raise SettingsError(f"got {fps} pictures per second, expected more than 0")
         self._imageio = _imageio(self.path.suffix.lower())
-        self._fps = float(fps)
+        self.fps = float(fps)  # counts until the first picture
         self._aside = self.path.with_name(f".{self.path.stem}.part{self.path.suffix.lower()}")
         self._writer: Any = None
         self._shape: tuple[int, ...] = ()
@@ -54,8 +54,8 @@ class VideoWriter:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.suffix.lower() == ".gif":
-                return self._imageio.get_writer(self._aside, mode="I", duration=1000 / self._fps, loop=0)
-            return self._imageio.get_writer(self._aside, fps=self._fps, codec="libx264", macro_block_size=1)
+                return self._imageio.get_writer(self._aside, mode="I", duration=1000 / self.fps, loop=0)
+            return self._imageio.get_writer(self._aside, fps=self.fps, codec="libx264", macro_block_size=1)
         except OSError as error:
             raise SettingsError(f"the video {self.path} cannot be written: {error}") from error
 

@@ -19,7 +19,17 @@ from typing import Any, ClassVar, Self
 from envfleet.errors import SettingsError
 from envfleet.settings.values import bounds_text, check_bounds, converted, expected, kind_text, plain, shown
 
-__all__ = ["Settings", "differences", "reference_table", "setting"]
+__all__ = [
+    "Settings",
+    "default_of",
+    "differences",
+    "dotted_keys",
+    "grouped",
+    "kinds_of",
+    "name_of",
+    "reference_table",
+    "setting",
+]
 
 
 def setting(
@@ -46,12 +56,14 @@ class Settings:
 
     # How older files name a setting: their key in dotted form -> the name here.
     aliases: ClassVar[Mapping[str, str]] = {}
+    # Groups for help and documentation, in their order: the setting that a group begins with -> its name and text.
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Groups in which files may put settings under their own names, as in {"training": {"learning_rate": 1e-3}}.
     sections: ClassVar[frozenset[str]] = frozenset({"training", "parallel", "settings"})
 
     def __new__(cls, **given: Any) -> Self:
-        if unknown := [name for name in given if name not in _kinds(cls)]:
-            raise _refusal(cls.__name__, [_no_such(name, _kinds(cls)) for name in unknown])
+        if unknown := [name for name in given if name not in kinds_of(cls)]:
+            raise _refusal(cls.__name__, [_no_such(name, kinds_of(cls)) for name in unknown])
         self = super().__new__(cls)
         object.__setattr__(self, "_given", frozenset(given))
         return self
@@ -72,8 +84,8 @@ class Settings:
 
     def filled(self, preset: Mapping[str, Any]) -> Self:
         """A copy with the preset's values where nothing was given; they do not count as given."""
-        if unknown := [name for name in preset if name not in _kinds(type(self))]:
-            raise _refusal("the preset", [_no_such(name, _kinds(type(self))) for name in unknown])
+        if unknown := [name for name in preset if name not in kinds_of(type(self))]:
+            raise _refusal("the preset", [_no_such(name, kinds_of(type(self))) for name in unknown])
         return self._copy({name: value for name, value in preset.items() if name not in self.given}, self.given)
 
     def as_given(self, names: Iterable[str]) -> Self:
@@ -81,7 +93,7 @@ class Settings:
         return self._copy({}, frozenset(names))
 
     def _copy(self, changes: Mapping[str, Any], given: frozenset[str]) -> Self:
-        values = {name: getattr(self, name) for name in _kinds(type(self))}
+        values = {name: getattr(self, name) for name in kinds_of(type(self))}
         changed = type(self)(**{**values, **changes})
         object.__setattr__(changed, "_given", given)
         return changed
@@ -94,7 +106,7 @@ class Settings:
         """Brings every value to its field's type and returns all problems, under the names of the file."""
         found: list[str] = []
         for field in dataclasses.fields(self):
-            name, kind = field.name, _kinds(type(self))[field.name]
+            name, kind = field.name, kinds_of(type(self))[field.name]
             try:
                 value = converted(getattr(self, name), kind)
                 check_bounds(value, field.metadata)
@@ -125,20 +137,20 @@ class Settings:
         found: list[str] = []
         values: dict[str, Any] = {}
         written_as: dict[str, str] = {}
-        for key, value in cls.prepared(dict(_dotted(cls, mapping, ""))).items():
-            name = _name_of(cls, key)
+        for key, value in cls.prepared(dict(dotted_keys(cls, mapping))).items():
+            name = name_of(cls, key)
             if name is None:
-                found.append(_no_such(key, [*_kinds(cls), *cls.aliases]))
-            elif name in values and values[name] != value:
+                found.append(_no_such(key, [*kinds_of(cls), *cls.aliases]))
+            elif name in values and not _are_same(values[name], value, kinds_of(cls)[name]):
                 found.append(f"{key}: got {shown(value)}, but {written_as[name]} says {shown(values[name])}")
             else:
                 values[name], written_as[name] = value, key
-        required = [field.name for field in dataclasses.fields(cls) if _default(field) is MISSING]
+        required = [field.name for field in dataclasses.fields(cls) if default_of(field) is MISSING]
         if missing := [name for name in required if name not in values]:
             raise _refusal(source, [*found, *(f"{name}: missing, and it has no default" for name in missing)])
         draft = cls.__new__(cls, **values)
         for field in dataclasses.fields(cls):
-            object.__setattr__(draft, field.name, values.get(field.name, _default(field)))
+            object.__setattr__(draft, field.name, values.get(field.name, default_of(field)))
         if found := found + draft._settle(written_as):
             raise _refusal(source, found)
         return cls(**values)
@@ -146,17 +158,27 @@ class Settings:
 
 def differences(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the defaults of their class, for printing."""
-    pairs = {field.name: (getattr(settings, field.name), _default(field)) for field in dataclasses.fields(settings)}
+    pairs = {field.name: (getattr(settings, field.name), default_of(field)) for field in dataclasses.fields(settings)}
     return {name: value for name, (value, default) in pairs.items() if default is MISSING or value != default}
 
 
-def reference_table(cls: type[Settings]) -> str:
-    """A Markdown table of all settings of a class, for the documentation."""
-    lines = ["| setting | type | default | meaning |", "|---|---|---|---|"]
+def grouped(cls: type[Settings]) -> list[tuple[str, str, list[dataclasses.Field[Any]]]]:
+    """The settings of a class as its `groups` have them: name, text, fields."""
+    members: dict[str, list[dataclasses.Field[Any]]] = {first: [] for first in cls.groups} or {"": []}
+    current = next(iter(members))
     for field in dataclasses.fields(cls):
-        default = _default(field)
+        current = field.name if field.name in members else current
+        members[current].append(field)
+    return [(*cls.groups.get(first, ("", "")), fields) for first, fields in members.items()]
+
+
+def reference_table(cls: type[Settings], fields: Iterable[dataclasses.Field[Any]] | None = None) -> str:
+    """A Markdown table of the settings of a class, or of some of its fields, for the documentation."""
+    lines = ["| setting | type | default | meaning |", "|---|---|---|---|"]
+    for field in dataclasses.fields(cls) if fields is None else fields:
+        default = default_of(field)
         as_written = "required" if default is MISSING else f"`{json.dumps(plain(default))}`"
-        kind = ", ".join([kind_text(_kinds(cls)[field.name]), *bounds_text(field.metadata)])
+        kind = ", ".join([kind_text(kinds_of(cls)[field.name]), *bounds_text(field.metadata)])
         cells = (f"`{field.name}`", kind, as_written, field.metadata.get("help", ""))
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
@@ -168,7 +190,7 @@ def reference_table(cls: type[Settings]) -> str:
 _KINDS: dict[type, dict[str, Any]] = {}
 
 
-def _kinds(cls: type[Settings]) -> dict[str, Any]:
+def kinds_of(cls: type[Settings]) -> dict[str, Any]:
     """The type of every field."""
     if cls not in _KINDS:
         hints = typing.get_type_hints(cls)
@@ -176,25 +198,38 @@ def _kinds(cls: type[Settings]) -> dict[str, Any]:
     return _KINDS[cls]
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a field, or MISSING."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def _name_of(cls: type[Settings], key: str) -> str | None:
+def name_of(cls: type[Settings], key: str) -> str | None:
+    """The setting that a key means: its name, an alias, either in a section; or a flag, as in --n-envs."""
+    if key.startswith("--"):
+        key = key[2:].replace("-", "_")
     if key in cls.aliases:
         return cls.aliases[key]
     section, _, name = key.rpartition(".")
     name = name.replace("-", "_")
-    return name if name in _kinds(cls) and (not section or section in cls.sections) else None
+    return name if name in kinds_of(cls) and (not section or section in cls.sections) else None
 
 
-def _dotted(cls: type[Settings], mapping: Mapping[Any, Any], prefix: str) -> Iterable[tuple[str, Any]]:
+def dotted_keys(cls: type[Settings], mapping: Mapping[Any, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    """The keys of a nested mapping in dotted form, each with its value."""
     for key, value in mapping.items():
         dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping) and _name_of(cls, dotted) is None and value:
-            yield from _dotted(cls, value, f"{dotted}.")
+        if isinstance(value, Mapping) and name_of(cls, dotted) is None and value:
+            yield from dotted_keys(cls, value, f"{dotted}.")
         else:  # a setting may be a mapping itself
             yield dotted, value
+
+
+def _are_same(one: Any, other: Any, kind: Any) -> bool:
+    """Whether two values come to the same, as the number 8 and a flag's text '8' do."""
+    try:
+        return bool(converted(one, kind) == converted(other, kind))
+    except (TypeError, ValueError):
+        return bool(one == other)
 
 
 def _no_such(name: str, valid: Iterable[str]) -> str:

@@ -25,7 +25,9 @@ def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
     """Goes on with a run that was stopped or killed, as if it never had been.
 
-    `changes` are settings that do not change what is learned so far: steps, backend, workers, quiet, ...
+    `changes` are settings that do not change what is learned so far: steps, backend, workers, quiet, ...; and `env`,
+    `network` or `policy` as objects where the run was trained with your own. `trust=True` imports them by the names
+    that the run recorded.
     """
     from envfleet.training.resuming import resume as go_on
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from envfleet.algorithms.acting import ActorCriticMaker
 from envfleet.algorithms.settings import DEFAULT_STEPS, PPO
+from envfleet.conformance.report import own_traceback
 from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
@@ -54,15 +55,15 @@ def resolve(settings: PPO) -> Resolved:
     except EnvfleetError:
         raise
     except Exception as error:  # noqa: BLE001  # whatever the user's environment raises while it is built
-        import traceback
-
         raise EnvError(
-            f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=traceback.format_exc()
+            f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=own_traceback(error)
         ) from None
     preset = preset_for(settings, entry_point, observation_space, action_space)
     filled = _with_budget(settings, preset)
-    seed = draw_seed() if filled.seed is None else filled.seed
-    return Resolved(filled.but(seed=seed), seed, preset, env, observation_space, action_space)
+    if filled.seed is None:  # drawn, and so not given
+        filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
+    assert filled.seed is not None
+    return Resolved(filled, filled.seed, preset, env, observation_space, action_space)
 
 
 def _with_budget(settings: PPO, preset: Preset) -> PPO:

@@ -42,6 +42,6 @@ class Interruption:
     def leave(self) -> None:
         """Ends as the signal asks, now that everything is saved; the command gives the conventional exit code."""
         if self._signal == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("the run is saved")  # an argument: the user has been told
         if self._signal == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)

@@ -31,13 +31,14 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> 
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings)
     reporter = Reporter.of_new_run(resolved)
-    with closing(reporter):
-        parts = assemble(resolved, quiet=settings.quiet)
-        with closing(parts):
+    try:
+        with closing(reporter), closing(assemble(resolved, quiet=settings.quiet)) as parts:
             if settings.init_from is not None:
                 _start_from(settings.init_from, parts)
-            training = Training(resolved, parts, reporter, callbacks)
-            return training.run()
+            return Training(resolved, parts, reporter, callbacks).run()
+    except BaseException:
+        reporter.folder.remove_if_untrained()
+        raise
 
 
 def _start_from(path: str, parts: Parts) -> None:
@@ -160,6 +161,9 @@ class Training:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
-        self._reporter.end(self.progress, interrupted=interruption.asked)
+        if interruption.asked:
+            self._reporter.stopped(self.progress)
+        else:
+            self._reporter.end(self.progress)
         interruption.leave()
         return Run(self._reporter.folder)

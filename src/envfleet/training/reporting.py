@@ -22,6 +22,19 @@ from envfleet.training.progress import Progress
 
 __all__ = ["Reporter"]
 
+# Settings that the console does not list among those that differ from the defaults.
+_SAID_ELSEWHERE = {
+    "env",
+    "seed",
+    "steps",
+    "n_envs",
+    "output_dir",
+    "overwrite",
+    "backend",
+    "workers",
+    "quiet",
+    "verbose",
+}
 HEALTH_SECONDS = 2.0  # between looks at the workers: reading their memory takes milliseconds
 
 
@@ -71,20 +84,24 @@ class Reporter:
                 self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
             )
         self.console.start(self._choices(parts))
+        if "minibatch_size" in settings.given and settings.minibatch_size > settings.rollout_size:
+            self.console.say(
+                f"notice: minibatch_size (batch_size) is {settings.minibatch_size:,}, more than the rollout of "
+                f"{settings.rollout_size:,} steps: each epoch is one minibatch"
+            )
 
     def _choices(self, parts: Parts) -> list[tuple[str, str, str]]:
         settings, fleet = self._resolved.settings, parts.fleet
-        changed = {
-            name: value
-            for name, value in differences(settings).items()
-            if name not in {"env", "seed", "steps", "output_dir", "backend", "workers"}
-        }
-        method = settings.start_method or "spawn"
-        place = f"{fleet.workers} workers" + (f", started by {method}" if fleet.backend == "processes" else "")
-        threads = f"{settings.threads} thread{'s' if settings.threads > 1 else ''}"
+        changed = {name: value for name, value in differences(settings).items() if name not in _SAID_ELSEWHERE}
+        place = _counted(fleet.workers, "worker")
+        if fleet.backend == "sequential":
+            place = "in this process"
+        elif fleet.backend == "processes":
+            place += f" started by {settings.start_method or 'spawn'}"
+        threads = _counted(settings.threads, "thread")
         who = "each worker acts by itself" if settings.acting == "worker" else "the learner acts for all"
         return [
-            ("environments", str(fleet.num_envs), f"{len(fleet.groups)} groups, the unit of acting"),
+            ("environments", str(fleet.num_envs), f"{_counted(len(fleet.groups), 'group')}, the unit of acting"),
             ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; never changes a result"),
             ("schedule", settings.schedule, who),
             ("learner", f"{parts.learner.device}, {threads}", "part of the settings: it shapes the mathematics"),
@@ -150,7 +167,7 @@ class Reporter:
         settings = self._resolved.settings.policy_settings()
         return describe_policy(settings, fleet.single_observation_space, fleet.single_action_space)
 
-    def end(self, progress: Progress, *, interrupted: bool) -> None:
+    def end(self, progress: Progress) -> None:
         """The summary, and what to do next."""
         path = self.folder.path
         speed = progress.steps / max(progress.seconds, 1e-9)
@@ -161,10 +178,14 @@ class Reporter:
             "run": str(path),
         }
         commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
-        if interrupted:
-            self.console.say("stopped; everything is saved")
-            commands.insert(0, f"envfleet resume {path}")
         self.console.finish(summary, commands)
+
+    def stopped(self, progress: Progress) -> None:
+        """One line for a run that was asked to end; it is shown when quiet too."""
+        self.console.close()
+        self.console.error(
+            f"stopped at step {progress.steps:,}, everything is saved; go on with: envfleet resume {self.folder.path}"
+        )
 
     def close(self) -> None:
         self.console.close()
@@ -173,6 +194,10 @@ class Reporter:
             if writer is not None:
                 writer.close()
         self._lock.release()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _listed(changed: Mapping[str, Any]) -> str:

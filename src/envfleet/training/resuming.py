@@ -7,45 +7,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from envfleet.algorithms.settings import ALGORITHMS, PPO
+from envfleet.algorithms.settings import HARMLESS, PPO
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run
 from envfleet.training.assembly import assemble, resolve
 from envfleet.training.callbacks import Callback
+from envfleet.training.evaluating import recorded_settings
 from envfleet.training.loop import Training
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import restore_parts
+from envfleet.training.trust import refuse_untrusted
 
-__all__ = ["HARMLESS", "resume"]
+__all__ = ["resume"]
 
-# Settings that do not change what was learned so far; all others would make another run of it.
-HARMLESS = frozenset(
-    {
-        "backend",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "duration",
-        "eval_episodes",
-        "eval_every",
-        "keep_checkpoints",
-        "num_episodes",
-        "quiet",
-        "start_method",
-        "steps",
-        "timeout",
-        "track",
-        "verbose",
-        "workers",
-    }
-)
+# What a run that was trained from a script can be given as objects, because their names cannot be imported.
+OBJECTS = ("env", "network", "policy")
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
     """Goes on from the newest sound checkpoint of the run in `path`."""
     folder = RunFolder.open(path)
-    settings = _settings(folder, changes, trust=trust)
+    objects = {name: changes.pop(name) for name in OBJECTS if callable(changes.get(name))}
+    settings = _settings(folder, changes, objects, trust=trust)
     lock = folder.lock()
     try:
         checkpoint = Checkpoints(folder.checkpoints).load_newest_sound()
@@ -68,27 +53,14 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
             return training.run()
 
 
-def _settings(folder: RunFolder, changes: dict[str, Any], *, trust: bool) -> PPO:
-    recorded = folder.read_config()
-    kind = ALGORITHMS[recorded.pop("algorithm")]
-    assert kind is PPO
-    settings = PPO.from_mapping(recorded, source=str(folder.config))
-    _refuse_untrusted(settings, trust=trust)
+def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> PPO:
+    settings = recorded_settings(folder)
+    refuse_untrusted(settings, objects, trust=trust)
     refused = sorted(name for name in changes if name not in HARMLESS)
     if refused:
         raise SettingsError(
             f"a run cannot be resumed with another {', '.join(refused)}: it would not be the same run",
             hint=f"start a new run from its weights with --init-from, or change only {', '.join(sorted(HARMLESS))}",
         )
-    return settings.but(**changes)
-
-
-def _refuse_untrusted(settings: PPO, *, trust: bool) -> None:
-    """Names of code that the run recorded are imported on trust only; Gymnasium ids are not code."""
-    named = [settings.env, settings.network, settings.policy, *settings.wrappers]
-    paths = [name for name in named if isinstance(name, str) and ":" in name]
-    if paths and not trust:
-        raise SettingsError(
-            f"the run was trained with code that is not part of Envfleet: {', '.join(paths)}",
-            hint="say that you trust it: envfleet resume RUN --trust",
-        )
+    # How much the console said then is no matter of now.
+    return settings.but(**{"quiet": False, "verbose": False, **changes, **objects})

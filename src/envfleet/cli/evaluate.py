@@ -1,0 +1,92 @@
+"""`envfleet evaluate`: how well does the policy of a run play?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from envfleet.errors import SettingsError
+
+if TYPE_CHECKING:
+    from envfleet.training.evaluating import RunEvaluation
+
+__all__ = ["Evaluate"]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes with the policy of a run, in a single environment, with seeds that training never uses.
+
+    examples:
+      envfleet evaluate runs/cartpole --episodes 100
+      envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
+      envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
+    """
+
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+
+    episodes: int = 100
+    """Episodes to play, for each seed."""
+
+    checkpoint: Annotated[str | None, tyro.conf.arg(metavar="best|last|final|step-N", help_behavior_hint="")] = None
+    """Which weights; by default the final ones, or the last where the run has not finished."""
+
+    sampled: bool = False
+    """Draw actions as training does, instead of taking the best."""
+
+    seed: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
+    """Seeds of the episodes, one or several; by default that of the run."""
+
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+    video: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Write the episodes to a video: out.mp4 or out.gif."""
+
+    render: bool = False
+    """Show the episodes in a window."""
+
+    trust: bool = False
+    """Import the run's own code (module:name), which it recorded."""
+
+    def run(self) -> int:
+        """Prints mean, spread and confidence interval."""
+        if self.video is not None and self.render:
+            raise SettingsError("--video and --render were both asked for, expected at most one")
+        from envfleet.training.evaluating import evaluate_run
+
+        result = evaluate_run(
+            self.path,
+            episodes=self.episodes,
+            checkpoint=self.checkpoint,
+            deterministic=not self.sampled,
+            seeds=self.seed,
+            trust=self.trust,
+            render=self.render,
+            video=self.video,
+        )
+        sys.stdout.write(f"{json.dumps(result.to_json())}\n" if self.json else _report(result))
+        if self.video is not None and not self.json:
+            sys.stdout.write(f"video: {self.video}\n")
+        return 0
+
+
+def _report(result: RunEvaluation) -> str:
+    how = "best actions" if result.deterministic else "sampled actions"
+    lines = [f"{result.env}: {result.checkpoint} of {result.run} (step {result.step:,}), {how}"]
+    spread = f"{result.mean_reward:.2f} ± {result.std_reward:.2f} over {result.episodes} episodes"
+    lines.append(f"  return  {spread}")
+    if result.confidence_interval is not None:
+        low, high = result.confidence_interval
+        lines.append(f"  95 %    the mean lies between {low:.2f} and {high:.2f}")
+    lines.append(f"  range   {min(result.returns):.2f} to {max(result.returns):.2f}")
+    lines.append(f"  length  {result.mean_length:.1f} steps")
+    if len(result.seeds) > 1:
+        each = zip(result.seeds, result.mean_reward_per_seed, strict=True)
+        lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.2f}" for seed, mean in each))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,144 @@
+"""The settings of an algorithm as flags: every setting in its group, and the names that other systems give them.
+
+Flags are read as text and go through the same checks as the keys of a file, so that all problems are told at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import tyro
+
+from envfleet.errors import SettingsError
+from envfleet.settings import Settings, grouped
+from envfleet.settings.declaration import default_of, kinds_of
+
+__all__ = ["Flags"]
+
+# Names that are computed with (`prepared`) and not looked up, so no alias has them.
+_COMPUTED = ("num_envs_per_worker",)
+_METAVARS = {
+    "backend": "{auto,sequential,threads,processes}",
+    "checkpoint_dir": "DIR",
+    "env": "ENV",
+    "env_kwargs": "NAME=VALUE ...",
+    "hidden": "INT ...",
+    "init_from": "RUN",
+    "network": "NAME|MODULE:CLASS",
+    "output_dir": "DIR",
+    "policy": "MODULE:CLASS",
+    "wrappers": "MODULE:FUNCTION ...",
+}
+
+
+class Flags:
+    """The flags of a settings class. Help shows those in `shown`; the others, and other systems' names, work too."""
+
+    def __init__(self, kind: type[Settings], shown: Iterable[str] | None = None) -> None:
+        self._kind = kind
+        self._shown = set(kinds_of(kind)) if shown is None else set(shown)
+        others = [*(alias for alias in kind.aliases if alias.isidentifier()), *_COMPUTED]
+        self._hidden = dict.fromkeys(others, str) | {  # what each is read as
+            name: _read_as(setting) for name, setting in kinds_of(kind).items() if name not in self._shown
+        }
+
+    def fields(self) -> list[tuple[str, Any, Any]]:
+        """Fields of a command's dataclass, a group of options each."""
+        groups: list[tuple[str, Any, Any]] = []
+        for title, text, fields in grouped(self._kind):
+            options = [self._option(field) for field in fields if field.name in self._shown]
+            if options:
+                group = dataclasses.make_dataclass(title, options)
+                marked = Annotated[group, tyro.conf.arg(help=text)]  # type: ignore[valid-type]  # made just now
+                groups.append((title, marked, dataclasses.field(default_factory=group)))
+        return groups
+
+    def _option(self, field: dataclasses.Field[Any]) -> tuple[str, Any, Any]:
+        kind, default = kinds_of(self._kind)[field.name], default_of(field)
+        option = tyro.conf.arg(
+            prefix_name=False,
+            help=field.metadata["help"],
+            metavar=None if kind is bool else _METAVARS.get(field.name, _metavar(kind)),
+            help_behavior_hint="" if default is None or default in ((), {}) else f"(default: {_as_typed(default)})",
+        )
+        read_as = _read_as(kind)
+        nothing = {bool: False, str: ""}.get(read_as, ())
+        return field.name, Annotated[read_as, option], dataclasses.field(default=nothing)
+
+    def parse(self, command: Any, arguments: Sequence[str], *, prog: str, examples: str) -> tuple[Any, dict[str, Any]]:
+        """The command, and what the flags say, by flag and as it was written. tyro exits after help and mistakes."""
+        visible, values = self._take_hidden(arguments)
+        try:
+            parsed = tyro.cli(command, prog=prog, args=visible)
+        except SystemExit:
+            if {"-h", "--help"} & set(visible):
+                sys.stdout.write(examples)  # after the long list, where one looks
+            raise
+        groups = [part for part in vars(parsed).values() if dataclasses.is_dataclass(part)]
+        texts = {name: value for group in groups for name, value in vars(group).items()}
+        for argument in visible:
+            flag, name = _flag(argument)
+            name = name if name in texts else name.removeprefix("no_")
+            if flag and name in texts:
+                values[f"--{name.replace('_', '-')}"] = texts[name]
+        return parsed, {flag: self._pairs(flag, value) for flag, value in values.items()}
+
+    def _pairs(self, flag: str, value: Any) -> Any:
+        """The value of a flag, where name=value is meant as a mapping."""
+        if get_origin(kinds_of(self._kind).get(_flag(flag)[1])) is not dict:
+            return value
+        from envfleet.training.environment import keyword_arguments
+
+        return keyword_arguments(value)
+
+    def _take_hidden(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+        """The arguments without the hidden flags, and what those say."""
+        rest, values, left = [], {}, list(arguments)
+        while left:
+            argument = left.pop(0)
+            flag, name = _flag(argument)
+            if not flag or name not in self._hidden:
+                rest.append(argument)
+                continue
+            words = [argument.partition("=")[2]] if "=" in argument else []
+            many = self._hidden[name] is not str
+            while left and not left[0].startswith("--") and (many or not words) and self._hidden[name] is not bool:
+                words.append(left.pop(0))
+            if not words and self._hidden[name] is str:
+                raise SettingsError(f"{argument} has no value", hint=f"write {argument} VALUE")
+            values[flag] = True if self._hidden[name] is bool else tuple(words) if many else words[0]
+        return rest, values
+
+
+def _flag(argument: str) -> tuple[str, str]:
+    """A flag as it is written in help, and the name it means; both empty where it is none."""
+    if not argument.startswith("--"):
+        return "", ""
+    name = argument.partition("=")[0][2:].replace("-", "_")
+    return f"--{name.replace('_', '-')}", name
+
+
+def _read_as(kind: Any) -> Any:
+    """What a flag is read as; the settings make their value of it."""
+    if kind is bool:
+        return bool
+    return tuple[str, ...] if get_origin(kind) in {tuple, list, dict} else str
+
+
+def _metavar(kind: Any) -> str:
+    options = [part for part in get_args(kind) if part is not type(None)]
+    if get_origin(kind) in {Union, UnionType}:
+        return _metavar(options[0])
+    if get_origin(kind) is Literal:
+        return "{" + ",".join(map(str, options)) + "}"
+    return {int: "INT", float: "FLOAT", bool: "{true,false}"}.get(kind, "TEXT")
+
+
+def _as_typed(default: Any) -> str:
+    if isinstance(default, tuple):
+        return " ".join(map(str, default))
+    return str(default).lower() if isinstance(default, bool) else str(default)

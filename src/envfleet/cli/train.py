@@ -1,0 +1,107 @@
+"""`envfleet train`: a new run from flags, a settings file, or both."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.cli.flags import Flags
+from envfleet.errors import SettingsError
+from envfleet.settings import layered, read_settings_file
+
+__all__ = ["Train"]
+
+_DESCRIPTION = """\
+Train an agent with {title}
+
+What you do not give comes from the settings file, else from the preset of the
+environment's family, else from the defaults below.
+"""
+_EXAMPLES = """
+examples:
+  envfleet train {algorithm} --env CartPole-v1 --n-envs 64 --steps 200000 --seed 1
+  envfleet train {algorithm} --env my_module:make_env --env-kwargs size=8 hard=true
+  envfleet train {algorithm} --env Pendulum-v1 --duration 0.5 --output-dir runs/pendulum
+  envfleet train --config experiment.yaml --seed 3   # it says algorithm: {algorithm}
+
+Ctrl-C saves the run; `envfleet resume` goes on with it. Names that other systems
+use work as well: --batch-size, --n-steps, --n-epochs, --num-workers with
+--num-envs-per-worker, --parallel-start-method; docs/coming-from.md lists them.
+"""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent."""
+
+    settings: TrainingSettings
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Train:
+        """The command in `arguments`; tyro exits by itself after help and after flags that there are not."""
+        path = _config_path(arguments)
+        from_file = {} if path is None else read_settings_file(path)
+        named, flags_only = _algorithm(arguments, from_file, path)
+        kind = ALGORITHMS[named]
+        flags = Flags(kind)
+        config = tyro.conf.arg(metavar="FILE", help="A YAML or JSON file with settings.", help_behavior_hint="")
+        command = dataclasses.make_dataclass("train", [("config", Annotated[str, config], ""), *flags.fields()])
+        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named)
+        examples = _EXAMPLES.format(algorithm=named)
+        _, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
+        source = "the command" if path is None else f"{path} with the flags over it"
+        return cls(kind.from_mapping(layered(kind, from_file, given), source=source))
+
+    def run(self) -> int:
+        """Trains; the exit code is 0 when the budget is spent."""
+        from envfleet.training import train
+
+        train(self.settings)
+        return 0
+
+
+def _config_path(arguments: Sequence[str]) -> str | None:
+    """The settings file, which may have to say what is trained before the flags can be read."""
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag == "--config":
+            rest = [value] if equals else list(arguments[position + 1 : position + 2])
+            return rest[0] if rest and not rest[0].startswith("--") else None
+    return None
+
+
+def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | None) -> tuple[str, list[str]]:
+    """The algorithm, from the command or the file, and the arguments that are left."""
+    written = from_file.pop("algorithm", None)
+    flags = list(arguments)
+    named = flags.pop(0) if flags and not flags[0].startswith("-") else None
+    if named is not None and written is not None and named != written:
+        raise SettingsError(
+            f"the command says {named}, but {path} says algorithm: {written}", hint="leave one of the two out"
+        )
+    chosen = named or written
+    if chosen is None and {"-h", "--help"} & set(flags):
+        chosen = next(iter(ALGORITHMS))  # its help shows how
+    known = ", ".join(ALGORITHMS)
+    if chosen is None:
+        where = "" if path is None else f", or `algorithm:` in {path}"
+        raise SettingsError(
+            f"there is no algorithm to train with, expected one of {known} after `envfleet train`{where}",
+            hint="e.g. envfleet train ppo --env CartPole-v1",
+        )
+    if chosen not in ALGORITHMS:
+        near = difflib.get_close_matches(str(chosen), ALGORITHMS, n=1)
+        hint = f"did you mean `envfleet train {near[0]}`?" if near else "`envfleet train --help` shows how"
+        raise SettingsError(f"unknown algorithm {chosen!r}, expected one of {known}", hint=hint)
+    return chosen, flags
+
+
+def _title(kind: type[TrainingSettings]) -> str:
+    title = (kind.__doc__ or "").partition("\n")[0]
+    return title[:1].lower() + title[1:]

@@ -1,0 +1,41 @@
+"""Layers of settings: what the command line says goes over what a file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from envfleet.settings.declaration import Settings, dotted_keys, name_of
+
+__all__ = ["layered"]
+
+
+def layered(cls: type[Settings], *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """One mapping for `cls.from_mapping`, keys as they were written; a later layer wins over an earlier one.
+
+    Keys that `cls.prepared` makes of others belong to no layer: where a layer says something else of the same
+    setting, both stay, and `from_mapping` refuses them.
+    """
+    values: dict[str, Any] = {}
+    layer_of: dict[str, int] = {}
+    for number, layer in enumerate(layers):
+        for key, value in dotted_keys(cls, layer):
+            # The same word in another section, or as a flag, is the same key.
+            for older in [known for known in values if layer_of[known] < number and _word(known) == _word(key)]:
+                del values[older], layer_of[older]
+            values[key], layer_of[key] = value, number
+    prepared = cls.prepared(values)
+    latest: dict[str | None, int] = {}
+    for key in prepared:
+        if key in layer_of:
+            name = name_of(cls, key)
+            latest[name] = max(latest.get(name, 0), layer_of[key])
+    return {
+        key: value
+        for key, value in prepared.items()
+        if key not in layer_of or name_of(cls, key) is None or layer_of[key] == latest[name_of(cls, key)]
+    }
+
+
+def _word(key: str) -> str:
+    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

@@ -1,0 +1,195 @@
+"""Evaluation of a run that was trained: its policy in its environment, episode by episode."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envfleet.algorithms.settings import ALGORITHMS, PPO, TrainingSettings
+from envfleet.conformance.report import own_traceback
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, MissingExtraError, SettingsError
+from envfleet.runs.checkpoints import Checkpoints
+from envfleet.runs.evaluation import Evaluation, confidence_interval, evaluate
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.video import VideoWriter
+from envfleet.training.environment import build_one, environment_of
+from envfleet.training.trust import refuse_untrusted
+
+__all__ = ["RunEvaluation", "evaluate_run", "recorded_settings"]
+
+
+@dataclass(frozen=True)
+class RunEvaluation:
+    """How well a checkpoint of a run plays."""
+
+    run: str
+    env: str
+    checkpoint: str
+    step: int
+    mean_reward: float
+    std_reward: float  # of the episodes themselves
+    confidence_interval: tuple[float, float] | None  # 95 % for the mean; None for one episode
+    episodes: int
+    mean_length: float
+    deterministic: bool
+    seeds: tuple[int, ...]  # each gives a stream of episodes of its own
+    mean_reward_per_seed: tuple[float, ...]
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+
+def evaluate_run(
+    path: str | Path,
+    *,
+    episodes: int = 100,
+    checkpoint: str | None = None,
+    deterministic: bool = True,
+    seeds: Sequence[int] = (),
+    trust: bool = False,
+    env: Any = None,
+    policy: Any = None,
+    render: bool = False,
+    video: str | Path | None = None,
+) -> RunEvaluation:
+    """Plays `episodes` for each of `seeds` (that of the run if none) in a single environment.
+
+    `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `env` and `policy`
+    give the user's own objects to a run that was trained with such; `trust=True` imports what it recorded. `render`
+    shows the episodes in a window, `video` writes them to a file.
+    """
+    folder = RunFolder.open(path)
+    settings = recorded_settings(folder)
+    given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
+    refuse_untrusted(settings, given, trust=trust)
+    stored = Checkpoints(folder.checkpoints)
+    name = checkpoint or ("final" if stored.step_of("final") is not None else "last")
+    loaded = stored.load(name)
+    trained = TrainedPolicy.load(loaded.state["policy"], loaded.policy, policy=policy, trust=trust)
+    own_seed = settings.seed or 0
+    played = tuple(seeds) or (own_seed,)
+    stage = _Stage(environment_of(settings.env if env is None else env, settings.wrappers), settings.env_kwargs)
+    with contextlib.nullcontext() if video is None else VideoWriter(video) as film:
+        stage.film, stage.render = film, render
+        results = []
+        for seed in played:
+            trained.reset(seed=seed)
+            with _own_errors(seed):
+                player = Player(trained, deterministic=deterministic)
+                results.append(
+                    evaluate(
+                        stage.build,
+                        player,
+                        episodes=episodes,
+                        seed=seed,
+                        training_seed=own_seed,
+                        deterministic=deterministic,
+                        on_frame=film,
+                    )
+                )
+    return _together(folder, settings, name, loaded.step, played, results)
+
+
+def recorded_settings(folder: RunFolder) -> PPO:
+    """The settings that a run was trained with."""
+    recorded = folder.read_config()
+    algorithm = recorded.pop("algorithm", None)
+    kind = ALGORITHMS.get(str(algorithm))
+    if kind is None:
+        raise SettingsError(f"{folder.config} says algorithm: {algorithm}, expected one of {', '.join(ALGORITHMS)}")
+    assert issubclass(kind, PPO)
+    return kind.from_mapping(recorded, source=str(folder.config))
+
+
+def _together(
+    folder: RunFolder,
+    settings: TrainingSettings,
+    checkpoint: str,
+    step: int,
+    seeds: tuple[int, ...],
+    results: Sequence[Evaluation],
+) -> RunEvaluation:
+    returns = tuple(value for result in results for value in result.returns)
+    lengths = tuple(value for result in results for value in result.lengths)
+    return RunEvaluation(
+        run=str(folder.path),
+        env=str(folder.read_manifest().get("env", settings.env)),
+        checkpoint=checkpoint,
+        step=step,
+        mean_reward=float(np.mean(returns)),
+        std_reward=float(np.std(returns)),
+        confidence_interval=confidence_interval(returns),
+        episodes=len(returns),
+        mean_length=float(np.mean(lengths)),
+        deterministic=results[0].deterministic,
+        seeds=seeds,
+        mean_reward_per_seed=tuple(result.mean_reward for result in results),
+        returns=returns,
+        lengths=lengths,
+    )
+
+
+# ---- the environment
+
+
+@dataclass
+class _Stage:
+    """Where the policy plays: the environment, and how it shows itself."""
+
+    source: Any
+    kwargs: dict[str, Any]
+    film: VideoWriter | None = None
+    render: bool = False
+
+    def build(self) -> Any:
+        """The environment; one that is to show itself has to say that it can."""
+        mode = "human" if self.render else None if self.film is None else "rgb_array"
+        if mode is None:
+            return build_one(self.source, self.kwargs)
+        try:
+            env = build_one(self.source, {**self.kwargs, "render_mode": mode})
+        except TypeError as error:
+            if "render_mode" not in str(error):
+                raise
+            raise _cannot_render(mode, "it takes no render_mode") from None
+        if env.render_mode != mode:
+            modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
+            env.close()
+            raise _cannot_render(mode, f"its render modes are {modes}")
+        if self.film is not None:
+            self.film.fps = float(env.metadata.get("render_fps") or self.film.fps)
+        return env
+
+
+def _cannot_render(render_mode: str, why: str) -> SettingsError:
+    wanted = "--video needs" if render_mode == "rgb_array" else "--render needs"
+    return SettingsError(
+        f'{wanted} an environment with render_mode="{render_mode}", but {why}',
+        hint="give the environment's __init__ that argument, and its metadata the list `render_modes`",
+    )
+
+
+@contextlib.contextmanager
+def _own_errors(seed: int) -> Iterator[None]:
+    """What the environment raises comes with its own traceback, as in training."""
+    import gymnasium
+
+    try:
+        yield
+    except EnvfleetError:
+        raise
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtraError(f"the environment cannot show itself: {error}") from None
+    except Exception as error:  # noqa: BLE001  # whatever the user's environment raises
+        original = own_traceback(error)
+        message = f"{type(error).__name__}: {error}"
+        raise EnvError(message, EnvContext(0, "an evaluation", seed), original=original) from None

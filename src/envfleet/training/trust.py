@@ -1,0 +1,39 @@
+"""Code that a run names: imported only where the user trusts the run, or replaced by objects that the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.errors import SettingsError
+
+__all__ = ["refuse_untrusted"]
+
+
+def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, trust: bool) -> None:
+    """SettingsError where the run recorded names of code that are neither given as objects nor trusted."""
+    recorded: dict[str, Sequence[Any]] = {
+        "env": [settings.env],
+        "wrappers": settings.wrappers,
+        "network": [settings.network],
+        "policy": [settings.policy],
+    }
+    paths = {
+        name: str(path)
+        for name, values in recorded.items()
+        for path in values
+        if isinstance(path, str) and ":" in path and name not in given
+    }
+    unreachable = {name: path for name, path in paths.items() if path.startswith("__main__:") or "<" in path}
+    if unreachable:
+        name, path = next(iter(unreachable.items()))
+        raise SettingsError(
+            f"the run was trained from a script, with {name}={path}, which cannot be imported by that name",
+            hint=f"give the object from Python: envfleet.resume(path, {name}=...); or put it in a module of its own",
+        )
+    if paths and not trust:
+        raise SettingsError(
+            f"the run was trained with code that is not part of Envfleet: {', '.join(paths.values())}",
+            hint="look at it, then say that you trust it: --trust (from Python: trust=True)",
+        )
