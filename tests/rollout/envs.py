@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -151,6 +150,6 @@ class LateMaskedCounter(Counter):
         return {"action_mask": np.array([0, 0, 0, 1], np.int8)} if self.time == 1 else {}
 
 
-def forget(path: Path) -> None:
-    """Lets a fault strike again."""
-    path.unlink(missing_ok=True)
+def faulty_counter(kind: str, seed: int, step: int, marker: str) -> Counter:
+    """A counter that fails once, told by plain values as settings are."""
+    return Counter(fault=Fault(kind, seed, step, marker))

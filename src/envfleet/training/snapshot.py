@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.errors import StateError
+from envfleet.errors import StateError, WorkerError
 from envfleet.training.assembly import Parts
 
 __all__ = ["restore_parts", "take_parts"]
@@ -22,7 +22,8 @@ def take_parts(parts: Parts) -> dict[str, Any]:
     arrays = parts.collector.arrays
     try:
         fleet, reason = parts.fleet.state(), None
-    except StateError as error:
+    except (StateError, WorkerError) as error:
+        # A worker that dies while it is asked costs its episodes, not the training: the next rollout restarts it.
         fleet, reason = None, str(error).splitlines()[0]
     collected = parts.schedule.collected
     return {
