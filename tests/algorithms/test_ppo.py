@@ -111,15 +111,37 @@ def test_one_update_is_that_of_the_paper(kind: str) -> None:
         ({"max_gradient_norm": 1e-3}, Paper(max_norm=1e-3)),
         ({"normalise_advantages": False, "gamma": 0.9, "lam": 0.5}, Paper(normalise=False)),
         ({"learning_rate": 1e-2}, Paper(learning_rate=1e-2)),
+        ({"shared": True}, Paper()),
+        ({"activation": "relu", "hidden": (8, 8)}, Paper()),
+        ({"hidden": (8, 8), "learner_threads": 3, "minibatch_size": 20}, Paper()),
+        ({"shared": True, "learner_threads": 2, "clip_range_values": 0.1}, Paper(value_clip=0.1)),
     ],
-    ids=["minibatches", "value clip", "clip", "entropy", "value", "gradient norm", "advantages", "rate"],
+    ids=[
+        "minibatches",
+        "value clip",
+        "clip",
+        "entropy",
+        "value",
+        "gradient norm",
+        "advantages",
+        "rate",
+        "shared",
+        "relu",
+        "three threads",
+        "two threads",
+    ],
 )
 def test_every_knob_does_what_the_paper_says(changes: dict[str, Any], paper: Paper) -> None:
     assert_as_in_the_paper(settings_of(**changes), paper, SPACES["discrete"])
 
 
-def test_masks_reach_the_loss() -> None:
-    assert_as_in_the_paper(settings_of(), Paper(), SPACES["discrete"], masked=True)
+@pytest.mark.parametrize("kind", ["discrete", "multi_discrete"])
+def test_masks_reach_the_loss(kind: str) -> None:
+    assert_as_in_the_paper(settings_of(), Paper(), SPACES[kind], masked=True)
+
+
+def test_actions_squashed_by_tanh() -> None:
+    assert_as_in_the_paper(settings_of(bounds="tanh"), Paper(), SPACES["box"])
 
 
 def test_the_entropy_bonus_keeps_the_choice_open() -> None:
