@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
+from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
 
 if TYPE_CHECKING:
-    from envfleet.algorithms.actor_critic import ActorCriticActor
+    from envfleet.algorithms.policy_actor import PolicyActor
 
-__all__ = ["ActorCriticMaker"]
+__all__ = ["ActorCriticMaker", "QMaker"]
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,28 @@ class ActorCriticMaker:
     record_values: bool  # where actor and critic share a network, the value costs almost nothing while acting
 
     def load(self) -> None:
-        importlib.import_module("envfleet.algorithms.actor_critic")
+        importlib.import_module("envfleet.algorithms.policy_actor")
 
-    def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> ActorCriticActor:
-        from envfleet.algorithms.actor_critic import ActorCriticActor
+    def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:
+        from envfleet.algorithms.policy_actor import PolicyActor
         from envfleet.policies.policy import build_policy
 
         policy = build_policy(observation_space, action_space, self.settings, seed=0)
-        return ActorCriticActor(policy, with_values=self.record_values and policy.values_when_acting)
+        return PolicyActor(policy, with_values=self.record_values and policy.values_when_acting, with_log_probs=True)
+
+
+@dataclass(frozen=True)
+class QMaker:
+    """Builds a Q-network that acts."""
+
+    settings: QSettings
+
+    def load(self) -> None:
+        importlib.import_module("envfleet.algorithms.policy_actor")
+
+    def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:
+        from envfleet.algorithms.policy_actor import PolicyActor
+        from envfleet.policies.q_policy import build_q_policy
+
+        policy = build_q_policy(observation_space, action_space, self.settings, seed=0)
+        return PolicyActor(policy, with_values=False, with_log_probs=False)

@@ -107,6 +107,10 @@ class PPOLearner:
         """All weights and normalisers as one flat array, to be published."""
         return self._flat.numpy()
 
+    def notices(self) -> list[str]:
+        """Nothing beyond what the settings say."""
+        return []
+
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed

@@ -62,7 +62,7 @@ class _GRUSequence(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]  # torch types it loosely
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         features, starts, of_input, of_state, before, gates, candidates, recalled = ctx.saved_tensors
         time, batch, units = gradient.shape
         of_pulled = gradient.new_empty(time, batch, 3 * units)  # gradients of h U + b, step by step

@@ -7,7 +7,6 @@ step of a fleet, so it does as few tensor operations as it can and draws no rand
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +19,12 @@ from envfleet.policies.construction import build_parts
 from envfleet.policies.distributions import Distribution
 from envfleet.policies.inputs import Inputs
 from envfleet.policies.settings import PolicySettings
+from envfleet.policies.weights import seeded
 
 __all__ = ["Acted", "Evaluated", "Policy", "build_policy"]
 
 Array = np.ndarray[Any, Any]
 Observations = dict[str, Tensor]
-_building = threading.Lock()  # workers that are threads build at the same time, with one global generator
 
 
 class Acted(NamedTuple):
@@ -168,13 +167,5 @@ def build_policy(
 
     Networks that the settings name as 'module:Class' are imported here.
     """
-    with _building:
-        generator, threads = torch.default_generator, torch.get_num_threads()
-        before = generator.get_state()
-        try:
-            generator.manual_seed(seed)
-            torch.set_num_threads(1)  # orthogonal weights come from a QR decomposition; threads may change its bits
-            return Policy(*build_parts(observation_space, action_space, settings or PolicySettings()))
-        finally:
-            torch.set_num_threads(threads)
-            generator.set_state(before)
+    with seeded(seed):
+        return Policy(*build_parts(observation_space, action_space, settings or PolicySettings()))

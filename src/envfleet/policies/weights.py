@@ -8,8 +8,12 @@ are put in, and reading them costs nothing.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 __all__ = [
@@ -20,6 +24,7 @@ __all__ = [
     "buffers_of",
     "orthogonal",
     "parameters_of",
+    "seeded",
 ]
 
 # The gains that published PPO results were made with.
@@ -27,6 +32,24 @@ HIDDEN_GAIN = math.sqrt(2.0)  # all hidden layers, tanh and relu alike
 RESIDUAL_GAIN = 0.5  # the last layer of a residual branch, whose output is added to what was there
 POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is seen
 VALUE_HEAD_GAIN = 1.0
+
+
+_building = threading.Lock()  # torch's generator is one for the whole process
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Weights made inside depend on the seed alone; torch's global generator is left as it was."""
+    with _building:
+        generator, threads = torch.default_generator, torch.get_num_threads()
+        before = generator.get_state()
+        try:
+            generator.manual_seed(seed)
+            torch.set_num_threads(1)  # orthogonal weights come from a QR decomposition; threads may change its bits
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            generator.set_state(before)
 
 
 def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:

@@ -13,6 +13,8 @@ from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
 from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.q_policy import QPolicy, build_q_policy
+from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
 from envfleet.seeding import stream
 
@@ -23,11 +25,11 @@ _SAMPLING = 13  # key of the streams that sampled actions come from
 
 
 def describe_policy(
-    settings: PolicySettings, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    policy: Mapping[str, Any], observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> dict[str, Any]:
-    """All that is needed to build the policy again, as plain data."""
+    """All that is needed to build the policy again, as plain data; `policy` has its kind and its settings."""
     return {
-        "settings": settings.to_json(),
+        **policy,
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
     }
@@ -38,7 +40,7 @@ class TrainedPolicy:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | QPolicy,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         *,
@@ -60,10 +62,15 @@ class TrainedPolicy:
         trust: bool = False,
     ) -> TrainedPolicy:
         """Builds the policy that `description` tells of; a network of the user's own is given, or trusted."""
-        settings = _trusted(PolicySettings.from_json(description["settings"]), policy, trust=trust)
         observation_space = space_from(description["observation_space"])
         action_space = space_from(description["action_space"])
-        module = build_policy(observation_space, action_space, settings, seed=0)
+        module: Policy | QPolicy
+        if description["kind"] == "q":
+            q_settings = QSettings.from_json(description["settings"])
+            module = build_q_policy(observation_space, action_space, q_settings, seed=0)
+        else:
+            settings = _trusted(PolicySettings.from_json(description["settings"]), policy, trust=trust)
+            module = build_policy(observation_space, action_space, settings, seed=0)
         module.load_state_dict(dict(weights))
         return cls(module, observation_space, action_space)
 

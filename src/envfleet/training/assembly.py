@@ -9,8 +9,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from envfleet.algorithms.acting import ActorCriticMaker
-from envfleet.algorithms.settings import DEFAULT_STEPS, PPO
+from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
 from envfleet.conformance.report import own_traceback
 from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.fleet import Fleet
@@ -32,7 +31,7 @@ __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 class Resolved:
     """Settings in which nothing is open any more."""
 
-    settings: PPO
+    settings: TrainingSettings
     seed: int
     preset: Preset
     env: str | Callable[..., Any]
@@ -44,7 +43,7 @@ class Resolved:
         return build_one(self.env, {**self.settings.env_kwargs, **kwargs})
 
 
-def resolve(settings: PPO) -> Resolved:
+def resolve(settings: TrainingSettings) -> Resolved:
     """Looks at the environment and fills in what the user left open: the preset of its family, a seed."""
     env = environment_of(settings.env, settings.wrappers)
     try:
@@ -66,7 +65,7 @@ def resolve(settings: PPO) -> Resolved:
     return Resolved(filled, filled.seed, preset, env, observation_space, action_space)
 
 
-def _with_budget(settings: PPO, preset: Preset) -> PPO:
+def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings:
     """The settings with the preset's values; its steps, or ours, are the budget only where the user gave none."""
     values = preset.values
     if settings.num_episodes is not None or settings.duration is not None:
@@ -96,8 +95,7 @@ def assemble(resolved: Resolved, *, quiet: bool = False) -> Parts:
     """Builds the parts, workers first: they import what they need while this process does the same."""
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
-    maker = ActorCriticMaker(settings.policy_settings(), record_values=lag == 0)
-    program = ActingProgram(maker, settings.rollout_steps, settings.piece_length, 1 + lag)
+    program = ActingProgram(settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag)
     fleet = make(
         resolved.env,
         settings.n_envs,
@@ -123,9 +121,6 @@ def assemble(resolved: Resolved, *, quiet: bool = False) -> Parts:
 def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int) -> Parts:
     import torch
 
-    from envfleet.algorithms.ppo import PPOLearner
-    from envfleet.policies.policy import build_policy
-
     settings, seed = resolved.settings, resolved.seed
     torch.set_num_threads(1)  # each thread of the learner computes with one, as do workers and whoever acts
     actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
@@ -138,11 +133,14 @@ def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: i
     else:
         collector = CentralCollector(fleet, program, seed)
         collector.see_infos(infos)
-    policy = build_policy(
-        fleet.single_observation_space, fleet.single_action_space, settings.policy_settings(), seed=seed
+    learner = settings.build_learner(
+        fleet.single_observation_space,
+        fleet.single_action_space,
+        n_envs=fleet.num_envs,
+        seed=seed,
+        device=_device(settings.device),
     )
-    learner = PPOLearner(settings, policy, seed=seed, device=_device(settings.device))
-    return Parts(fleet, collector, Schedule(collector, learner.weights, lag=lag), learner, policy, shape)
+    return Parts(fleet, collector, Schedule(collector, learner.weights, lag=lag), learner, learner.policy, shape)
 
 
 def _refuse_too_large(shape: RolloutShape) -> None:

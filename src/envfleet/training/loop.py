@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from envfleet.algorithms.settings import PPO, TrainingSettings
+from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
@@ -27,7 +27,7 @@ EVALUATIONS, CHECKPOINTS = 5, 10
 
 def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
     """A new run from settings."""
-    if not isinstance(settings, PPO):
+    if not isinstance(settings, TrainingSettings):
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings)
     reporter = Reporter.of_new_run(resolved)

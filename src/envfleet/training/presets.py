@@ -11,7 +11,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from envfleet.algorithms.settings import PPO, TrainingSettings
+from envfleet.algorithms.settings import DQN, PPO, TrainingSettings
 
 __all__ = ["Preset", "preset_for"]
 
@@ -119,6 +119,8 @@ def preset_for(
     settings: TrainingSettings, entry_point: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> Preset:
     """The preset of the environment's family; `entry_point` is what Gymnasium builds it from."""
+    if isinstance(settings, DQN):
+        return _dqn_preset(entry_point, observation_space)
     assert isinstance(settings, PPO)
     if settings.memory != "none":
         return Preset("with memory", _MEMORY)
@@ -133,6 +135,44 @@ def preset_for(
             return _CLASSIC_CONTINUOUS
         return _CLASSIC if "cartpole" in entry_point else _CLASSIC_SPARSE
     return _GENERAL
+
+
+_DQN_CLASSIC = Preset(
+    "DQN, classic control",
+    {
+        "n_envs": 8,
+        "rollout_steps": 16,
+        "train_frequency": 4,
+        "minibatch_size": 64,
+        "learning_rate": 1e-3,
+        "hidden": (128, 128),
+        "target_update_frequency": 200,
+        "exploration_fraction": 0.16,
+        "learning_rate_schedule": "linear",
+    },
+)
+_DQN_IMAGES = Preset(
+    "DQN, images",
+    {
+        "n_envs": 8,
+        "rollout_steps": 4,
+        "train_frequency": 4,
+        "minibatch_size": 32,
+        "learning_rate": 1e-4,
+        "learning_starts": 10_000,
+        "target_update_frequency": 1_000,
+        "exploration_fraction": 0.1,
+        "epsilon_min": 0.01,
+        "steps": 1_000_000,
+    },
+)
+_DQN_GENERAL = Preset("DQN, general", {"n_envs": 8, "train_frequency": 4})
+
+
+def _dqn_preset(entry_point: str, observation_space: spaces.Space[Any]) -> Preset:
+    if _has_image(observation_space):
+        return _DQN_IMAGES
+    return _DQN_CLASSIC if ".classic_control" in entry_point else _DQN_GENERAL
 
 
 _MEMORY = {

@@ -84,11 +84,8 @@ class Reporter:
                 self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
             )
         self.console.start(self._choices(parts))
-        if "minibatch_size" in settings.given and settings.minibatch_size > settings.rollout_size:
-            self.console.say(
-                f"notice: minibatch_size (batch_size) is {settings.minibatch_size:,}, more than the rollout of "
-                f"{settings.rollout_size:,} steps: each epoch is one minibatch"
-            )
+        for notice in [*settings.notices(), *parts.learner.notices()]:
+            self.console.say(f"notice: {notice}")
 
     def _choices(self, parts: Parts) -> list[tuple[str, str, str]]:
         settings, fleet = self._resolved.settings, parts.fleet
@@ -164,8 +161,8 @@ class Reporter:
     def description(self, parts: Parts) -> dict[str, Any]:
         """The policy as plain data, for its checkpoint."""
         fleet = parts.fleet
-        settings = self._resolved.settings.policy_settings()
-        return describe_policy(settings, fleet.single_observation_space, fleet.single_action_space)
+        policy = self._resolved.settings.describe_policy()
+        return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
     def end(self, progress: Progress) -> None:
         """The summary, and what to do next."""

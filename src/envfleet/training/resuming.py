@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from envfleet.algorithms.settings import HARMLESS, PPO
+from envfleet.algorithms.settings import HARMLESS, TrainingSettings
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.folder import RunFolder
@@ -15,7 +16,7 @@ from envfleet.runs.run import Run
 from envfleet.training.assembly import assemble, resolve
 from envfleet.training.callbacks import Callback
 from envfleet.training.evaluating import recorded_settings
-from envfleet.training.loop import Training
+from envfleet.training.loop import Training, start
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import restore_parts
 from envfleet.training.trust import refuse_untrusted
@@ -24,6 +25,7 @@ __all__ = ["resume"]
 
 # What a run that was trained from a script can be given as objects, because their names cannot be imported.
 OBJECTS = ("env", "network", "policy")
+_log = logging.getLogger("envfleet")
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
@@ -31,6 +33,9 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     folder = RunFolder.open(path)
     objects = {name: changes.pop(name) for name in OBJECTS if callable(changes.get(name))}
     settings = _settings(folder, changes, objects, trust=trust)
+    if _never_saved(folder):
+        _log.warning("%s was stopped before its first checkpoint: it begins again", folder.path)
+        return start(settings.but(output_dir=str(folder.path), overwrite=True), callbacks=callbacks)
     lock = folder.lock()
     try:
         checkpoint = Checkpoints(folder.checkpoints).load_newest_sound()
@@ -53,7 +58,13 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
             return training.run()
 
 
-def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> PPO:
+def _never_saved(folder: RunFolder) -> bool:
+    """Nothing was ever saved, not even something that is damaged now."""
+    there = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
+    return all(entry.name.startswith(".") for entry in there)
+
+
+def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:
     settings = recorded_settings(folder)
     refuse_untrusted(settings, objects, trust=trust)
     refused = sorted(name for name in changes if name not in HARMLESS)

@@ -16,8 +16,7 @@ def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, tr
     recorded: dict[str, Sequence[Any]] = {
         "env": [settings.env],
         "wrappers": settings.wrappers,
-        "network": [settings.network],
-        "policy": [settings.policy],
+        **{name: [getattr(settings, name, None)] for name in ("network", "policy")},  # not every algorithm has both
     }
     paths = {
         name: str(path)

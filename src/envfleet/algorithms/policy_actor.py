@@ -1,4 +1,4 @@
-"""An actor-critic policy as collectors want it: it decides for a group and records what its learner will need."""
+"""A policy as collectors want it: it decides for a group and records what its learner will need."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import torch
 
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy
+from envfleet.policies.q_policy import QPolicy
 from envfleet.rollout.acting import Decision
 from envfleet.rollout.arrays import Column
 
-__all__ = ["ActorCriticActor"]
+__all__ = ["PolicyActor"]
 
 Array = np.ndarray[Any, Any]
 
 
-class ActorCriticActor:
+class PolicyActor:
     """Implements `envfleet.rollout.acting.Actor`."""
 
-    def __init__(self, policy: Policy, *, with_values: bool) -> None:
+    def __init__(self, policy: Policy | QPolicy, *, with_values: bool, with_log_probs: bool) -> None:
         self._policy, self.with_values = policy, with_values
         self._flat = FlatParameters(policy)
         self.memory_size, self.mask_size = policy.memory_size, policy.mask_size
         self.weights_size = len(self._flat.numpy())
-        self.columns = {
-            "actions": Column(policy.action_shape, np.dtype(policy.action_dtype).str),
-            "log_probs": Column((), "<f4"),
-        }
+        self.columns = {"actions": Column(policy.action_shape, np.dtype(policy.action_dtype).str)}
+        if with_log_probs:
+            self.columns["log_probs"] = Column((), "<f4")
         if with_values:
             self.columns["values"] = Column((), "<f4")
 
@@ -39,16 +39,21 @@ class ActorCriticActor:
         return self._policy.draw_noise(generator, shape)
 
     def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> _Seat:
-        return _Seat(self._policy, observations, memory, mask, with_values=self.with_values)
+        return _Seat(self._policy, observations, memory, mask, list(self.columns))
 
 
 class _Seat:
     """One group's buffers as tensors, which share their memory."""
 
     def __init__(
-        self, policy: Policy, observations: dict[str, Array], memory: Array, mask: Array, *, with_values: bool
+        self,
+        policy: Policy | QPolicy,
+        observations: dict[str, Array],
+        memory: Array,
+        mask: Array,
+        recorded: list[str],
     ) -> None:
-        self._policy, self._with_values = policy, with_values
+        self._policy, self._with_values, self._count = policy, "values" in recorded, len(recorded)
         self._observations = {name: torch.from_numpy(array) for name, array in observations.items()}
         self._memory, self._mask = torch.from_numpy(memory), torch.from_numpy(mask)
 
@@ -65,7 +70,9 @@ class _Seat:
                 self._memory.copy_(acted.memory)
             actions = acted.actions.numpy()
             env_actions = self._policy.to_env(acted.actions).numpy()
-        if self._with_values:
-            assert acted.values is not None
-            return Decision(env_actions, (actions, acted.log_probs.numpy(), acted.values.numpy()))
-        return Decision(env_actions, (actions, acted.log_probs.numpy()))
+        if self._count == 1:
+            return Decision(env_actions, (actions,))
+        if not self._with_values:
+            return Decision(env_actions, (actions, acted.log_probs.numpy()))
+        assert acted.values is not None
+        return Decision(env_actions, (actions, acted.log_probs.numpy(), acted.values.numpy()))

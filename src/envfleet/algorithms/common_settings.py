@@ -1,0 +1,170 @@
+"""What the settings of every algorithm have in common. Importing this loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from envfleet.settings import Settings, setting
+
+__all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
+
+DEFAULT_STEPS = 100_000  # where neither the user nor the preset gives a budget
+
+# Settings that a resumed run may change: all others would make another run of it.
+HARMLESS = frozenset(
+    {
+        "backend",
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "duration",
+        "eval_episodes",
+        "eval_every",
+        "keep_checkpoints",
+        "num_episodes",
+        "quiet",
+        "start_method",
+        "steps",
+        "timeout",
+        "track",
+        "verbose",
+        "workers",
+    }
+)
+# As the fleet has them (a test compares), spellings of other systems included; the fleet's module loads Gymnasium.
+BACKENDS = (
+    "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc"
+)  # fmt: skip
+# What environments per worker come to; messages quote it as the key that sets the number of environments.
+WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Settings):
+    """What every algorithm has in common: the environment, the fleet, the budget, the run."""
+
+    algorithm: ClassVar[str]
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "env": ("environment", "What is learned, and where its environments run."),
+        "steps": ("budget", "How long to train: whichever comes first."),
+        "schedule": ("schedule", "How collecting and learning take turns, and on what."),
+        "output_dir": ("run", "What is kept, said and started from."),
+    }
+
+    # --- the environment and the fleet
+    env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
+    env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment, as name=value.")
+    wrappers: tuple[str | Callable[..., Any], ...] = setting(
+        (), "Functions that wrap each environment, as module:function, innermost first."
+    )
+    n_envs: int = setting(8, "Environments that are stepped in parallel.", minimum=1)
+    group_size: int | None = setting(
+        None, "Environments that are stepped and acted for together; by default a function of n_envs.", minimum=1
+    )
+    backend: str = setting(
+        "auto",
+        "Where environments run: auto, sequential, threads or processes. It never changes a result.",
+        choices=BACKENDS,
+    )
+    workers: int | None = setting(
+        None, "Worker processes or threads; by default the usable cores. It never changes a result.", minimum=1
+    )
+    start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
+        None, "How worker processes are started; spawn by default."
+    )
+    timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
+    on_error: Literal["raise", "restart"] = setting(
+        "raise", "What happens when an environment raises: the run stops, or the environment is restarted."
+    )
+
+    # --- the budget: whichever comes first
+    steps: int | None = setting(
+        None,
+        "Environment steps to train for. Where no budget is given: those of the preset, else 100,000. "
+        "With another budget and without this one, steps do not limit.",
+        minimum=1,
+    )
+    num_episodes: int | None = setting(None, "Episodes to train for.", minimum=1)
+    duration: float | None = setting(
+        None,
+        "Hours to train for (0.017 is a minute). As the only budget it makes linear schedules follow the clock.",
+        above=0,
+    )
+    seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
+
+    # --- how collecting and learning take turns
+    schedule: Literal["sync", "overlap"] = setting(
+        "sync",
+        "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one "
+        "(faster; the policy lags by exactly one rollout, which is corrected for).",
+    )
+    acting: Literal["worker", "central"] = setting(
+        "worker", "Who acts: each worker with its own copy of the policy, or the learner for all."
+    )
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting(
+        "auto", "Where the learner computes; auto takes cuda or mps where there is one."
+    )
+    learner_threads: int | None = setting(
+        None,
+        "Threads of the learner on a CPU; by default a function of the batch and the network. It shapes the "
+        "mathematics, so it is part of the run's settings.",
+        minimum=1,
+    )
+
+    # --- the run
+    output_dir: str | None = setting(None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default.")
+    overwrite: bool = setting(False, "Replace an output_dir that exists.")
+    checkpoint_dir: str | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
+    checkpoint_every: int | None = setting(
+        None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
+    )
+    checkpoint_minutes: float = setting(5.0, "Minutes after which a checkpoint is written in any case.", above=0)
+    keep_checkpoints: int = setting(3, "How many periodic checkpoints are kept.", minimum=1)
+    eval_every: int | None = setting(
+        None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
+    )
+    eval_episodes: int = setting(10, "Episodes of each evaluation.", minimum=1)
+    init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")
+    track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
+    quiet: bool = setting(False, "Say nothing but errors.")
+    verbose: bool = setting(False, "Show every metric.")
+
+    def problems(self) -> list[str]:
+        found = super().problems()
+        if self.quiet and self.verbose:
+            found.append("quiet and verbose were both asked for; expected at most one")
+        return found
+
+    def notices(self) -> list[str]:
+        """What the user should know about these settings, one line each."""
+        return []
+
+    # --- what the training core asks of an algorithm
+
+    @property
+    def rollout_length(self) -> int:
+        """Steps of each environment per rollout."""
+        raise NotImplementedError
+
+    @property
+    def piece_length(self) -> int:
+        """Steps between two stored memories."""
+        return self.rollout_length
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner on a CPU."""
+        return self.learner_threads or 1
+
+    def actor_maker(self, lag: int) -> Any:
+        """Builds the policy wherever it acts (an `ActorMaker`); rollouts come from weights `lag` updates old."""
+        raise NotImplementedError
+
+    def build_learner(self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any) -> Any:
+        """The learner with a fresh policy; imports torch."""
+        raise NotImplementedError
+
+    def describe_policy(self) -> dict[str, Any]:
+        """The policy as plain data, for `envfleet.policies.described`."""
+        raise NotImplementedError

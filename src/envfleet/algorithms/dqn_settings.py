@@ -1,0 +1,144 @@
+"""The settings of DQN. Importing this loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from envfleet.algorithms.acting import QMaker
+from envfleet.algorithms.common_settings import TrainingSettings
+from envfleet.policies.q_settings import QSettings
+from envfleet.settings import setting
+
+if TYPE_CHECKING:
+    from envfleet.algorithms.dqn import DQNLearner
+
+__all__ = ["DQN"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQN(TrainingSettings):
+    """Deep Q-learning (Mnih et al. 2015): double, dueling, n-step, with prioritised replay or noisy heads if wanted."""
+
+    algorithm: ClassVar[str] = "dqn"
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "env": TrainingSettings.groups["env"],
+        "steps": TrainingSettings.groups["steps"],
+        "rollout_steps": ("replay", "What is collected and kept."),
+        "minibatch_size": ("update", "How DQN learns from the replay."),
+        "initial_epsilon": ("exploration", "How often actions are random."),
+        "schedule": TrainingSettings.groups["schedule"],
+        "network": ("network", "The network that gives actions their values."),
+        "output_dir": TrainingSettings.groups["output_dir"],
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "batch_size": "minibatch_size",
+        "buffer_size": "replay_size",
+        "memory_capacity": "replay_size",
+        "tau": "target_rate",
+        "train_freq": "train_frequency",
+        "target_update_interval": "target_update_frequency",
+        "env_id": "env",
+        "num_parallel_envs": "n_envs",
+        "num_envs": "n_envs",
+        "max_workers": "workers",
+        "parallel_method": "backend",
+        "parallel_start_method": "start_method",
+        "total_timesteps": "steps",
+    }
+
+    # --- the replay
+    rollout_steps: int = setting(16, "Steps of each environment between two rounds of learning.", minimum=1)
+    replay_size: int = setting(100_000, "Steps that are kept to learn from.", minimum=2)
+    learning_starts: int = setting(1_000, "Steps that are collected before the first update.", minimum=1)
+    prioritised: bool = setting(False, "Draw steps in proportion to the error they had (needs numba).")
+    priority_exponent: float = setting(0.6, "How strongly priorities count; 0 draws evenly.", minimum=0, maximum=1)
+    priority_correction: float = setting(
+        0.4, "How far drawing by priority is corrected for in the loss.", minimum=0, maximum=1
+    )
+
+    # --- the update
+    minibatch_size: int = setting(64, "Steps per gradient step.", minimum=1)
+    train_frequency: int = setting(8, "Collected steps, of all environments together, per round of updates.", minimum=1)
+    gradient_steps: int = setting(1, "Gradient steps per round.", minimum=1)
+    learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
+    learning_rate_schedule: Literal["constant", "linear"] = setting(
+        "constant", "linear falls to zero at the end of the budget."
+    )
+    gamma: float = setting(0.99, "Discount of future rewards.", above=0, maximum=1)
+    n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)
+    double: bool = setting(True, "Let the online network choose the action that the target network values.")
+    loss: Literal["huber", "mse"] = setting("huber", "huber limits what a single large error can do.")
+    target_update_frequency: int = setting(250, "Updates after which the target network is renewed.", minimum=1)
+    target_rate: float | None = setting(
+        None, "Instead of that, the share by which it follows after every update.", above=0, maximum=1
+    )
+    max_gradient_norm: float = setting(10.0, "Gradients are scaled down to this norm.", above=0)
+
+    # --- exploration
+    initial_epsilon: float = setting(1.0, "Chance of a random action at the start.", minimum=0, maximum=1)
+    epsilon_min: float = setting(0.04, "Chance of a random action in the end.", minimum=0, maximum=1)
+    exploration_fraction: float = setting(
+        0.2, "Share of the budget over which the chance falls linearly.", above=0, maximum=1
+    )
+    epsilon_decay: float | None = setting(
+        None, "Exponential instead: the factor per round of updates.", above=0, maximum=1
+    )
+
+    # --- the network
+    network: Literal["auto", "mlp", "nature", "impala", "cells"] = setting(
+        "auto", "auto: nature for images, mlp for all else. cells: one value per cell of a grid."
+    )
+    hidden: tuple[int, ...] = setting((64, 64), "Units of each hidden layer of the mlp.", minimum=1)
+    activation: Literal["tanh", "relu"] = setting("relu", "Activation of the mlp.")
+    dueling: bool = setting(True, "Value of the state and advantages of actions apart.")
+    noisy: bool = setting(False, "Explore by learned noise in the last layer instead of random actions.")
+    normalise_observations: bool = setting(
+        False, "Whether float vectors are scaled by their running mean and standard deviation."
+    )
+
+    def problems(self) -> list[str]:
+        found = super().problems()
+        if self.replay_size < self.rollout_steps * self.n_envs:
+            found.append(
+                f"replay_size is {self.replay_size}, expected at least one rollout: "
+                f"rollout_steps x n_envs = {self.rollout_steps * self.n_envs}"
+            )
+        if self.learning_starts > self.replay_size:
+            found.append(
+                f"learning_starts is {self.learning_starts}, expected at most replay_size ({self.replay_size})"
+            )
+        if self.noisy and self.network == "cells":
+            found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
+        return found
+
+    @property
+    def rollout_length(self) -> int:
+        return self.rollout_steps
+
+    def q_settings(self) -> QSettings:
+        """The part that describes the network."""
+        return QSettings(
+            network=self.network,
+            hidden=self.hidden,
+            activation=self.activation,
+            dueling=self.dueling,
+            noisy=self.noisy,
+            normalise_observations=self.normalise_observations,
+        )
+
+    def actor_maker(self, lag: int) -> QMaker:
+        return QMaker(self.q_settings())
+
+    def build_learner(
+        self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
+    ) -> DQNLearner:
+        from envfleet.algorithms.dqn import DQNLearner
+        from envfleet.policies.q_policy import build_q_policy
+
+        policy = build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
+        return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
+
+    def describe_policy(self) -> dict[str, Any]:
+        return {"kind": "q", "settings": self.q_settings().to_json()}

@@ -1,0 +1,194 @@
+"""The settings of PPO. Importing this loads no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
+from envfleet.errors import SettingsError
+from envfleet.policies.settings import PolicySettings
+from envfleet.settings import setting
+
+if TYPE_CHECKING:
+    from envfleet.algorithms.ppo import PPOLearner
+
+__all__ = ["PPO"]
+
+_POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettings)}
+
+
+def _of_policy(name: str) -> Any:
+    """A setting that goes to the policy as it is: default and help are the policy's own."""
+    field = _POLICY_FIELDS[name]
+    return setting(field.default, field.metadata["help"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(TrainingSettings):
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    algorithm: ClassVar[str] = "ppo"
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "env": TrainingSettings.groups["env"],
+        "steps": TrainingSettings.groups["steps"],
+        "rollout_steps": ("rollout", "What each update learns from."),
+        "epochs": ("update", "How PPO learns from a rollout."),
+        "schedule": TrainingSettings.groups["schedule"],
+        "network": ("policy", "The networks that act."),
+        "output_dir": TrainingSettings.groups["output_dir"],
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "training.n_steps": "rollout_steps",
+        "n_steps": "rollout_steps",
+        "training.batch_size": "minibatch_size",
+        "batch_size": "minibatch_size",
+        "training.n_epochs": "epochs",
+        "n_epochs": "epochs",
+        "training.total_timesteps": "steps",
+        "total_timesteps": "steps",
+        "gae_lambda": "lam",
+        "training.gae_lambda": "lam",
+        "ent_coef": "entropy_coefficient",
+        "training.ent_coef": "entropy_coefficient",
+        "vf_coef": "value_coefficient",
+        "training.vf_coef": "value_coefficient",
+        "max_grad_norm": "max_gradient_norm",
+        "training.max_grad_norm": "max_gradient_norm",
+        "env_id": "env",
+        "parallel.num_workers": "workers",
+        "num_workers": "workers",
+        "parallel.start_method": "start_method",
+        "parallel_start_method": "start_method",
+        WORKERS_TIMES_ENVS: "n_envs",
+    }
+
+    # --- the rollout
+    rollout_steps: int = setting(128, "Steps of each environment per rollout.", minimum=1)
+    gamma: float = setting(0.99, "Discount of future rewards.", above=0, maximum=1)
+    lam: float = setting(0.95, "Lambda of generalized advantage estimation.", minimum=0, maximum=1)
+    normalise_rewards: bool = setting(
+        False, "Divide rewards by the running standard deviation of the discounted return."
+    )
+
+    # --- the update
+    epochs: int = setting(4, "Passes over each rollout.", minimum=1)
+    minibatch_size: int = setting(
+        256, "Steps per gradient step; one minibatch where it exceeds the rollout.", minimum=1
+    )
+    sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
+    learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
+    learning_rate_schedule: Literal["constant", "linear"] = setting(
+        "constant", "linear falls to zero at the end of the budget."
+    )
+    clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
+    clip_range_schedule: Literal["constant", "linear"] = setting(
+        "constant", "linear falls to zero at the end of the budget."
+    )
+    clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
+    entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
+    value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
+    max_gradient_norm: float = setting(0.5, "Gradients are scaled down to this norm.", above=0)
+    target_kl: float | None = setting(None, "Stop the update where the policy moved further than this.", above=0)
+    normalise_advantages: bool = setting(True, "Centre and scale the advantages of each minibatch.")
+
+    # --- the policy
+    network: str | Callable[..., Any] = _of_policy("network")  # noqa: RUF009  # it makes a field
+    policy: str | Callable[..., Any] | None = _of_policy("policy")  # noqa: RUF009  # it makes a field
+    hidden: tuple[int, ...] = _of_policy("hidden")
+    activation: Literal["tanh", "relu"] = _of_policy("activation")
+    shared: bool | None = _of_policy("shared")
+    memory: Literal["none", "gru", "lstm"] = _of_policy("memory")
+    memory_size: int = _of_policy("memory_size")
+    bounds: Literal["clip", "tanh"] = _of_policy("bounds")
+    initial_log_std: float = _of_policy("initial_log_std")
+    normalise_observations: bool = _of_policy("normalise_observations")
+
+    def problems(self) -> list[str]:
+        found = super().problems()
+        try:
+            self.policy_settings()
+        except SettingsError as error:
+            found.append(str(error).replace("\nhint: ", "; "))
+        if self.memory != "none" and self.rollout_steps % min(self.sequence_length, self.rollout_steps):
+            found.append(
+                f"rollout_steps is {self.rollout_steps}, expected a multiple of sequence_length "
+                f"({self.sequence_length}) where the policy has memory"
+            )
+        return found
+
+    def notices(self) -> list[str]:
+        if "minibatch_size" not in self.given or self.minibatch_size <= self.rollout_size:
+            return []
+        size = f"minibatch_size (batch_size) is {self.minibatch_size:,}"
+        return [f"{size}, more than the rollout of {self.rollout_size:,} steps: each epoch is one minibatch"]
+
+    @classmethod
+    def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Keys of other systems that need a word: environments per worker make up the number of environments."""
+        per_worker = [key for key in values if _spelling(key) == "num_envs_per_worker"]
+        if not per_worker:
+            return values
+        counts = [value for key, value in values.items() if _spelling(key) == "num_workers"]
+        counts = counts or [value for key, value in values.items() if _spelling(key) == "workers"] or [1]
+        product: int | str
+        try:
+            product = int(counts[0]) * int(values[per_worker[0]])
+        except (TypeError, ValueError):
+            product = f"{counts[0]} × {values[per_worker[0]]}"  # refused as a number of environments
+        return {**{key: value for key, value in values.items() if key not in per_worker}, WORKERS_TIMES_ENVS: product}
+
+    @property
+    def rollout_size(self) -> int:
+        """Steps of all environments per rollout."""
+        return self.rollout_steps * self.n_envs
+
+    @property
+    def piece_length(self) -> int:
+        """Steps between two stored memories."""
+        return min(self.sequence_length, self.rollout_steps)
+
+    @property
+    def minibatches(self) -> int:
+        """Gradient steps per epoch."""
+        return max(1, math.ceil(self.rollout_size / self.minibatch_size))
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner: more than one pays only for large batches, and never beside busy workers."""
+        if self.learner_threads is not None:
+            return self.learner_threads
+        large = min(self.minibatch_size, self.rollout_size) >= 1024
+        return 2 if large and self.schedule == "sync" else 1
+
+    def policy_settings(self) -> PolicySettings:
+        """The part that describes the policy."""
+        return PolicySettings(**{name: getattr(self, name) for name in _POLICY_FIELDS})
+
+    @property
+    def rollout_length(self) -> int:
+        return self.rollout_steps
+
+    def actor_maker(self, lag: int) -> ActorCriticMaker:
+        return ActorCriticMaker(self.policy_settings(), record_values=lag == 0)
+
+    def build_learner(
+        self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
+    ) -> PPOLearner:
+        from envfleet.algorithms.ppo import PPOLearner
+        from envfleet.policies.policy import build_policy
+
+        policy = build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
+        return PPOLearner(self, policy, seed=seed, device=device)
+
+    def describe_policy(self) -> dict[str, Any]:
+        return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}
+
+
+def _spelling(key: str) -> str:
+    """The last word of a key or flag, as Python writes it."""
+    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

@@ -1,0 +1,244 @@
+"""`QPolicy`: the value of every action, and an action that is the best one or, now and then, a random one.
+
+It has the same face as an actor-critic `Policy` towards collectors, evaluation and runs: observations as flat dicts,
+noise handed in, weights in one flat array. The chance of a random action is part of the weights, so it reaches the
+workers with them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.nn import functional
+
+from envfleet.errors import SettingsError
+from envfleet.policies.distributions import FORBIDDEN
+from envfleet.policies.encoders import build_trunk
+from envfleet.policies.inputs import JoinedInputs, checked_leaves, is_image
+from envfleet.policies.policy import Acted, Observations
+from envfleet.policies.q_settings import QSettings
+from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, seeded
+
+__all__ = ["QPolicy", "build_q_policy"]
+
+Array = np.ndarray[Any, Any]
+
+
+class QPolicy(nn.Module):
+    """Values of actions, `[batch, action]`."""
+
+    epsilon: Tensor
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], settings: QSettings
+    ) -> None:
+        super().__init__()
+        if not isinstance(action_space, spaces.Discrete):
+            raise SettingsError(
+                f"the action space is {action_space}, expected Discrete",
+                hint="DQN chooses among a number of actions; PPO takes Box, MultiDiscrete and MultiBinary as well",
+            )
+        leaves = checked_leaves(observation_space)
+        self.actions = int(action_space.n)
+        self._start = int(action_space.start)
+        images = [leaf for leaf in leaves if is_image(leaf)]
+        if settings.network == "mlp":
+            images = []
+        self.inputs = JoinedInputs(leaves, images, normalise=settings.normalise_observations)
+        self._noisy, self._dueling = settings.noisy, settings.dueling
+        self.network: nn.Module
+        if settings.network == "cells":
+            self.network = _CellValues(leaves, self.actions, dueling=settings.dueling)
+        else:
+            trunk = build_trunk(self.inputs, images, settings.network, settings.hidden, settings.activation)
+            self.network = _Values(trunk, self.actions, dueling=settings.dueling, noisy=settings.noisy)
+        self.register_buffer("epsilon", torch.ones(()))
+        self.memory_size, self.mask_size = 0, self.actions
+        self.head_noise = self.network.noise_size if settings.noisy else 0
+        self.noise_size = 1 + self.actions + self.head_noise
+        self.action_shape, self.action_dtype = (), np.dtype(np.int64)
+        self.values_when_acting = False
+
+    def q_values(self, observations: Observations, noise: Tensor | None = None) -> Tensor:
+        """The value of every action; `noise` [batch, head_noise] for noisy heads, their means without it."""
+        return self.network(self.inputs(observations), noise)  # type: ignore[no-any-return]  # torch types it loosely
+
+    def initial_memory(self, batch: int) -> Tensor:
+        return torch.zeros(batch, 0)
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """One number that decides whether to explore, one per action that decides where to, then the heads' own."""
+        uniform = generator.random((*shape, 1 + self.actions), np.float32)
+        if not self.head_noise:
+            return uniform
+        normal = generator.standard_normal((*shape, self.head_noise), np.float32)
+        return np.concatenate([uniform, _squashed(normal)], axis=-1)
+
+    def act(
+        self,
+        observations: Observations,
+        memory: Tensor,
+        noise: Tensor,
+        mask: Tensor | None = None,
+        *,
+        with_values: bool,
+    ) -> Acted:
+        """The best action, or with the chance `epsilon` any allowed one."""
+        head_noise = noise[:, 1 + self.actions :] if self.head_noise else None
+        best = self._best(self.q_values(observations, head_noise), mask)
+        anywhere = self._best(noise[:, 1 : 1 + self.actions], mask)
+        actions = torch.where(noise[:, 0] < self.epsilon, anywhere, best)
+        return Acted(actions, torch.zeros(len(actions)), None, memory)
+
+    def best_actions(
+        self, observations: Observations, memory: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return self._best(self.q_values(observations), mask), memory
+
+    @staticmethod
+    def _best(values: Tensor, mask: Tensor | None) -> Tensor:
+        return (values if mask is None else forbidden(values, mask)).argmax(1)
+
+    def to_env(self, actions: Tensor) -> Tensor:
+        return actions + self._start if self._start else actions
+
+    def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:
+        """As `Policy.update_normaliser`."""
+        self.inputs.update_normalisers(observations, valid)
+
+    def normaliser_state(self) -> dict[str, dict[str, Array]]:
+        return self.inputs.normaliser_state()
+
+    def restore_normaliser(self, state: dict[str, dict[str, Array]]) -> None:
+        self.inputs.restore_normalisers(state)
+
+
+def forbidden(values: Tensor, mask: Tensor) -> Tensor:
+    """Values with the forbidden ones out of reach; a row that forbids everything allows everything."""
+    allowed = mask.bool()
+    return torch.where(allowed | ~allowed.any(1, keepdim=True), values, FORBIDDEN)
+
+
+def build_q_policy(
+    observation_space: spaces.Space[Any], action_space: spaces.Space[Any], settings: QSettings, *, seed: int
+) -> QPolicy:
+    """A policy with weights that depend on the seed alone."""
+    with seeded(seed):
+        return QPolicy(observation_space, action_space, settings)
+
+
+class _Values(nn.Module):
+    """A trunk and a head of values; dueling, the value of the state and the advantages of actions apart."""
+
+    def __init__(self, trunk: Any, actions: int, *, dueling: bool, noisy: bool) -> None:
+        super().__init__()
+        self.trunk = trunk
+        kind = _NoisyLinear if noisy else _PlainLinear
+        self.advantages = kind(trunk.size, actions)
+        self.state = kind(trunk.size, 1) if dueling else None
+        self.noise_size = trunk.size + actions + (1 if dueling else 0)
+        self._sizes = (trunk.size, actions)
+
+    def forward(self, parts: list[Any], noise: Tensor | None) -> Tensor:
+        features = self.trunk(parts)
+        into = of_actions = of_state = None
+        if noise is not None:
+            inputs, actions = self._sizes
+            into, of_actions = noise[:, :inputs], noise[:, inputs : inputs + actions]
+            of_state = noise[:, inputs + actions :]
+        advantages: Tensor = self.advantages(features, into, of_actions)
+        if self.state is None:
+            return advantages
+        # Wang et al. 2016: only differences of advantages count, so their mean is taken out.
+        state: Tensor = self.state(features, into, of_state)
+        return state + advantages - advantages.mean(1, keepdim=True)
+
+
+class _PlainLinear(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+        orthogonal(self.layer, VALUE_HEAD_GAIN)
+
+    def forward(self, features: Tensor, into: Tensor | None, out: Tensor | None) -> Tensor:
+        found: Tensor = self.layer(features)
+        return found
+
+
+class _NoisyLinear(nn.Module):
+    """Weights with learned noise (Fortunato et al. 2018), factorised: one number per input and one per output.
+
+    Every row has noise of its own, w = mu + sigma * (out x in), which costs a second product instead of a copy of
+    the weights per row.
+    """
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.mean = nn.Linear(inputs, outputs)
+        self.spread = nn.Linear(inputs, outputs)
+        bound = inputs**-0.5
+        nn.init.uniform_(self.mean.weight, -bound, bound)
+        nn.init.uniform_(self.mean.bias, -bound, bound)
+        nn.init.constant_(self.spread.weight, 0.5 * bound)
+        nn.init.constant_(self.spread.bias, 0.5 * bound)
+
+    def forward(self, features: Tensor, into: Tensor | None, out: Tensor | None) -> Tensor:
+        found: Tensor = self.mean(features)
+        if into is None or out is None:
+            return found
+        return found + out * functional.linear(features * into, self.spread.weight, self.spread.bias)
+
+
+class _CellValues(nn.Module):
+    """Fully convolutional: one value per cell of a grid, from what lies around it and from the whole."""
+
+    noise_size = 0
+
+    def __init__(self, leaves: list[Any], actions: int, *, dueling: bool) -> None:
+        super().__init__()
+        (leaf,) = leaves if len(leaves) == 1 else (None,)
+        if leaf is None or not is_image(leaf):
+            raise SettingsError("the network 'cells' needs one grid [channels, height, width] as the observation")
+        self._last = leaf.shape[2] <= leaf.shape[0]
+        channels, height, width = (leaf.shape[2], *leaf.shape[:2]) if self._last else leaf.shape
+        if height * width != actions:
+            raise SettingsError(
+                f"the network 'cells' has one value per cell, {height}x{width}, but there are {actions} actions",
+                hint="use network 'auto'",
+            )
+        self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, 32, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(32, 32, 3, padding=2, dilation=2),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(32, 32, 3, padding=4, dilation=4),
+            nn.ReLU(inplace=True),
+        )
+        self.whole = nn.Linear(32, 32)
+        self.cell = nn.Conv2d(32, 1, 1)
+        self.state = nn.Linear(32, 1) if dueling else None
+        for layer in (*self.layers, self.whole):
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                orthogonal(layer, HIDDEN_GAIN)
+        orthogonal(self.cell, VALUE_HEAD_GAIN)
+
+    def forward(self, parts: list[Any], noise: Tensor | None) -> Tensor:
+        (grid,) = parts
+        grid = grid.permute(0, 3, 1, 2) if self._last else grid
+        near = self.layers(grid.float() * self._scale)
+        whole = torch.relu(self.whole(near.mean(dim=(2, 3))))
+        advantages: Tensor = self.cell(near + whole[:, :, None, None]).flatten(1)
+        if self.state is None:
+            return advantages
+        value: Tensor = self.state(whole)
+        return value + advantages - advantages.mean(1, keepdim=True)
+
+
+def _squashed(normal: Array) -> Array:
+    """The factors of factorised noise: sign(x) sqrt(|x|)."""
+    return np.sign(normal) * np.sqrt(np.abs(normal))

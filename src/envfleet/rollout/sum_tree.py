@@ -1,0 +1,82 @@
+"""A sum tree: draws entries in proportion to their priority in logarithmic time (Schaul et al. 2016).
+
+A node is always the sum of its two children, never changed by a difference: rounding cannot add up over millions of
+updates, and a tree built anew from its leaves is the same to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["SumTree"]
+
+Array = np.ndarray[Any, Any]
+
+
+class SumTree:
+    """Priorities of `capacity` entries; those never set have none."""
+
+    def __init__(self, capacity: int) -> None:
+        self._leaves = 1 << max(0, (capacity - 1).bit_length())
+        self._nodes = np.zeros(2 * self._leaves, np.float64)  # node 1 is the root, node i has 2i and 2i + 1
+        self.capacity = capacity
+
+    @property
+    def total(self) -> float:
+        return float(self._nodes[1])
+
+    def priorities(self, entries: Array) -> Array:
+        found: Array = self._nodes[self._leaves + entries]
+        return found
+
+    def set(self, entries: Array, priorities: Array) -> None:
+        """Gives entries their priorities; of an entry that is named twice, the last one counts."""
+        _set(self._nodes, self._leaves, entries.astype(np.int64), priorities.astype(np.float64))
+
+    def draw(self, uniform: Array) -> Array:
+        """The entries at these shares of the total, each in [0, 1)."""
+        return np.asarray(_draw(self._nodes, self._leaves, uniform.astype(np.float64) * self.total))
+
+    def state(self) -> Array:
+        """The leaves; the rest follows from them."""
+        return self._nodes[self._leaves : self._leaves + self.capacity].copy()
+
+    def restore(self, leaves: Array) -> None:
+        self._nodes[:] = 0.0
+        self._nodes[self._leaves : self._leaves + self.capacity] = leaves
+        _sum_up(self._nodes, self._leaves)
+
+
+@numba.njit(cache=True, nogil=True)
+def _set(nodes: Array, leaves: int, entries: Array, priorities: Array) -> None:
+    for i in range(len(entries)):
+        node = leaves + entries[i]
+        nodes[node] = priorities[i]
+        node >>= 1
+        while node:
+            nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
+            node >>= 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _draw(nodes: Array, leaves: int, masses: Array) -> Array:
+    found = np.empty(len(masses), np.int64)
+    for i in range(len(masses)):
+        node, mass = 1, masses[i]
+        while node < leaves:
+            node *= 2
+            # Never into a part without mass, which rounding at the end of the range could lead to.
+            if mass >= nodes[node] and nodes[node + 1] > 0.0:
+                mass -= nodes[node]
+                node += 1
+        found[i] = node - leaves
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+def _sum_up(nodes: Array, leaves: int) -> None:
+    for node in range(leaves - 1, 0, -1):
+        nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
