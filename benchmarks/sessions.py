@@ -94,6 +94,11 @@ class Session:
         self.request(duration)
         return self.result(duration)
 
+    def measure(self, duration: Duration, *, patience: float = SPARE_SECONDS) -> dict[str, Any]:
+        """A measurement with everything that the process says about it."""
+        self.request(duration)
+        return self._answer(duration.seconds + duration.warmup + patience)
+
     @property
     def pid(self) -> int:
         return self._process.pid

@@ -22,6 +22,10 @@ def _nothing() -> None:
     """Stands where a session has nothing to do."""
 
 
+def _no_facts() -> dict[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Stepper:
     """Something that can be stepped and timed."""
@@ -30,6 +34,7 @@ class Stepper:
     close: Callable[[], None] = _nothing
     pause: Callable[[], None] = _nothing  # after a measurement: leave the cores to the others
     resume: Callable[[], None] = _nothing
+    facts: Callable[[], dict[str, Any]] = _no_facts  # what else there is to say about the last measurement
 
 
 def timed_steps(advance: Advance, seconds: float) -> tuple[int, float]:
@@ -63,7 +68,7 @@ def serve(build: Callable[[], Stepper], wait_for_others: Callable[[], None] = _n
             wait_for_others()
             steps, seconds = timed_steps(stepper.advance, request["seconds"])
             stepper.pause()
-            print(json.dumps({"steps": steps, "seconds": seconds}), file=answers)
+            print(json.dumps({"steps": steps, "seconds": seconds, **stepper.facts()}), file=answers)
     finally:
         stepper.resume()
         stepper.close()

@@ -58,7 +58,7 @@ def render_page(results: dict[str, Any]) -> str:
     """The page with everything that was measured."""
     sections = ["# Benchmarks of the fleet", "<!-- made by python -m benchmarks.tables; do not edit -->"]
     sections.append("`make bench` measures all of this and writes it to `docs/benchmarks/fleet.json`.")
-    sections.append(_machine(results))
+    sections.append(machine_line(results))
     sections += [
         "## How it is measured",
         METHOD.format(processes=results["machine"]["cores"], **results["settings"]),
@@ -75,18 +75,18 @@ def render_page(results: dict[str, Any]) -> str:
     if "startup" in results:
         sections += ["## Starting", "\n".join(_startup(results["startup"]))]
     if results.get("targets"):
-        sections += ["## Targets", "\n".join(_targets(results["targets"]))]
+        sections += ["## Targets", "\n".join(targets_table(results["targets"]))]
     return "\n\n".join(sections) + "\n"
 
 
 def _table(tables: list[dict[str, Any]], *, brief: bool) -> Iterator[str]:
     """Rows of the benchmark down, workloads across."""
-    yield _line("", *(WORKLOADS[table["workload"]].title for table in tables))
-    yield _line("---", *("---:" for _ in tables))
-    yield _line("**the limit**", *(f"{_round(table['limit']['median'])}/s" for table in tables))
+    yield table_line("", *(WORKLOADS[table["workload"]].title for table in tables))
+    yield table_line("---", *("---:" for _ in tables))
+    yield table_line("**the limit**", *(f"{rounded(table['limit']['median'])}/s" for table in tables))
     for name in dict.fromkeys(name for table in tables for name in table["rows"]):
         title = f"**{ROWS[name].title}**" if name.startswith("fleet") else ROWS[name].title
-        yield _line(title, *(_cell(table["rows"].get(name), brief) for table in tables))
+        yield table_line(title, *(_cell(table["rows"].get(name), brief) for table in tables))
 
 
 def _cell(row: dict[str, Any] | None, brief: bool) -> str:
@@ -94,19 +94,19 @@ def _cell(row: dict[str, Any] | None, brief: bool) -> str:
         return "–"
     if "absent" in row:
         return "absent"
-    speed, share = f"{_round(row['steps_per_second']['median'])}/s", row["share"]
+    speed, share = f"{rounded(row['steps_per_second']['median'])}/s", row["share"]
     if brief:
         return f"{speed} · {share['median']:.2f}"
     return f"{speed} · {share['median']:.2f} ({share['lower']:.2f}–{share['upper']:.2f})"
 
 
 def _times_table(tables: list[dict[str, Any]]) -> Iterator[str]:
-    yield _line("`step` against", *(WORKLOADS[table["workload"]].title for table in tables))
-    yield _line("---", *("---:" for _ in tables))
+    yield table_line("`step` against", *(WORKLOADS[table["workload"]].title for table in tables))
+    yield table_line("---", *("---:" for _ in tables))
     for name in dict.fromkeys(name for table in tables for name in table["rows"]):
         if not name.startswith("fleet"):
             times = [ratio_of_rows(table, "fleet-step", name) for table in tables]
-            yield _line(ROWS[name].title, *("–" if value is None else f"{value:.2f}" for value in times))
+            yield table_line(ROWS[name].title, *("–" if value is None else f"{value:.2f}" for value in times))
 
 
 def _absences(tables: list[dict[str, Any]]) -> Iterator[str]:
@@ -119,15 +119,15 @@ def _absences(tables: list[dict[str, Any]]) -> Iterator[str]:
 def _growth(growth: list[dict[str, Any]]) -> Iterator[str]:
     yield "CartPole-v1 with `step`: wall-clock microseconds that the fleet adds to each environment step."
     yield ""
-    yield _line("environments", "processes", "the limit, µs", "added by the fleet, µs", "share of the limit")
-    yield _line(*["---:"] * 5)
+    yield table_line("environments", "processes", "the limit, µs", "added by the fleet, µs", "share of the limit")
+    yield table_line(*["---:"] * 5)
     for point in growth:
         if "absent" in point:
-            yield _line(f"{point['n_envs']:,}", "", "", f"absent ({point['absent']})", "")
+            yield table_line(f"{point['n_envs']:,}", "", "", f"absent ({point['absent']})", "")
             continue
         limit, overhead, share = point["limit_microseconds"], point["overhead_microseconds"], point["share"]
         spread = f"{share['median']:.2f} ({share['lower']:.2f}–{share['upper']:.2f})"
-        yield _line(f"{point['n_envs']:,}", point["processes"], f"{limit:.2f}", f"{overhead:.2f}", spread)
+        yield table_line(f"{point['n_envs']:,}", point["processes"], f"{limit:.2f}", f"{overhead:.2f}", spread)
 
 
 def _threads(threads: dict[str, Any]) -> str:
@@ -142,35 +142,37 @@ def _threads(threads: dict[str, Any]) -> str:
 
 def _startup(startup: dict[str, Any]) -> Iterator[str]:
     imports, memory = startup["import_seconds"], startup["memory_mb"]
-    yield _line("", "median", "quartiles")
-    yield _line("---", "---:", "---:")
+    yield table_line("", "median", "quartiles")
+    yield table_line("---", "---:", "---:")
     for statement, seconds in imports.items():
-        yield _line(f"`{statement}`", *_seconds(seconds))
-    yield _line("`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
+        yield table_line(f"`{statement}`", *_seconds(seconds))
+    yield table_line("`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
     for script, seconds in startup["ready_seconds"].items():
-        yield _line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
+        yield table_line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
     yield ""
     yield (
         "Private memory (USS). What the environments take is the growth of a process that has already "
         "imported Gymnasium, while it builds and steps the 32 environments of one worker."
     )
     yield ""
-    yield _line("a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same")
-    yield _line("---", "---:", "---:", "---:")
+    yield table_line("a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same")
+    yield table_line("---", "---:", "---:", "---:")
     for script, figures in memory["workers"].items():
         keys = ("worker", "beyond_environments", "beyond_plain_loop")
-        yield _line(script, *(f"{figures[key]:.1f} MB" for key in keys))
+        yield table_line(script, *(f"{figures[key]:.1f} MB" for key in keys))
 
 
-def _targets(targets: list[dict[str, Any]]) -> Iterator[str]:
-    yield _line("target", "wanted", "measured", "reached")
-    yield _line("---", "---:", "---:", "---")
+def targets_table(targets: list[dict[str, Any]]) -> Iterator[str]:
+    """What was wanted, what was measured, and whether that is enough."""
+    yield table_line("target", "wanted", "measured", "reached")
+    yield table_line("---", "---:", "---:", "---")
     for target in targets:
         measured = "absent" if target["measured"] is None else f"{target['measured']:.3g}"
-        yield _line(target["target"], target["wanted"], measured, "yes" if target["reached"] else "**no**")
+        yield table_line(target["target"], target["wanted"], measured, "yes" if target["reached"] else "**no**")
 
 
-def _machine(results: dict[str, Any]) -> str:
+def machine_line(results: dict[str, Any]) -> str:
+    """The machine, the versions and the time that the measurements took."""
     machine = results["machine"]
     libraries = machine["libraries"] | {
         name: version for name, version in results["libraries"].items() if name not in machine["libraries"]
@@ -187,12 +189,13 @@ def _seconds(figures: dict[str, float]) -> tuple[str, str]:
     return f"{figures['median']:.2f} s", f"{figures['lower']:.2f}–{figures['upper']:.2f} s"
 
 
-def _round(speed: float) -> str:
+def rounded(speed: float) -> str:
     """Three significant digits: more would be noise."""
     return f"{float(f'{speed:.3g}'):,.0f}"
 
 
-def _line(*cells: object) -> str:
+def table_line(*cells: object) -> str:
+    """One row of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 
@@ -205,6 +208,17 @@ def with_block(text: str, block: str) -> str:
     return f"{before}{START}\n{block}\n{END}{after}"
 
 
+def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check: bool) -> int:
+    """Writes the files that differ from what the results say, or only says which do; the exit code."""
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        if check:
+            print(f"{path.name} differs from {results.name}\nhint: python -m {module}", file=sys.stderr)
+        else:
+            path.write_text(wanted[path])
+    return 1 if check and stale else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks" / "fleet.json")
@@ -215,17 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = json.loads(options.results.read_text())
     readme = options.readme.read_text()
     wanted = {options.readme: with_block(readme, render_readme(results)), options.page: render_page(results)}
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    if options.check:
-        for path in stale:
-            print(
-                f"{path.name} differs from {options.results.name}\nhint: python -m benchmarks.tables",
-                file=sys.stderr,
-            )
-        return 1 if stale else 0
-    for path in stale:
-        path.write_text(wanted[path])
-    return 0
+    return write_or_check(wanted, options.results, "benchmarks.tables", check=options.check)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,11 @@ def reason_of_absence(name: str) -> str | None:
 def versions() -> dict[str, str]:
     """The version of each library that is installed, or why it is absent."""
     packages = {name: name.replace("-", "_") for name in NAMES}
-    return {name: reason_of_absence(name) or _version(name, package) for name, package in packages.items()}
+    return {name: reason_of_absence(name) or version_of(name, package) for name, package in packages.items()}
 
 
-def _version(name: str, package: str) -> str:
+def version_of(name: str, package: str) -> str:
+    """The version of a package in a library's virtual environment."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
     command = [str(python_of(name)), "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

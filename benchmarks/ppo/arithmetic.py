@@ -1,0 +1,83 @@
+"""A session with nothing but the arithmetic of PPO on images: the limit of what two cores can learn from.
+
+The same passes as the workload `images` has, on tensors that are ready: forward passes for acting, in batches
+as large as the groups are, one for the values at the rollout's edge, and forward, backward and Adam for every
+minibatch. No environment, no rollout, no shuffling, no loss; gradients begin at the heads, as given numbers.
+One of several processes does its share of all of it and never waits for the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.plain_loop import meeting
+from benchmarks.ppo.workloads import SIZES
+from benchmarks.stepping import Stepper, serve
+
+GROUPS, ACTIONS = 4, 15  # of the workload's 32 environments
+
+
+def build_arithmetic(*, threads: int, channels_last: bool, parts: int) -> Stepper:
+    """One cycle of the workload, divided by the number of processes that share it."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    sizes = SIZES["images"]
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+
+    body = nn.Sequential(
+        nn.Conv2d(3, 32, 8, stride=4),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(1024, 512),
+        nn.ReLU(inplace=True),
+    ).to(memory_format=layout)
+    heads = nn.Linear(512, ACTIONS + 1)
+    adam = torch.optim.Adam([*body.parameters(), *heads.parameters()], lr=1e-9, fused=True)
+
+    def images(count: int) -> torch.Tensor:
+        return torch.rand(count, 3, 64, 64).contiguous(memory_format=layout)
+
+    group, edge = images(sizes.n_envs // GROUPS), images(sizes.n_envs // parts)
+    minibatch = images(sizes.minibatch_size // parts)
+    gradient = torch.randn(len(minibatch), ACTIONS + 1) / len(minibatch)
+    acting_passes = sizes.rollout_steps * GROUPS // parts
+    learning_passes = sizes.epochs * sizes.rollout_size // sizes.minibatch_size
+
+    def advance() -> int:
+        with torch.inference_mode():
+            for _ in range(acting_passes):
+                heads(body(group))
+            heads(body(edge))
+        for _ in range(learning_passes):
+            adam.zero_grad()
+            torch.autograd.backward([heads(body(minibatch))], [gradient])
+            adam.step()
+        return sizes.rollout_size // parts
+
+    advance()
+    return Stepper(advance)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    options = parser.parse_args()
+    parts = options.barrier[2] if options.barrier else 1
+    wait = meeting(*options.barrier) if options.barrier else lambda: None
+    serve(
+        lambda: build_arithmetic(threads=options.threads, channels_last=options.channels_last, parts=parts),
+        wait,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What a run costs before it has learned anything: seconds to its first step, and the memory of its workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.interleave import quartiles
+from benchmarks.ppo.environments import FIRST_STEP_FILE
+from benchmarks.ppo.rounds import Procedure
+from benchmarks.ppo.workloads import SIZES
+from benchmarks.sessions import ROOT, Session
+
+COMMAND = ["train", "ppo", "--env", "CartPole-v1", "--quiet"]
+WRAPPER = "benchmarks.ppo.environments:tells_first_step"
+PATIENCE = 120.0
+
+
+def measure_beginning(procedure: Procedure) -> dict[str, Any]:
+    """Seconds from the command to the first environment step, and megabytes of a worker's private memory."""
+    procedure.report("start: seconds to the first step")
+    first_step_seconds()  # fills the file cache and writes the byte code
+    seconds = [first_step_seconds() for _ in range(procedure.rounds)]
+    procedure.report("start: memory of a worker")
+    memory = {
+        acting: _worker_memory(SIZES["cartpole-64"].ours(acting=acting), procedure) for acting in ("worker", "central")
+    }
+    return {"command": " ".join(["envfleet", *COMMAND]), "seconds": quartiles(seconds), "worker_memory_mb": memory}
+
+
+def first_step_seconds() -> float:
+    """Runs the command, waits for the first step of any environment, ends it."""
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "first-step"
+        paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {FIRST_STEP_FILE: str(told), "PYTHONPATH": os.pathsep.join(paths)}
+        program = [sys.executable, "-m", "envfleet.cli", *COMMAND, "--wrappers", WRAPPER]
+        with open(Path(folder) / "stderr", "w+") as errors:
+            began = time.time()  # a clock that all processes share
+            run = subprocess.Popen(program, cwd=folder, env=environment, stderr=errors, start_new_session=True)
+            try:
+                while not (told.exists() and told.read_text()):
+                    if run.poll() is not None or time.time() - began > PATIENCE:
+                        errors.seek(0)
+                        raise RuntimeError(f"the command took no step: {errors.read()[-300:]}")
+                    time.sleep(0.002)
+                return float(told.read_text()) - began
+            finally:
+                with suppress(ProcessLookupError):  # it ended by itself
+                    os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+
+
+def _worker_memory(settings: dict[str, Any], procedure: Procedure) -> float:
+    with closing(Session("benchmarks.ppo.training_session", ["--settings", json.dumps(settings)])) as session:
+        session.wait_until_ready()
+        return float(session.measure(procedure.duration)["worker_memory_mb"])

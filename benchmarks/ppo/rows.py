@@ -1,0 +1,118 @@
+"""What is measured: each row of a table, and how its processes are started."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from benchmarks.peers.install import python_of, reason_of_absence
+from benchmarks.ppo.workloads import Sizes
+from benchmarks.sessions import Duration, Session, SessionError
+
+LIBRARY = "stable-baselines3"
+
+
+class Measured(Protocol):
+    """One process, or several that are measured at the same time."""
+
+    def wait_until_ready(self) -> None: ...
+    def measure(self, duration: Duration) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+
+class Together:
+    """Independent processes that begin each measurement at the same time; their steps are added up."""
+
+    def __init__(self, module: str, arguments: Sequence[object], processes: int) -> None:
+        with tempfile.TemporaryFile() as shared:  # the processes' meeting place; nothing with a name stays
+            shared.truncate(8 * processes)
+            self._sessions = [
+                Session(
+                    module,
+                    [*arguments, "--barrier", shared.fileno(), place, processes],
+                    descriptors=[shared.fileno()],
+                )
+                for place in range(processes)
+            ]
+
+    def wait_until_ready(self) -> None:
+        for session in self._sessions:
+            session.wait_until_ready()
+
+    def measure(self, duration: Duration) -> dict[str, Any]:
+        for session in self._sessions:
+            session.request(duration)
+        # Each has ended its last cycle at another moment: speeds are added, not steps.
+        speed = sum(session.result(duration) for session in self._sessions)
+        return {"steps": speed, "seconds": 1.0}
+
+    def close(self) -> None:
+        for session in self._sessions:
+            session.close()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to do the work of a table."""
+
+    name: str
+    title: str
+    start: Callable[[], Measured]
+    ours: bool = False
+
+
+def our_row(name: str, title: str, settings: dict[str, Any], *, collect_only: bool = False) -> Row:
+    """Envfleet with these settings."""
+    arguments = ["--settings", json.dumps(settings), *(["--collect-only"] if collect_only else [])]
+    return Row(name, title, lambda: Session("benchmarks.ppo.training_session", arguments), ours=True)
+
+
+def independent_collectors(name: str, title: str, settings: dict[str, Any], processes: int) -> Row:
+    """As many processes as asked for, each collecting by itself, with nobody to talk to."""
+    arguments = ["--settings", json.dumps(settings), "--collect-only"]
+    return Row(name, title, lambda: Together("benchmarks.ppo.training_session", arguments, processes))
+
+
+def stable_baselines3_rows(sizes: Sizes, *, recurrent: bool = False) -> list[Row]:
+    """With the threads that torch chooses, and with one: whichever is faster is compared with."""
+    library = "sb3-contrib RecurrentPPO, LSTM 128" if recurrent else "Stable-Baselines3"
+
+    def row(name: str, title: str, flags: list[str]) -> Row:
+        arguments = ["--sizes", json.dumps(sizes.as_json()), *flags, *(["--recurrent"] if recurrent else [])]
+        return Row(name, title, lambda: start_peer("benchmarks.ppo.peer_session", arguments))
+
+    return [
+        row("sb3", f"{library}, torch's choice of threads", []),
+        row("sb3-1-thread", f"{library}, 1 thread", ["--threads", "1"]),
+    ]
+
+
+def start_peer(module: str, arguments: Sequence[object]) -> Session:
+    """A session in the virtual environment of Stable-Baselines3."""
+    reason = reason_of_absence(LIBRARY)
+    if reason is not None:
+        raise SessionError(reason)
+    return Session(module, arguments, python=python_of(LIBRARY))
+
+
+def arithmetic_rows(cores: int) -> list[Row]:
+    """The ways to use all cores for arithmetic alone; the fastest is the limit."""
+    module = "benchmarks.ppo.arithmetic"
+    threads = ["--threads", str(cores)]
+    layout = ["--channels-last"]
+    return [
+        Row("arithmetic-threads", f"arithmetic alone, {cores} threads", lambda: Session(module, threads)),
+        Row(
+            "arithmetic-threads-channels-last",
+            f"arithmetic alone, {cores} threads, channels last",
+            lambda: Session(module, [*threads, *layout]),
+        ),
+        Row(
+            "arithmetic-processes",
+            f"arithmetic alone, {cores} processes, channels last",
+            lambda: Together(module, ["--threads", "1", *layout], cores),
+        ),
+    ]

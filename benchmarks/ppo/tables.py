@@ -1,0 +1,137 @@
+"""The workloads that compare speeds: which rows each of them has, and what it says beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.ppo.environments import SCALING_ITERATIONS
+from benchmarks.ppo.rounds import Procedure, measure_rows
+from benchmarks.ppo.rows import (
+    Row,
+    arithmetic_rows,
+    independent_collectors,
+    our_row,
+    stable_baselines3_rows,
+)
+from benchmarks.ppo.workloads import COMPUTED_ENV, SIZES, Sizes
+from benchmarks.sessions import Session
+
+CALIBRATIONS = 4
+FIRST_ITERATIONS = 400
+SCALING_ENVS, SCALING_GROUP = 32, 8
+
+Table = dict[str, Any]
+
+
+def _schedules(sizes: Sizes, **more: Any) -> list[Row]:
+    return [
+        our_row("sync", "Envfleet, `sync`", sizes.ours(schedule="sync", **more)),
+        our_row("overlap", "Envfleet, `overlap`", sizes.ours(schedule="overlap", **more)),
+    ]
+
+
+def _table(name: str, title: str, rows: list[Row], procedure: Procedure, **facts: Any) -> Table:
+    sizes = facts.pop("sizes", None) or SIZES[name]
+    return {"title": title, "sizes": sizes.as_json(), **facts, "rows": measure_rows(name, rows, procedure)}
+
+
+def cartpole_8(procedure: Procedure) -> Table:
+    sizes = SIZES["cartpole-8"]
+    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    return _table("cartpole-8", "CartPole-v1, 8 environments", rows, procedure)
+
+
+def cartpole_64(procedure: Procedure) -> Table:
+    sizes = SIZES["cartpole-64"]
+    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    return _table("cartpole-64", "CartPole-v1, 64 environments", rows, procedure)
+
+
+def halfcheetah(procedure: Procedure) -> Table:
+    sizes = SIZES["halfcheetah"]
+    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    return _table("halfcheetah", "HalfCheetah-v5", rows, procedure)
+
+
+def images(procedure: Procedure) -> Table:
+    sizes = SIZES["images"]
+    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes), *arithmetic_rows(procedure.cores)]
+    return _table("images", "Images of 64×64×3", rows, procedure)
+
+
+def recurrent(procedure: Procedure) -> Table:
+    sizes = SIZES["recurrent"]
+    rows = [
+        our_row("gru", "Envfleet, GRU 128, `sync`", sizes.ours(memory="gru")),
+        our_row("lstm", "Envfleet, LSTM 128, `sync`", sizes.ours(memory="lstm")),
+        our_row("feed-forward", "Envfleet, without memory, `sync`", sizes.ours()),
+        *stable_baselines3_rows(sizes, recurrent=True),
+    ]
+    return _table("recurrent", "With memory", rows, procedure)
+
+
+def balanced(procedure: Procedure) -> Table:
+    iterations, share = _balance(procedure)
+    sizes = replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
+    facts = {"sizes": sizes, "iterations": iterations, "collecting_over_learning": share}
+    rows = _schedules(sizes, learner_threads=1)
+    return _table("balanced", "Collecting as dear as learning", rows, procedure, **facts)
+
+
+def _balance(procedure: Procedure) -> tuple[int, float]:
+    """Iterations of a step with which collecting takes as long as learning in `sync`, and how nearly it does."""
+    iterations, relation = FIRST_ITERATIONS, 0.0
+    for attempt in range(CALIBRATIONS):
+        sizes = replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
+        settings = sizes.ours(schedule="sync", learner_threads=1)
+        with closing(Session("benchmarks.ppo.training_session", ["--settings", json.dumps(settings)])) as session:
+            session.wait_until_ready()
+            time = session.measure(procedure.duration)["time"]
+        collecting = time["environment"] + time["acting"] + time["waiting"]
+        relation = collecting / time["learning"]
+        procedure.report(f"balanced: {iterations} iterations, collecting / learning is {relation:.2f}")
+        if attempt < CALIBRATIONS - 1:
+            # Only the environments' part of collecting grows with the iterations.
+            wanted = time["environment"] + time["learning"] - collecting
+            iterations = max(10, round(iterations * max(wanted, 0.0) / time["environment"]))
+    return iterations, relation
+
+
+def _scaling(name: str, title: str, env: str, procedure: Procedure, **kwargs: Any) -> Table:
+    """Two workers against one, and two independent processes against one; nothing is learned."""
+    sizes = Sizes(env, SCALING_ENVS, 128, 1024, 1, kwargs)
+    part = replace(sizes, n_envs=SCALING_ENVS // procedure.cores)
+    groups: dict[str, Any] = {"group_size": SCALING_GROUP}
+    cores, alone = procedure.cores, {"backend": "sequential", **groups}
+    rows = [
+        our_row("workers", f"Envfleet, {cores} workers", sizes.ours(workers=cores, **groups), collect_only=True),
+        our_row("worker", "Envfleet, 1 worker", sizes.ours(workers=1, **groups), collect_only=True),
+        independent_collectors("processes", f"{cores} independent processes", part.ours(**alone), cores),
+        independent_collectors("process", "1 process", sizes.ours(**alone), 1),
+    ]
+    return _table(name, title, rows, procedure, sizes=sizes)
+
+
+def scaling_computed(procedure: Procedure) -> Table:
+    title = "Two workers against one: 100 µs a step"
+    return _scaling("scaling-computed", title, COMPUTED_ENV, procedure, iterations=SCALING_ITERATIONS)
+
+
+def scaling_cartpole(procedure: Procedure) -> Table:
+    return _scaling("scaling-cartpole", "Two workers against one: CartPole-v1", "CartPole-v1", procedure)
+
+
+TABLES: dict[str, Callable[[Procedure], Table]] = {
+    "cartpole-8": cartpole_8,
+    "cartpole-64": cartpole_64,
+    "halfcheetah": halfcheetah,
+    "images": images,
+    "recurrent": recurrent,
+    "balanced": balanced,
+    "scaling-computed": scaling_computed,
+    "scaling-cartpole": scaling_cartpole,
+}

@@ -1,0 +1,136 @@
+"""The targets that PPO was built to, each with what was measured and whether it was reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+from benchmarks.interleave import quartiles
+from benchmarks.ppo.rounds import fastest, ratio, speeds
+
+Target = dict[str, Any]
+Rows = Mapping[str, Any]
+
+PEER, ARITHMETIC = "sb3", "arithmetic"
+IDLE = 0.15  # share of the time in which nothing is computed for the training
+OUR_SCHEDULES = ("sync", "overlap")
+
+
+def check_targets(results: Mapping[str, Any]) -> list[Target]:
+    """Every target that these results say something about."""
+    targets: list[Target] = []
+    tables: Mapping[str, Any] = results.get("tables", {})
+    for name, table in tables.items():
+        targets += _table_targets(name, table["rows"])
+    for name, row in (("halfcheetah", "sync"), ("images", "sync"), ("recurrent", "gru")):
+        if name in tables:
+            time = tables[name]["rows"][row].get("time")
+            idle = None if time is None else time["waiting"] + time["rest"]
+            targets.append(_below(f"{name}, `{row}`: share of the time that is waiting or rest", idle, IDLE))
+    if "goal" in results:
+        targets.append(_goal_target(results["goal"]["rows"]))
+    if "beginning" in results:
+        targets += _beginning_targets(results["beginning"])
+    if "upkeep" in results:
+        targets += _upkeep_targets(results["upkeep"])
+    return targets
+
+
+def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
+    """How many times faster a row is than the faster of the other library's."""
+    peer = fastest(rows, PEER)
+    return None if peer is None else ratio(rows, name, peer)
+
+
+def share_of_limit(rows: Rows, name: str) -> dict[str, float] | None:
+    """A row's speed over that of the fastest way to do the arithmetic alone."""
+    limit = fastest(rows, ARITHMETIC)
+    return None if limit is None else ratio(rows, name, limit)
+
+
+def share_of_speedup(rows: Rows) -> dict[str, float] | None:
+    """The speed-up of two workers over one, over that of two independent processes over one."""
+    by_round = [speeds(rows.get(name, {})) for name in ("workers", "worker", "processes", "process")]
+    common = sorted(set.intersection(*(set(each) for each in by_round)))
+    if not common:
+        return None
+    workers, worker, processes, process = by_round
+    return quartiles((workers[i] / worker[i]) / (processes[i] / process[i]) for i in common)
+
+
+def best_of_ours(rows: Rows) -> str:
+    """The faster of our schedules."""
+    return max(OUR_SCHEDULES, key=lambda name: rows[name].get("steps_per_second", {"median": 0.0})["median"])
+
+
+def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
+    peer = "times the better Stable-Baselines3"
+    if name in {"cartpole-8", "cartpole-64"}:
+        wanted = {"cartpole-8": (3.0, 4.0), "cartpole-64": (1.8, 2.3)}[name]
+        for schedule, times in zip(OUR_SCHEDULES, wanted, strict=True):
+            yield _at_least(f"{name}, `{schedule}`: {peer}", times_peer(rows, schedule), times)
+    elif name == "halfcheetah":
+        ours = best_of_ours(rows)
+        yield _at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 2.3)
+    elif name == "images":
+        ours = best_of_ours(rows)
+        yield _at_least(f"{name}, `{ours}`: share of arithmetic alone", share_of_limit(rows, ours), 0.85)
+        yield _at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
+    elif name == "recurrent":
+        yield _at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
+        yield _at_least(f"{name}, GRU: times the better sb3-contrib", times_peer(rows, "gru"), 2.0)
+    elif name == "balanced":
+        yield _at_least(f"{name}: `overlap` over `sync`", ratio(rows, "overlap", "sync"), 1.2)
+    elif name.startswith("scaling"):
+        yield _at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), 0.9)
+
+
+def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
+    """Our fastest row, the other library's, and our seconds over theirs; None where one was not measured."""
+    seconds = {name: row["seconds"]["median"] for name, row in rows.items() if "absent" not in row}
+    ours = [name for name in seconds if name in OUR_SCHEDULES]
+    theirs = [name for name in seconds if name.startswith(PEER)]
+    if not ours or not theirs:
+        return None
+    best, peer = min(ours, key=seconds.__getitem__), min(theirs, key=seconds.__getitem__)
+    by_seed = [{run["seed"]: run["seconds"] for run in rows[name]["runs"]} for name in (best, peer)]
+    return best, peer, median(by_seed[0][seed] / by_seed[1][seed] for seed in by_seed[0].keys() & by_seed[1].keys())
+
+
+def _goal_target(rows: Rows) -> Target:
+    found = time_to_goal(rows)
+    name = "to 475: our seconds over the better Stable-Baselines3's"
+    if found is None:
+        return _target(name, "<= 0.333", None, False)
+    ours, peer, share = found
+    all_reached = rows[ours]["reached"] == len(rows[ours]["runs"])
+    return _target(f"{name} (`{ours}`, {peer})", "<= 0.333", share, all_reached and share <= 1 / 3)
+
+
+def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
+    memory = beginning["worker_memory_mb"]
+    yield _below("seconds from the command to the first environment step", beginning["seconds"]["median"], 4.0)
+    yield _below("MB of private memory of a worker that acts", memory["worker"], 180.0)
+    yield _below("MB of private memory of a worker that only steps", memory["central"], 30.0)
+
+
+def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
+    yield _at_least("speed of `train` over that of the bare loop", upkeep.get("speed_over_bare"), 0.98)
+    yield _below("share of the time in console, metrics and TensorBoard", upkeep.get("reporting"), 0.02)
+    seconds = upkeep.get("checkpoint_seconds")
+    minute = None if seconds is None else seconds / 60.0
+    yield _below("share of the time for a checkpoint every minute", minute, 0.01)
+
+
+def _at_least(name: str, measured: Mapping[str, float] | None, wanted: float) -> Target:
+    middle = None if measured is None else measured["median"]
+    return _target(name, f">= {wanted:g}", middle, middle is not None and middle >= wanted)
+
+
+def _below(name: str, measured: float | None, wanted: float) -> Target:
+    return _target(name, f"< {wanted:g}", measured, measured is not None and measured < wanted)
+
+
+def _target(name: str, wanted: str, measured: float | None, reached: bool) -> Target:
+    return {"target": name, "wanted": wanted, "measured": measured, "reached": reached}

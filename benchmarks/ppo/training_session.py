@@ -1,0 +1,91 @@
+"""A session that trains with Envfleet: whole cycles of collecting and learning, without console and checkpoints.
+
+Says with each measurement where its time went, and how much private memory its workers have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from benchmarks.plain_loop import meeting
+from benchmarks.stepping import Stepper, serve
+
+WARM_UPDATES = 2
+
+
+class TimeOfCycles:
+    """Adds up where the time of the measured cycles went; the first one after a pause is not measured."""
+
+    def __init__(self, workers: int) -> None:
+        from envfleet.training.progress import TimeShares
+
+        self._shares = TimeShares(workers)
+        self._cycles: list[tuple[float, dict[str, float]]] = []  # seconds, shares of them
+
+    def add(self, rollout_seconds: Any, waited: float, learning: float, steps: int) -> None:
+        shares = self._shares.shares(rollout_seconds, waited, learning, steps)
+        self._cycles.append((steps / shares.pop("time/fps"), shares))
+
+    def take(self) -> dict[str, float]:
+        """Shares of the time since the last call, without its first cycle, which began in the pause."""
+        measured = self._cycles[1:]
+        self._cycles.clear()
+        total = sum(seconds for seconds, _ in measured)
+        if not measured:
+            return {}
+        names = [name for name in measured[0][1] if name.startswith("time/")]
+        return {
+            name.removeprefix("time/"): sum(seconds * shares[name] for seconds, shares in measured) / total
+            for name in names
+        }
+
+
+def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
+    """The parts of a training, warmed up; without learning, rollouts are collected with the first weights."""
+    from envfleet.algorithms.settings import PPO
+    from envfleet.training.assembly import assemble, resolve
+
+    parts = assemble(resolve(PPO(**settings)), quiet=True)
+    schedule, learner = parts.schedule, parts.learner
+    times = TimeOfCycles(parts.fleet.workers)
+
+    def advance() -> int:
+        rollout = schedule.next()
+        seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+        began = perf_counter()
+        if learns:
+            learner.learn(rollout, 0.0)
+        learning = perf_counter() - began
+        waited, schedule.waited = schedule.waited, 0.0
+        steps = int(rollout.rewards.size)
+        times.add(seconds, waited, learning, steps)
+        return steps
+
+    def facts() -> dict[str, Any]:
+        workers = parts.fleet.statistics().workers
+        return {"time": times.take(), "worker_memory_mb": max(worker.memory_mb for worker in workers)}
+
+    for _ in range(WARM_UPDATES):
+        advance()
+    times.take()
+    # Where the next rollout is collected meanwhile, it must not be collected beside somebody else's measurement.
+    pause: Callable[[], None] = schedule.settle if schedule.lag else lambda: None
+    return Stepper(advance, parts.close, pause=pause, facts=facts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--settings", type=json.loads, required=True, help="of envfleet.PPO, as JSON")
+    parser.add_argument("--collect-only", action="store_true", help="rollouts are not learned from")
+    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    options = parser.parse_args()
+    wait = meeting(*options.barrier) if options.barrier else lambda: None
+    serve(lambda: build_training(options.settings, learns=not options.collect_only), wait)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What is trained in each benchmark: the environment and the sizes of PPO, the same for every library.
+
+Standard library alone: other libraries' virtual environments import this very file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+IMAGES_ENV = "benchmarks.ppo.environments:SyntheticImages"
+COMPUTED_ENV = "benchmarks.ppo.environments:ComputedSteps"
+MEMORY_UNITS, PIECE_STEPS = 128, 32
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """One workload: how much is collected, and how often it is passed over."""
+
+    env: str
+    n_envs: int
+    rollout_steps: int
+    minibatch_size: int
+    epochs: int
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rollout_size(self) -> int:
+        return self.n_envs * self.rollout_steps
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def ours(
+        self,
+        *,
+        schedule: Literal["sync", "overlap"] = "sync",
+        memory: Literal["none", "gru", "lstm"] = "none",
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Settings for `envfleet.PPO`: what no other library does by default is off, the rest is left as it is."""
+        return {
+            **asdict(self),
+            "schedule": schedule,
+            "memory": memory,
+            "memory_size": MEMORY_UNITS,
+            "sequence_length": PIECE_STEPS,
+            "backend": "processes",
+            "steps": 10**12,
+            "seed": 0,
+            "learning_rate": 3e-4,
+            "learning_rate_schedule": "constant",
+            "clip_range_schedule": "constant",
+            "entropy_coefficient": 0.0,
+            "normalise_observations": False,
+            "normalise_rewards": False,
+            **more,
+        }
+
+
+SIZES = {
+    "cartpole-8": Sizes("CartPole-v1", 8, 128, 256, 4),
+    "cartpole-64": Sizes("CartPole-v1", 64, 128, 2048, 4),
+    "halfcheetah": Sizes("HalfCheetah-v5", 8, 256, 64, 10),
+    "images": Sizes(IMAGES_ENV, 32, 128, 1024, 3),
+    "recurrent": Sizes("CartPole-v1", 8, 128, 256, 4),
+    "balanced": Sizes(COMPUTED_ENV, 8, 128, 256, 4),
+}
