@@ -1,0 +1,247 @@
+#include "play.h"
+#include "draw.h"
+#include "generated.h"
+
+#define HEARTS 4
+#define SPEED 2        /* pixels per frame */
+#define SWORD_FRAMES 8
+#define SAFE_FRAMES 60 /* after an enemy's touch */
+#define REACH 14       /* of the sword, from the player's place */
+
+static const u8 buttons_of_way[] = {DOWN, UP, LEFT, RIGHT};
+static const signed char step_x[] = {0, 0, -1, 1};
+static const signed char step_y[] = {1, -1, 0, 0};
+
+static u8 slow; /* slimes move in every other frame */
+
+/* Whether a and b are less than `distance` apart; differences wrap around, so one of them may be below zero. */
+static u8 is_near(u8 a, u8 b, u8 distance) {
+    return (u8)(a - b + distance - 1) < (u8)(2 * distance - 1);
+}
+
+static u8 cell_at(u8 x, u8 y) {
+    return (y >> 4) * 10 + (x >> 4);
+}
+
+static void end_game(u8 how) {
+    mode = how;
+}
+
+static void hurt(void) {
+    safe_frames = SAFE_FRAMES;
+    status_changed();
+    if (--health == 0) {
+        dead = 1;
+        end_game(MODE_DEAD);
+    }
+}
+
+/* ---- the player ---- */
+
+/* Doors open to the key, and the lamp is lit by touching it. */
+static u8 is_blocked(u8 x, u8 y) {
+    u8 cell = cell_at(x, y), kind = cells[cell];
+    if (kind < CELL_ROCK)
+        return 0;
+    if (kind == CELL_DOOR && has_key) {
+        cells[cell] = CELL_OPENED;
+        cell_changed(cell);
+        door_open = 1;
+        set_compass();
+    } else if (kind == CELL_LAMP) {
+        cells[cell] = CELL_LIT;
+        cell_changed(cell);
+        goal_reached = 1;
+        end_game(MODE_WON);
+    }
+    return 1;
+}
+
+static void leave_screen(void) {
+    screen_x += step_x[facing];
+    screen_y += step_y[facing];
+    switch (facing) {
+    case 0: player_y = 0; break;
+    case 1: player_y = 112; break;
+    case 2: player_x = 144; break;
+    default: player_x = 0;
+    }
+    enter_screen();
+}
+
+/* The feet, 8 x 8 pixels in the lower middle of the picture, are what meets walls. */
+static void walk(void) {
+    u8 x = player_x, y = player_y;
+    switch (facing) {
+    case 0:
+        if (y == 112)
+            leave_screen();
+        else if (!is_blocked(x + 4, y + 17) && !is_blocked(x + 11, y + 17))
+            player_y = y + SPEED;
+        break;
+    case 1:
+        if (y == 0)
+            leave_screen();
+        else if (!is_blocked(x + 4, y + 6) && !is_blocked(x + 11, y + 6))
+            player_y = y - SPEED;
+        break;
+    case 2:
+        if (x == 0)
+            leave_screen();
+        else if (!is_blocked(x + 2, y + 8) && !is_blocked(x + 2, y + 15))
+            player_x = x - SPEED;
+        break;
+    default:
+        if (x == 144)
+            leave_screen();
+        else if (!is_blocked(x + 13, y + 8) && !is_blocked(x + 13, y + 15))
+            player_x = x + SPEED;
+    }
+}
+
+static void fall(void) {
+    if (cells[cell_at(player_x + 8, player_y + 12)] == CELL_PIT) {
+        player_x = entry_x;
+        player_y = entry_y;
+        hurt();
+    }
+}
+
+static void strike(void) {
+    u8 i, cell, x = player_x, y = player_y;
+    if (step_x[facing])
+        x += step_x[facing] > 0 ? REACH : -REACH;
+    else
+        y += step_y[facing] > 0 ? REACH : -REACH;
+    for (i = 0; i != ENEMIES; ++i)
+        if (enemy_kind[i] && is_near(x, enemy_x[i], 14) && is_near(y, enemy_y[i], 14)) {
+            enemy_kind[i] = 0;
+            --enemies_left[screen_y * 4 + screen_x];
+            ++enemies_beaten;
+        }
+    if ((u8)(x + 8) < 160 && (u8)(y + 12) < 128) {
+        cell = cell_at(x + 8, y + 12);
+        if (cells[cell] == CELL_BUSH) {
+            cells[cell] = CELL_GRASS;
+            cell_changed(cell);
+            ++bushes_cut;
+        }
+    }
+}
+
+static void act(void) {
+    u8 way, buttons = read_buttons();
+    if (sword_frames) {
+        --sword_frames;
+        return;
+    }
+    if (buttons & BUTTON_A) {
+        sword_frames = SWORD_FRAMES - 1;
+        strike();
+        return;
+    }
+    for (way = 0; way != 4; ++way)
+        if (buttons & buttons_of_way[way]) {
+            facing = way;
+            walk();
+            return;
+        }
+}
+
+static void pick_up(void) {
+    u8 i, kind;
+    for (i = 0; i != PICKUPS; ++i) {
+        kind = pickup_kind[i];
+        if (!kind || !is_near(player_x, pickup_x[i], 12) || !is_near(player_y, pickup_y[i], 12))
+            continue;
+        pickup_kind[i] = 0;
+        if (kind == 3) {
+            has_key = 1;
+            set_compass();
+            continue;
+        }
+        treasures[(screen_y * 4 + screen_x) * 2 + i] = 0xFF;
+        if (kind == 2 && health < HEARTS)
+            ++health;
+        else if (gems < 99)
+            ++gems;
+        status_changed();
+    }
+}
+
+/* ---- enemies: they walk from cell to cell, so that walls are looked at only where they choose a way ---- */
+
+static void choose_way(u8 i) {
+    u8 draw = random_byte(), way = enemy_way[i], x, y;
+    if (enemy_kind[i] == 2 && draw & 0x80) { /* a beetle comes after the player half of the time */
+        if (draw & 0x40)
+            way = player_x < enemy_x[i] ? 2 : 3;
+        else
+            way = player_y < enemy_y[i] ? 1 : 0;
+    } else if (!(draw & 0x30)) {
+        way = draw & 3;
+    }
+    x = enemy_x[i] + (step_x[way] << 4);
+    y = enemy_y[i] + (step_y[way] << 4);
+    /* The outer cells stay free for those who come in. */
+    if (x == 0 || x >= 144 || y == 0 || y >= 112 || cells[cell_at(x, y)] > CELL_PATH)
+        way = 4 + (draw & 3); /* stands still until the next frame, then looks that way */
+    enemy_way[i] = way;
+}
+
+static void move_enemies(void) {
+    u8 i, way;
+    slow ^= 1;
+    for (i = 0; i != ENEMIES; ++i) {
+        if (!enemy_kind[i] || (slow && enemy_kind[i] == 1))
+            continue;
+        if (!((enemy_x[i] | enemy_y[i]) & 15)) {
+            enemy_way[i] &= 3;
+            choose_way(i);
+        }
+        way = enemy_way[i];
+        if (way > 3)
+            continue;
+        enemy_x[i] += step_x[way];
+        enemy_y[i] += step_y[way];
+    }
+}
+
+static void meet_enemies(void) {
+    u8 i;
+    if (safe_frames) {
+        --safe_frames;
+        return;
+    }
+    for (i = 0; i != ENEMIES; ++i)
+        if (enemy_kind[i] && is_near(player_x, enemy_x[i], 11) && is_near(player_y, enemy_y[i], 11)) {
+            hurt();
+            return;
+        }
+}
+
+/* ---- the game ---- */
+
+void new_game(void) {
+    u8 i;
+    for (i = 8; i != 80; ++i) /* C108 to C14F: everything but how the game was started */
+        BYTES_AT(0xC100)[i] = 0;
+    frame_count = 0;
+    health = HEARTS;
+    slow = 0;
+    scatter_world();
+    mode = MODE_PLAY;
+    enter_screen();
+}
+
+void play_frame(void) {
+    act();
+    if (mode != MODE_PLAY)
+        return;
+    fall();
+    pick_up();
+    move_enemies();
+    meet_enemies();
+    place_sprites();
+    ++frame_count;
+}
