@@ -39,9 +39,6 @@ def test_a_rollout_with_lost_rows_gives_the_update_of_one_without_them(normalise
     np.testing.assert_allclose(one.weights(), two.weights(), atol=1e-5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ppo.py: RewardScaler.scale is not told which rows are valid, so their zeros are counted"
-)
 def test_lost_rows_stay_out_of_the_scale_of_rewards() -> None:
     settings = settings_of(minibatch_size=1000, normalise_rewards=True)
     rollout = rollout_of(settings)
@@ -89,7 +86,6 @@ def test_what_a_lost_row_holds_changes_nothing() -> None:
     assert one.weights().tobytes() == two.weights().tobytes()
 
 
-@pytest.mark.xfail(strict=True, reason="ppo.py: a rollout in which no step happened gives an empty minibatch, so NaN")
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_a_rollout_in_which_nothing_happened_teaches_nothing(memory: str) -> None:
     """All workers died in the only step of a rollout."""

@@ -140,11 +140,6 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -
         assert one.tobytes() == two.tobytes()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="acting.py: progress 0 means both 'not begun' and 'finished', so a group whose rollout was complete "
-    "collects it a second time when its worker dies in a later group",
-)
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
     """One worker with both groups: it dies in the second one, when the first has nothing left to do."""
     env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))
@@ -155,11 +150,6 @@ def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
             assert_untouched(rollout, member)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="program.py: a worker that dies after its last step and before finish() leaves progress == steps; the "
-    "edge is then overwritten by a fresh episode, and the last step is bootstrapped with its value",
-)
 def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() -> None:
     with collecting(Counter, acting="worker") as crew:
         rollout = crew.collect(0)

@@ -155,7 +155,7 @@ class PPOLearner:
         values, final_values = self._values(rollout)
         rewards = rollout.rewards
         if self._scaler is not None:
-            rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid)
+            rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid, rollout.valid)
         advantages = generalized_advantages(
             rewards,
             values,
@@ -276,7 +276,7 @@ class PPOLearner:
         if memory:
             size = max(1, size // self._settings.piece_length)
         count = max(1, -(-len(shuffled) // size))
-        for part in np.array_split(shuffled, count):
+        for part in np.array_split(shuffled, count) if len(shuffled) else ():
             yield torch.from_numpy(part).to(self.device)
 
     # --- the gradient step
@@ -395,6 +395,8 @@ class _Told:
 
     def figures(self, settings: PPO, clip: float) -> dict[str, float]:
         """Means over all minibatches, under the names that the field knows."""
+        if not self._rows:  # nothing happened: all workers died before their first step
+            return {}
         gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
         policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
         mean_entropy = float(entropy.mean())
@@ -417,7 +419,7 @@ def _divergence(log_ratio: Tensor) -> Tensor:
 
 def _explained_variance(values: Array, returns: Array) -> float:
     """1: the values foresee the returns; 0: no better than their mean; below: worse than that."""
-    spread = float(np.var(returns))
+    spread = float(np.var(returns)) if len(returns) else 0.0
     return float("nan") if spread == 0.0 else 1.0 - float(np.var(returns - values)) / spread
 
 

@@ -113,10 +113,18 @@ class GroupActor:
             for buffer in range(arrays["rewards"].shape[0])
         ]
 
+    @property
+    def remembers(self) -> bool:
+        """The policy has memory."""
+        return self._actor.memory_size > 0
+
     # --- a rollout
 
     def begin(self, order: Order, *, fresh: bool) -> int:
-        """Takes up an order; the step to begin with, which is above 0 where a dead worker had begun it."""
+        """Takes up an order; the step to begin with, which is above 0 where a dead worker had begun it.
+
+        It is `order.steps` where only the last words were missing, and beyond that where the rollout was complete.
+        """
         self._now = views = self._views[order.buffer]
         self._actor.load(self._arrays["weights"])
         begun = int(self._progress[self._group])
@@ -128,7 +136,8 @@ class GroupActor:
             views.terminated[...] = False
             views.truncated[...] = False
             views.valid[...] = True
-        self._finals = views.finals_before(begun)
+        self._steps = order.steps
+        self._finals = views.finals_before(min(begun, order.steps))
         self._memory[...] = 0.0 if fresh else self._carried
         return begun
 
@@ -200,8 +209,12 @@ class GroupActor:
     def finish(self, seconds: tuple[float, float]) -> None:
         """The rollout is complete; what the memory holds is kept for the next one."""
         self._carried[...] = self._now.memory[-1] = self._memory
-        self._progress[self._group] = 0
         self._now.seconds[:] += seconds
+        self._progress[self._group] = self._steps + 1
+
+    def forget(self) -> None:
+        """The rollout is complete, but its episodes were cut since: the next one begins without memory."""
+        self._carried[...] = 0.0
 
 
 class _BufferViews:

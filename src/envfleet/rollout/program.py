@@ -98,12 +98,20 @@ class _GroupRollout:
         stepping = acting = 0.0
         first = account.begin(order, fresh=group.anew)
         slot = group.newest_slot
-        if group.anew and first < order.steps:  # episodes were cut: the step under way never happened
-            account.lose(first)
-            account.advance(first)
-            first += 1
-        group.anew = False
-        account.observe(first, self._observations[slot])
+        if group.anew:
+            group.anew = False
+            if first > order.steps:  # its worker died in another group, after this one was done
+                account.forget()
+                return
+            if first < order.steps:  # episodes were cut: the step under way never happened
+                account.lose(first)
+                account.observe(first + 1, self._observations[slot])
+                account.advance(first)
+                first += 1
+            elif account.remembers:  # what the memory held after the last step is gone, so that step cannot be valued
+                account.lose(order.steps - 1)
+        else:
+            account.observe(first, self._observations[slot])
         for t in range(first, order.steps):
             began = clock()
             self._actions[...] = account.decide(t)
