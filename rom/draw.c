@@ -170,66 +170,106 @@ void show_changes(void) {
     }
 }
 
-/* ---- sprites ---- */
-
-static u8 *next_sprite;
-
-static void put(u8 x, u8 y, u8 tile, u8 flags) {
-    u8 *sprite = next_sprite;
-    sprite[0] = y + 32; /* 16 by the console's rule, 16 for the status line */
-    sprite[1] = x + 8;
-    sprite[2] = tile;
-    sprite[3] = flags;
-    next_sprite = sprite + 4;
-}
-
-static void put_wide(u8 x, u8 y, u8 tile, u8 flags) {
-    if (flags) { /* turned around: the halves change places */
-        put(x, y, tile + 2, flags);
-        put(x + 8, y, tile, flags);
-    } else {
-        put(x, y, tile, 0);
-        put(x + 8, y, tile + 2, 0);
-    }
-}
+/* ---- sprites: each thing has its own, so that a frame writes little more than places ---- */
 
 #define TURNED_X 0x20
 #define TURNED_Y 0x40
+#define DOWN_BY 32 /* 16 by the console's rule, 16 for the status line */
+#define RIGHT_BY 8
 
-static const u8 player_tiles[] = {SPRITE_FRONT, SPRITE_BACK, SPRITE_SIDE, SPRITE_SIDE};
+#define PLAYER_SPRITE 0
+#define SWORD_SPRITE 2
+#define ENEMY_SPRITE(i) (3 + 2 * (i))
+#define PICKUP_SPRITE(i) (9 + (i))
+
+#define SPRITE_Y(sprite) sprite_table[4 * (sprite)]
+#define SPRITE_X(sprite) sprite_table[4 * (sprite) + 1]
+#define SPRITE_TILE(sprite) sprite_table[4 * (sprite) + 2]
+#define SPRITE_FLAGS(sprite) sprite_table[4 * (sprite) + 3]
+#define HIDE(sprite) SPRITE_Y(sprite) = 0
+
+static const u8 player_tiles[] = {SPRITE_FRONT, SPRITE_BACK, SPRITE_SIDE, SPRITE_SIDE + 2};
 static const u8 pickup_tiles[] = {0, ITEM_GEM, ITEM_HEART, ITEM_KEY};
 
-static void put_sword(void) {
-    switch (facing) {
-    case 0:
-        put(player_x + 4, player_y + 14, ITEM_BLADE, TURNED_Y);
-        break;
-    case 1:
-        put(player_x + 4, player_y - 14, ITEM_BLADE, 0);
-        break;
-    case 2:
-        put(player_x - 7, player_y, ITEM_BLADE_FLAT, 0);
-        break;
-    default:
-        put(player_x + 15, player_y, ITEM_BLADE_FLAT, TURNED_X);
+static void place_player(void) {
+    u8 y = player_y + DOWN_BY, x = player_x + RIGHT_BY, tile = player_tiles[facing];
+    if (safe_frames & 4) /* blinks while nothing can hurt */
+        y = 0;
+    SPRITE_Y(PLAYER_SPRITE) = y;
+    SPRITE_X(PLAYER_SPRITE) = x;
+    SPRITE_TILE(PLAYER_SPRITE) = tile;
+    SPRITE_Y(PLAYER_SPRITE + 1) = y;
+    SPRITE_X(PLAYER_SPRITE + 1) = x + 8;
+    if (facing == 3) { /* turned around: the halves change places */
+        SPRITE_TILE(PLAYER_SPRITE + 1) = tile - 2;
+        SPRITE_FLAGS(PLAYER_SPRITE) = TURNED_X;
+        SPRITE_FLAGS(PLAYER_SPRITE + 1) = TURNED_X;
+    } else {
+        SPRITE_TILE(PLAYER_SPRITE + 1) = tile + 2;
+        SPRITE_FLAGS(PLAYER_SPRITE) = 0;
+        SPRITE_FLAGS(PLAYER_SPRITE + 1) = 0;
     }
 }
 
+static void put_sword(u8 x, u8 y, u8 tile, u8 flags) {
+    SPRITE_Y(SWORD_SPRITE) = y + DOWN_BY;
+    SPRITE_X(SWORD_SPRITE) = x + RIGHT_BY;
+    SPRITE_TILE(SWORD_SPRITE) = tile;
+    SPRITE_FLAGS(SWORD_SPRITE) = flags;
+}
+
+static void place_sword(void) {
+    switch (facing) {
+    case 0:
+        put_sword(player_x + 4, player_y + 14, ITEM_BLADE, TURNED_Y);
+        break;
+    case 1:
+        put_sword(player_x + 4, player_y - 14, ITEM_BLADE, 0);
+        break;
+    case 2:
+        put_sword(player_x - 7, player_y, ITEM_BLADE_FLAT, 0);
+        break;
+    default:
+        put_sword(player_x + 15, player_y, ITEM_BLADE_FLAT, TURNED_X);
+    }
+}
+
+#define PLACE_ENEMY(i)                                             \
+    if (enemy_kind[i]) {                                           \
+        u8 y = enemy_y[i] + DOWN_BY, x = enemy_x[i] + RIGHT_BY;    \
+        SPRITE_Y(ENEMY_SPRITE(i)) = y;                             \
+        SPRITE_X(ENEMY_SPRITE(i)) = x;                             \
+        SPRITE_Y(ENEMY_SPRITE(i) + 1) = y;                         \
+        SPRITE_X(ENEMY_SPRITE(i) + 1) = x + 8;                     \
+    }
+
+/* In every frame: what moves. */
 void place_sprites(void) {
-    u8 i;
-    u8 *end;
-    next_sprite = sprite_table;
-    if (!(safe_frames & 4)) /* blinks while nothing can hurt */
-        put_wide(player_x, player_y, player_tiles[facing], facing == 3 ? TURNED_X : 0);
+    place_player();
     if (sword_frames)
-        put_sword();
-    for (i = 0; i != ENEMIES; ++i)
-        if (enemy_kind[i])
-            put_wide(enemy_x[i], enemy_y[i], enemy_kind[i] == 1 ? SPRITE_SLIME : SPRITE_BEETLE, 0);
-    for (i = 0; i != PICKUPS; ++i)
-        if (pickup_kind[i])
-            put(pickup_x[i] + 4, pickup_y[i], pickup_tiles[pickup_kind[i]], 0);
-    end = sprite_table + 4 * 16;
-    for (; next_sprite != end; next_sprite += 4)
-        *next_sprite = 0;
+        place_sword();
+    else
+        HIDE(SWORD_SPRITE);
+    PLACE_ENEMY(0)
+    PLACE_ENEMY(1)
+    PLACE_ENEMY(2)
+}
+
+/* Where something came or went: who is there, and what lies there. */
+void set_out_sprites(void) {
+    u8 i, tile;
+    for (i = 0; i != ENEMIES; ++i) {
+        tile = enemy_kind[i] == 1 ? SPRITE_SLIME : SPRITE_BEETLE;
+        SPRITE_TILE(ENEMY_SPRITE(i)) = tile;
+        SPRITE_TILE(ENEMY_SPRITE(i) + 1) = tile + 2;
+        if (!enemy_kind[i]) {
+            HIDE(ENEMY_SPRITE(i));
+            HIDE(ENEMY_SPRITE(i) + 1);
+        }
+    }
+    for (i = 0; i != PICKUPS; ++i) {
+        SPRITE_Y(PICKUP_SPRITE(i)) = pickup_kind[i] ? pickup_y[i] + DOWN_BY : 0;
+        SPRITE_X(PICKUP_SPRITE(i)) = pickup_x[i] + RIGHT_BY + 4;
+        SPRITE_TILE(PICKUP_SPRITE(i)) = pickup_tiles[pickup_kind[i]];
+    }
 }

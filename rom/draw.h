@@ -18,5 +18,6 @@ void show_changes(void);
 void cell_changed(u8 cell);
 void status_changed(void);
 void place_sprites(void);
+void set_out_sprites(void);
 
 #endif

@@ -8,16 +8,13 @@
 #define SAFE_FRAMES 60 /* after an enemy's touch */
 #define REACH 14       /* of the sword, from the player's place */
 
-static const u8 buttons_of_way[] = {DOWN, UP, LEFT, RIGHT};
 static const signed char step_x[] = {0, 0, -1, 1};
 static const signed char step_y[] = {1, -1, 0, 0};
 
 static u8 slow; /* slimes move in every other frame */
 
 /* Whether a and b are less than `distance` apart; differences wrap around, so one of them may be below zero. */
-static u8 is_near(u8 a, u8 b, u8 distance) {
-    return (u8)(a - b + distance - 1) < (u8)(2 * distance - 1);
-}
+#define IS_NEAR(a, b, distance) ((u8)((a) - (b) + (distance) - 1) < 2 * (distance) - 1)
 
 static u8 cell_at(u8 x, u8 y) {
     return (y >> 4) * 10 + (x >> 4);
@@ -114,10 +111,11 @@ static void strike(void) {
     else
         y += step_y[facing] > 0 ? REACH : -REACH;
     for (i = 0; i != ENEMIES; ++i)
-        if (enemy_kind[i] && is_near(x, enemy_x[i], 14) && is_near(y, enemy_y[i], 14)) {
+        if (enemy_kind[i] && IS_NEAR(x, enemy_x[i], 14) && IS_NEAR(y, enemy_y[i], 14)) {
             enemy_kind[i] = 0;
             --enemies_left[screen_y * 4 + screen_x];
             ++enemies_beaten;
+            set_out_sprites();
         }
     if ((u8)(x + 8) < 160 && (u8)(y + 12) < 128) {
         cell = cell_at(x + 8, y + 12);
@@ -140,39 +138,46 @@ static void act(void) {
         strike();
         return;
     }
-    for (way = 0; way != 4; ++way)
-        if (buttons & buttons_of_way[way]) {
-            facing = way;
-            walk();
-            return;
-        }
+    if (!(buttons & (UP | DOWN | LEFT | RIGHT)))
+        return;
+    way = buttons & DOWN ? 0 : buttons & UP ? 1 : buttons & LEFT ? 2 : 3;
+    facing = way;
+    walk();
 }
 
-static void pick_up(void) {
-    u8 i, kind;
-    for (i = 0; i != PICKUPS; ++i) {
-        kind = pickup_kind[i];
-        if (!kind || !is_near(player_x, pickup_x[i], 12) || !is_near(player_y, pickup_y[i], 12))
-            continue;
-        pickup_kind[i] = 0;
-        if (kind == 3) {
-            has_key = 1;
-            set_compass();
-            continue;
-        }
-        treasures[(screen_y * 4 + screen_x) * 2 + i] = 0xFF;
-        if (kind == 2 && health < HEARTS)
-            ++health;
-        else if (gems < 99)
-            ++gems;
-        status_changed();
+static void take(u8 i) {
+    u8 kind = pickup_kind[i];
+    pickup_kind[i] = 0;
+    set_out_sprites();
+    if (kind == 3) {
+        has_key = 1;
+        set_compass();
+        return;
     }
+    treasures[(screen_y * 4 + screen_x) * 2 + i] = 0xFF;
+    if (kind == 2 && health < HEARTS)
+        ++health;
+    else if (gems < 99)
+        ++gems;
+    status_changed();
+}
+
+#define TOUCHES(thing, i, distance) \
+    (thing##_kind[i] && IS_NEAR(player_x, thing##_x[i], distance) && IS_NEAR(player_y, thing##_y[i], distance))
+
+static void pick_up(void) {
+    if (TOUCHES(pickup, 0, 12))
+        take(0);
+    if (TOUCHES(pickup, 1, 12))
+        take(1);
+    if (TOUCHES(pickup, 2, 12))
+        take(2);
 }
 
 /* ---- enemies: they walk from cell to cell, so that walls are looked at only where they choose a way ---- */
 
 static void choose_way(u8 i) {
-    u8 draw = random_byte(), way = enemy_way[i], x, y;
+    u8 draw = random_byte(), way = enemy_way[i] & 3, x, y;
     if (enemy_kind[i] == 2 && draw & 0x80) { /* a beetle comes after the player half of the time */
         if (draw & 0x40)
             way = player_x < enemy_x[i] ? 2 : 3;
@@ -189,35 +194,32 @@ static void choose_way(u8 i) {
     enemy_way[i] = way;
 }
 
-static void move_enemies(void) {
-    u8 i, way;
-    slow ^= 1;
-    for (i = 0; i != ENEMIES; ++i) {
-        if (!enemy_kind[i] || (slow && enemy_kind[i] == 1))
-            continue;
-        if (!((enemy_x[i] | enemy_y[i]) & 15)) {
-            enemy_way[i] &= 3;
-            choose_way(i);
-        }
-        way = enemy_way[i];
-        if (way > 3)
-            continue;
-        enemy_x[i] += step_x[way];
-        enemy_y[i] += step_y[way];
+#define MOVE_ENEMY(i)                                    \
+    if (enemy_kind[i] && (slow || enemy_kind[i] != 1)) { \
+        if (!((enemy_x[i] | enemy_y[i]) & 15))           \
+            choose_way(i);                               \
+        switch (enemy_way[i]) {                          \
+        case 0: ++enemy_y[i]; break;                     \
+        case 1: --enemy_y[i]; break;                     \
+        case 2: --enemy_x[i]; break;                     \
+        case 3: ++enemy_x[i]; break;                     \
+        }                                                \
     }
+
+static void move_enemies(void) {
+    slow ^= 1;
+    MOVE_ENEMY(0)
+    MOVE_ENEMY(1)
+    MOVE_ENEMY(2)
 }
 
 static void meet_enemies(void) {
-    u8 i;
     if (safe_frames) {
         --safe_frames;
         return;
     }
-    for (i = 0; i != ENEMIES; ++i)
-        if (enemy_kind[i] && is_near(player_x, enemy_x[i], 11) && is_near(player_y, enemy_y[i], 11)) {
-            hurt();
-            return;
-        }
+    if (TOUCHES(enemy, 0, 11) || TOUCHES(enemy, 1, 11) || TOUCHES(enemy, 2, 11))
+        hurt();
 }
 
 /* ---- the game ---- */

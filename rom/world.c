@@ -142,6 +142,7 @@ void enter_screen(void) {
     set_out_pickups(screen);
     set_compass();
     draw_screen();
+    set_out_sprites();
     place_sprites();
     end_drawing();
 }
