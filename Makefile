@@ -8,15 +8,15 @@ ARGS   ?=
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.envfleet-is-set-up
 # What the tests and checks need of the extras; the others are for users to choose.
-EXTRAS := atari,dev,mujoco,sb3,torch
+EXTRAS := atari,dev,mujoco,sb3
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train test lint format bench proof clean
+.PHONY: help setup train demo settings-page test lint format bench proof clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  ARGS="..." goes to the command that a target runs; PYTHON=python3.12 chooses the Python of the set-up.'
 
@@ -34,8 +34,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
 	@touch $@
 
-train: $(STAMP)  ## a short, real demonstration of the fleet (random policy: training comes next)
+train: $(STAMP)  ## train an agent on CartPole-v1 (about half a minute) and evaluate it; ARGS="--seed 2" and the like
+	@$(BIN)/envfleet train ppo --env CartPole-v1 --seed 1 --output-dir runs/make-train --overwrite $(ARGS)
+	@$(BIN)/envfleet evaluate runs/make-train --episodes 100
+
+demo: $(STAMP)  ## a few seconds of the fleet alone: speed, workers, and a worker that is killed on the way
 	@$(BIN)/envfleet demo $(ARGS)
+
+settings-page: $(STAMP)  ## write docs/settings.md from the settings of the algorithms
+	@$(BIN)/python -m envfleet.cli.settings_page docs/settings.md
 
 test: $(STAMP)  ## run the whole test suite
 	@$(BIN)/python -m pytest $(ARGS)

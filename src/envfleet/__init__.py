@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from envfleet.algorithms.settings import PPO
     from envfleet.conformance import CheckReport, check
     from envfleet.errors import (
         ActionError,
+        CheckpointError,
         ClosedError,
         EnvContext,
         EnvError,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         ResourceError,
         SettingsError,
         StateError,
+        TrainingError,
         WorkerError,
     )
     from envfleet.fleet.fleet import Fleet, FleetState
@@ -30,11 +33,17 @@ if TYPE_CHECKING:
     from envfleet.fleet.plan import Restarts, Timeouts
     from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
     from envfleet.rollout.collect import Collection, Trajectory, collect
+    from envfleet.runs.run import Run
+    from envfleet.training import resume, train
+    from envfleet.training.callbacks import Callback, Moment
+    from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
 _HOMES = {
+    "envfleet.algorithms.settings": ("PPO",),
     "envfleet.conformance": ("CheckReport", "check"),
     "envfleet.errors": (
         "ActionError",
+        "CheckpointError",
         "ClosedError",
         "EnvContext",
         "EnvError",
@@ -46,6 +55,7 @@ _HOMES = {
         "ResourceError",
         "SettingsError",
         "StateError",
+        "TrainingError",
         "WorkerError",
     ),
     "envfleet.fleet.fleet": ("Fleet", "FleetState"),
@@ -53,13 +63,20 @@ _HOMES = {
     "envfleet.fleet.plan": ("Restarts", "Timeouts"),
     "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
     "envfleet.rollout.collect": ("Collection", "Trajectory", "collect"),
+    "envfleet.runs.run": ("Run",),
+    "envfleet.training": ("resume", "train"),
+    "envfleet.training.callbacks": ("Callback", "Moment"),
+    "envfleet.training.evaluating": ("RunEvaluation", "evaluate_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
 __all__ = [
+    "PPO",
     "ActionError",
+    "Callback",
     "CheckReport",
+    "CheckpointError",
     "ClosedError",
     "Collection",
     "EnvContext",
@@ -70,19 +87,26 @@ __all__ = [
     "FleetState",
     "FleetStatistics",
     "MissingExtraError",
+    "Moment",
     "ObservationError",
     "ProtocolError",
     "ResourceError",
     "Restarts",
+    "Run",
+    "RunEvaluation",
     "SettingsError",
     "StateError",
     "Timeouts",
+    "TrainingError",
     "Trajectory",
     "WorkerError",
     "WorkerStatistics",
     "check",
     "collect",
+    "evaluate_run",
     "make",
+    "resume",
+    "train",
 ]
 
 

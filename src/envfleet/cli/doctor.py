@@ -27,8 +27,7 @@ EXTRAS = {
     "native": ("envpool",),
     "ray": ("ray",),
     "sb3": ("stable-baselines3",),
-    "torch": ("torch",),
-    "video": ("moviepy",),
+    "video": ("imageio", "imageio-ffmpeg"),
     "watch": ("starlette", "uvicorn"),
     "wildfire": ("numba", "rasterio"),
 }
@@ -77,6 +76,8 @@ class Facts:
     open_file_limit: int
     start_methods: tuple[str, ...]
     threads: dict[str, str | None] = field(default_factory=dict)
+    torch: str | None = None  # its version; None where it cannot be imported
+    devices: tuple[str, ...] = ()  # where it can compute, the best first
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Doctor:
 def gather() -> Facts:
     """The facts of this machine, for this process."""
     shm = shutil.disk_usage(_SHM) if _SHM.is_dir() else None
+    torch, devices = _torch()
     return Facts(
         physical_cores=machine.physical_cores(),
         logical_cores=os.cpu_count() or 1,
@@ -126,6 +128,8 @@ def gather() -> Facts:
         open_file_limit=machine.open_file_limit(),
         start_methods=tuple(multiprocessing.get_all_start_methods()),
         threads={name: os.environ.get(name) for name in THREAD_VARIABLES},
+        torch=torch,
+        devices=devices,
     )
 
 
@@ -139,6 +143,7 @@ def diagnose(facts: Facts) -> list[Finding]:
         _files(facts),
         Finding("ok", "start methods", ", ".join(facts.start_methods)),
         _threads(facts),
+        _learner(facts),
     ]
 
 
@@ -150,6 +155,15 @@ def _shared_memory() -> str | None:
     except OSError:
         return None
     return "memfd" if uses_linux() else "temporary file"
+
+
+def _torch() -> tuple[str | None, tuple[str, ...]]:
+    try:
+        import torch
+    except (ImportError, OSError):  # OSError: a library it needs is missing or of another machine
+        return None, ()
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return torch.__version__, tuple(name for name, there in found.items() if there)
 
 
 def _cores(facts: Facts) -> Finding:
@@ -220,6 +234,15 @@ def _threads(facts: Facts) -> Finding:
         advice = f"more threads than cores slow the caller and the threads backend: set {fitting}"
         return Finding("warn", "threads", text, advice)
     return Finding("ok", "threads", text)
+
+
+def _learner(facts: Facts) -> Finding:
+    if facts.torch is None:
+        advice = "fleets run, training does not: pip install torch"
+        return Finding("warn", "learner", "torch cannot be imported", advice)
+    others = f", also {', '.join(facts.devices[1:])}" if facts.devices[1:] else ""
+    text = f"torch {facts.torch} on {facts.devices[0]}{others}; one thread unless batches are large"
+    return Finding("ok", "learner", text)
 
 
 def _as_json(facts: Facts, findings: list[Finding], extras: list[Extra]) -> dict[str, Any]:

@@ -87,12 +87,12 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
         )
     chosen = named or written
     if chosen is None and {"-h", "--help"} & set(flags):
-        chosen = next(iter(ALGORITHMS))  # its help shows how
+        chosen = "ppo"  # its help shows how
     known = ", ".join(ALGORITHMS)
     if chosen is None:
         where = "" if path is None else f", or `algorithm:` in {path}"
         raise SettingsError(
-            f"there is no algorithm to train with, expected one of {known} after `envfleet train`{where}",
+            f"the command names no algorithm, expected one of {known} after `envfleet train`{where}",
             hint="e.g. envfleet train ppo --env CartPole-v1",
         )
     if chosen not in ALGORITHMS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -13,7 +14,8 @@ __all__ = ["Interruption"]
 class Interruption:
     """Takes the signals while it is entered, in the main thread only, and gives them back afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._signal: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -38,6 +40,8 @@ class Interruption:
         if self.asked:
             raise KeyboardInterrupt
         self._signal = number
+        if not self._quiet:  # past Python's buffers: the signal may have come in the middle of a line
+            os.write(2, b"\nstopping after this update; once more ends at once, without saving\n")
 
     def leave(self) -> None:
         """Ends as the signal asks, now that everything is saved; the command gives the conventional exit code."""
