@@ -1,0 +1,93 @@
+"""Fires on a landscape: the protocol that the environment asks, and our own model behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envfleet.environments.wildfire.fuels import fuel_table
+from envfleet.environments.wildfire.landscape import Landscape
+from envfleet.environments.wildfire.weather import Weather
+
+__all__ = ["Fire", "FireModel", "SurfaceFire", "draw_fires"]
+
+
+@dataclass(frozen=True)
+class Fire:
+    """Where a fire begins (row * columns + column) and in which weather."""
+
+    ignition: int
+    weather: Weather
+
+
+class FireModel(Protocol):
+    """What the environment needs of a fire model: a function of a landscape, fires and breaks."""
+
+    def __call__(
+        self, landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
+    ) -> NDArray[np.float64]:
+        """When each fire reaches each cell, in minutes, infinite where it does not: [fire, row, column].
+
+        Breaks are [row, column]; a cell with a break does not burn. The same arguments give the same result.
+        """
+        ...
+
+
+class SurfaceFire:
+    """Rothermel's surface fire, spread by minimum travel time.
+
+    The rates of a landscape in the weather of each fire are computed once and kept until it is asked about other
+    fires: breaks do not change them.
+    """
+
+    def __init__(self) -> None:
+        from envfleet.environments.wildfire import rothermel, spread
+
+        self._travel_metric, self._arrival_minutes = rothermel.travel_metric, spread.arrival_minutes
+        self._prepared_for: tuple[Landscape, tuple[Fire, ...]] | None = None
+        self._prepared: _Prepared | None = None
+
+    def __call__(
+        self, landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
+    ) -> NDArray[np.float64]:
+        """When each fire reaches each cell: [fire, row, column]."""
+        prepared = self._prepare(landscape, tuple(fires))  # the same object, if it is a tuple
+        return self._arrival_minutes(prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes))
+
+    def metric(self, landscape: Landscape, weather: Weather) -> NDArray[np.float64]:
+        """The times through each cell under one weather (see `rothermel.travel_metric`)."""
+        moistures = np.array(weather.moistures)
+        return self._travel_metric(
+            landscape.layers, fuel_table(), moistures, weather.wind_kmh, weather.wind_from, landscape.cell_size
+        )
+
+    def _prepare(self, landscape: Landscape, fires: tuple[Fire, ...]) -> _Prepared:
+        known = self._prepared_for
+        if self._prepared is None or known is None or known[0] is not landscape or known[1] is not fires:
+            numbers = {weather: n for n, weather in enumerate(dict.fromkeys(fire.weather for fire in fires))}
+            self._prepared = _Prepared(
+                np.stack([self.metric(landscape, weather) for weather in numbers]),
+                np.array([numbers[fire.weather] for fire in fires], np.int64),
+                np.array([fire.ignition for fire in fires], np.int64),
+            )
+            self._prepared_for = landscape, fires
+        return self._prepared
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What the kernel needs of some fires."""
+
+    metrics: NDArray[np.float64]  # [weather, row, column, 5]
+    weathers: NDArray[np.int64]  # [fire]
+    ignitions: NDArray[np.int64]  # [fire]
+
+
+def draw_fires(landscape: Landscape, generator: np.random.Generator, count: int) -> tuple[Fire, ...]:
+    """Fires from the landscape's ignition map and climate, each in its own weather."""
+    ignitions = landscape.draw_ignitions(generator, count)
+    return tuple(Fire(int(cell), landscape.climate.draw(generator)) for cell in ignitions)

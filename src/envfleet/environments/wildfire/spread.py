@@ -1,0 +1,252 @@
+"""Minimum travel time: when a fire reaches each cell, in one Numba kernel for many ignitions.
+
+The time of a cell is the least over all straight ways into it, from any point between two of its neighbours that
+burn next to each other, at the rates of the cell that is entered. The times between two neighbours are taken as
+linear, and then the best point has a closed form, because the time of a way is a norm minus a linear part (see
+`rothermel.travel_metric`). So fires grow in every direction, not only along the eight of the grid.
+
+Cells are settled in the order of their times from a heap: n log n. A wind that makes ellipses very long can bring
+a better way after a cell was settled; the cell is then opened again, so the result does not depend on the order.
+Fire passes between two cells that touch at a corner unless both cells beside the corner are barred: a diagonal
+line of breaks holds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envfleet.environments.wildfire.compilation import kernel
+
+__all__ = ["arrival_minutes", "path_centrality"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# The eight neighbours in a circle: even numbers touch at an edge, odd ones at a corner.
+ROW_STEPS = (-1, -1, 0, 1, 1, 1, 0, -1)
+COLUMN_STEPS = (0, 1, 1, 1, 0, -1, -1, -1)
+LONGEST = 12  # cells; the longest straight way that is looked at
+BETTER = 1e-9  # minutes; less is no reason to open a settled cell again
+
+
+@kernel
+def _before(times: Floats, one: int, other: int) -> bool:
+    return times[one] < times[other] or (times[one] == times[other] and one < other)
+
+
+@kernel
+def _rise(heap: Integers, places: Integers, times: Floats, at: int) -> None:
+    """Moves the cell at this place of the heap up to where it belongs."""
+    cell = heap[at]
+    while at > 0:
+        parent = (at - 1) >> 1
+        if not _before(times, cell, heap[parent]):
+            break
+        heap[at] = heap[parent]
+        places[heap[at]] = at
+        at = parent
+    heap[at] = cell
+    places[cell] = at
+
+
+@kernel
+def _take_first(heap: Integers, places: Integers, times: Floats, size: int) -> int:
+    """Removes and returns the earliest cell of a heap of `size` cells."""
+    first, cell, at = heap[0], heap[size - 1], 0
+    size -= 1
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and _before(times, heap[child + 1], heap[child]):
+            child += 1
+        if not _before(times, heap[child], cell):
+            break
+        heap[at] = heap[child]
+        places[heap[at]] = at
+        at = child
+    heap[at] = cell
+    places[cell] = at
+    places[first] = -1
+    return int(first)
+
+
+@kernel
+def _minutes(metric: Floats, row: int, column: int, row_step: float, column_step: float) -> float:
+    """How long this way would take if all of it lay in one cell."""
+    squared = (
+        metric[row, column, 0] * row_step**2
+        + 2.0 * metric[row, column, 1] * row_step * column_step
+        + metric[row, column, 2] * column_step**2
+    )
+    return math.sqrt(squared) - metric[row, column, 3] * row_step - metric[row, column, 4] * column_step
+
+
+@kernel
+def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int, to_column: int) -> float:
+    """The time of the straight way between the centres of two cells, through all cells on it."""
+    row_step, column_step = to_row - row, to_column - column
+    row_sign, column_sign = (1 if row_step > 0 else -1), (1 if column_step > 0 else -1)
+    # Shares of the way at which the next border of a row and of a column is crossed.
+    per_row = 1.0 / abs(row_step) if row_step != 0 else np.inf
+    per_column = 1.0 / abs(column_step) if column_step != 0 else np.inf
+    row_border, column_border = 0.5 * per_row, 0.5 * per_column
+    total, done = 0.0, 0.0
+    while row != to_row or column != to_column:
+        border = min(row_border, column_border)
+        total += (border - done) * _minutes(metric, row, column, row_step, column_step)
+        done = border
+        if abs(row_border - column_border) < 1e-9:  # through a corner
+            if barred[row, column + column_sign] and barred[row + row_sign, column]:
+                return np.inf
+            row, column = row + row_sign, column + column_sign
+            row_border, column_border = row_border + per_row, column_border + per_column
+        elif row_border < column_border:
+            row, row_border = row + row_sign, row_border + per_row
+        else:
+            column, column_border = column + column_sign, column_border + per_column
+        if barred[row, column]:
+            return np.inf
+    return total + (1.0 - done) * _minutes(metric, row, column, row_step, column_step)
+
+
+@kernel
+def _between(
+    metric: Floats, row: int, column: int, k: int, j: int, row_to: int, column_to: int, time_1: float, time_2: float
+) -> float:
+    """The least time into a cell from a point between two cells that burn next to each other.
+
+    From the first, at (row, column), the way into the cell is step k; from the second it is the reverse of step j.
+    Infinite if no point between them is better than both ends.
+    """
+    p, q, r = metric[row_to, column_to, 0], metric[row_to, column_to, 1], metric[row_to, column_to, 2]
+    u, v = metric[row_to, column_to, 3], metric[row_to, column_to, 4]
+    row_1, column_1 = ROW_STEPS[k], COLUMN_STEPS[k]
+    row_edge, column_edge = -ROW_STEPS[j] - row_1, -COLUMN_STEPS[j] - column_1
+    gain = time_1 - time_2 + u * row_edge + v * column_edge
+    a = p * row_1 * row_1 + 2.0 * q * row_1 * column_1 + r * column_1 * column_1
+    b = p * row_1 * row_edge + q * (row_1 * column_edge + column_1 * row_edge) + r * column_1 * column_edge
+    c = p * row_edge * row_edge + 2.0 * q * row_edge * column_edge + r * column_edge * column_edge
+    # The derivative at both ends: the least is inside only if it falls from the one and rises to the other.
+    if gain * math.sqrt(a) <= b or gain * math.sqrt(a + 2.0 * b + c) >= b + c:
+        return np.inf
+    share = gain * math.sqrt((a - b * b / c) / (c * (c - gain * gain))) - b / c
+    row_step, column_step = row_1 + share * row_edge, column_1 + share * column_edge
+    there = _minutes(metric, row_to, column_to, row_step, column_step)
+    here = _minutes(metric, row, column, row_step, column_step)
+    return (1.0 - share) * time_1 + share * time_2 + 0.5 * (here + there)
+
+
+@kernel
+def _spread(
+    metric: Floats, barred: Flags, ignition: int, minutes: float, times: Floats, settled: Flags, memory: Integers
+) -> None:
+    """Fills `times` (flat, infinite before) with the arrival of one fire within `minutes`."""
+    rows, columns = barred.shape
+    heap, places, origins, tried = memory[0], memory[1], memory[2], memory[3]
+    if barred[ignition // columns, ignition % columns]:
+        return
+    times[ignition] = 0.0
+    heap[0], places[ignition], origins[ignition], size = ignition, 0, ignition, 1
+    while size > 0:
+        cell = _take_first(heap, places, times, size)
+        size -= 1
+        settled[cell] = True
+        row, column = cell // columns, cell % columns
+        origin = origins[cell]
+        origin_row, origin_column = origin // columns, origin % columns
+        for k in range(8):
+            to_row, to_column = row + ROW_STEPS[k], column + COLUMN_STEPS[k]
+            if not (0 <= to_row < rows and 0 <= to_column < columns) or barred[to_row, to_column]:
+                continue
+            target = to_row * columns + to_column
+            if times[target] <= times[cell]:
+                continue
+            best, best_origin = times[target], -1
+            if tried[target] != origin and max(abs(to_row - origin_row), abs(to_column - origin_column)) <= LONGEST:
+                tried[target] = origin
+                found = times[origin] + _straight(metric, barred, origin_row, origin_column, to_row, to_column)
+                if found < best:
+                    best, best_origin = found, origin
+            if origin != cell and (k % 2 == 0 or not (barred[row, to_column] and barred[to_row, column])):
+                there = _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
+                here = _minutes(metric, row, column, ROW_STEPS[k], COLUMN_STEPS[k])
+                if times[cell] + 0.5 * (here + there) < best:
+                    best, best_origin = times[cell] + 0.5 * (here + there), cell
+            for turn in (3, 5):  # seen from the target, the two neighbours beside the cell
+                j = (k + turn) % 8
+                side_row, side_column = to_row + ROW_STEPS[j], to_column + COLUMN_STEPS[j]
+                if not (0 <= side_row < rows and 0 <= side_column < columns):
+                    continue
+                side = side_row * columns + side_column
+                if settled[side]:
+                    found = _between(metric, row, column, k, j, to_row, to_column, times[cell], times[side])
+                    if found < best:
+                        best, best_origin = found, cell
+            if best > minutes or best_origin < 0 or best >= times[target] - BETTER:
+                continue
+            times[target], origins[target], settled[target] = best, best_origin, False
+            if places[target] < 0:
+                heap[size], places[target] = target, size
+                size += 1
+            _rise(heap, places, times, places[target])
+
+
+@kernel
+def arrival_minutes(
+    metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float
+) -> Floats:
+    """When each fire reaches each cell, infinite where it does not within `minutes`: [fire, row, column].
+
+    `metrics` is [weather, row, column, 5]; fire i burns under weather `weathers[i]` from cell `ignitions[i]`
+    (row * columns + column). Fires do not know of each other.
+    """
+    rows, columns = breaks.shape
+    times = np.full((len(ignitions), rows * columns), np.inf)
+    settled = np.empty(rows * columns, np.bool_)
+    memory = np.empty((4, rows * columns), np.int64)
+    barred = np.empty((rows, columns), np.bool_)
+    for fire in range(len(ignitions)):
+        metric = metrics[weathers[fire]]
+        if fire == 0 or weathers[fire] != weathers[fire - 1]:
+            for row in range(rows):
+                for column in range(columns):
+                    barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
+        settled[:] = False
+        memory[:] = -1
+        _spread(metric, barred, ignitions[fire], minutes, times[fire], settled, memory)
+    return times.reshape(len(ignitions), rows, columns)
+
+
+@kernel
+def path_centrality(arrival: Floats) -> Floats:
+    """How many burned cells each cell's fire leads to, itself included, summed over the fires: [row, column].
+
+    A cell was lit by the neighbour from which time rises most steeply; `arrival` is [fire, row, column] of any
+    fire model.
+    """
+    fires, rows, columns = arrival.shape
+    total = np.zeros((rows, columns))
+    for fire in range(fires):
+        times = arrival[fire].ravel()
+        led_to = np.isfinite(times).astype(np.float64)
+        for cell in np.argsort(-times, kind="mergesort"):  # the latest first: all that it lit has been counted
+            if not math.isfinite(times[cell]):
+                continue
+            row, column = cell // columns, cell % columns
+            parent, steepest = -1, 0.0
+            for k in range(8):
+                near_row, near_column = row + ROW_STEPS[k], column + COLUMN_STEPS[k]
+                if 0 <= near_row < rows and 0 <= near_column < columns:
+                    near = near_row * columns + near_column
+                    rise = (times[cell] - times[near]) / (1.0 if k % 2 == 0 else math.sqrt(2.0))
+                    if rise > steepest:  # never true of a cell that did not burn: that time is infinite
+                        parent, steepest = near, rise
+            if parent >= 0:
+                led_to[parent] += led_to[cell]
+        total += led_to.reshape(rows, columns)
+    return total
