@@ -60,6 +60,8 @@ class DQNLearner:
 
             self._priorities = SumTree(self.replay.rows * n_envs)
         self._highest_priority = 1.0
+        self._rows_seen = self._rows_saved = 0
+        self._pieces: list[str] = []  # of the replay, as the last checkpoint has it
         self.updates = 0
         self._collected = 0
         self._owed = 0.0  # gradient steps that what was collected so far is good for
@@ -86,6 +88,7 @@ class DQNLearner:
             behind = self.replay.head * self.replay.n_envs + np.arange(self.replay.n_envs)
             self._priorities.set(behind, np.zeros(self.replay.n_envs))
         self._collected += rollout.rewards.size
+        self._rows_seen += len(entries) // self.replay.n_envs
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
@@ -228,18 +231,30 @@ class DQNLearner:
             "normaliser": self.policy.normaliser_state(),
             "highest_priority": self._highest_priority,
             "priorities": None if self._priorities is None else self._priorities.state(),
-            "replay": {"head": self.replay.head, "filled": self.replay.filled, "masked": self.replay.masked},
-            "rows": self.replay.rows_since(self.replay.filled),
+            "replay": {"head": self.replay.head, "rows_seen": self._rows_seen, "masked": self.replay.masked},
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def pieces(self) -> dict[str, dict[str, Array] | None]:
+        """The replay in pieces, oldest first; only the one that is new since the last call comes with content."""
+        new = min(self._rows_seen - self._rows_saved, self.replay.filled)
+        fresh = f"rows-{self._rows_seen - new}-{self._rows_seen}"
+        kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.filled]
+        self._pieces = [*kept, fresh] if new else kept
+        self._rows_saved = self._rows_seen
+        return {name: self.replay.rows_since(new) if new and name == fresh else None for name in self._pieces}
+
+    def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
         self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
         self._adam.restore(state["adam"])
         self._target_flat.copy_from(np.array(state["target"]))
         self.policy.restore_normaliser(state["normaliser"])
-        self.replay.head = (state["replay"]["head"] - state["replay"]["filled"]) % self.replay.rows
+        rows = sum(len(piece["rewards"]) - 1 for piece in pieces.values())
+        self.replay.head = (state["replay"]["head"] - rows) % self.replay.rows
         self.replay.set_masked(state["replay"]["masked"])
-        self.replay.put_rows(state["rows"])
+        for piece in pieces.values():
+            self.replay.put_rows(piece)
+        self._pieces = list(pieces)
+        self._rows_seen = self._rows_saved = state["replay"]["rows_seen"]
         self._highest_priority = state["highest_priority"]
         if self._priorities is not None:
             self._priorities.restore(state["priorities"])

@@ -360,7 +360,11 @@ class PPOLearner:
             "reward_scaler": None if self._scaler is None else self._scaler.state(),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def pieces(self) -> dict[str, dict[str, Array] | None]:
+        """Nothing that grows: every rollout is learned from and forgotten."""
+        return {}
+
+    def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
         self.updates = state["updates"]
         self._adam.restore(state["adam"])
         self.policy.restore_normaliser(state["normaliser"])

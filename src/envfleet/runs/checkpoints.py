@@ -5,6 +5,7 @@
                             state.json           everything else, with references to those arrays
                             digest.json          what the three files must be
     checkpoints/last, best, final                links to such folders, replaced in one step
+    checkpoints/pieces/NAME.safetensors          what only grows (a replay), in parts that several checkpoints share
 
 A process killed at any moment leaves the old checkpoint or the new one, and at most a folder whose name starts
 with a dot. Reading runs no code: the files are JSON and safetensors.
@@ -20,10 +21,11 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+import numpy as np
 import psutil
 
 from envfleet.errors import CheckpointError, StateError
@@ -35,9 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "Checkpoints"]
 
+Array = np.ndarray[Any, Any]
+
 _FORMAT = 1
 _FILES = ("policy.safetensors", "state.safetensors", "state.json")
 _MARKS = ("last", "best", "final")
+_PIECES = "pieces"
+_PIECE_NAME = re.compile(r"[\w-]+")
 _STEP = re.compile(r"step-(\d+)")
 _LEFTOVER = re.compile(r"\.(?:writing|removing|linking)-.*-(\d+)")  # the number of the process comes last
 _LOG = logging.getLogger("envfleet")
@@ -51,6 +57,7 @@ class Checkpoint:
     policy: dict[str, Tensor]
     state: Any
     path: Path
+    pieces: dict[str, dict[str, Array]] = field(default_factory=dict)  # in the order they were saved
 
 
 class Checkpoints:
@@ -59,12 +66,26 @@ class Checkpoints:
     def __init__(self, folder: str | Path, keep: int = 3) -> None:
         self.folder = Path(folder)
         self.keep = max(1, keep)
+        self._fingerprints: dict[str, dict[str, Any]] = {}  # of the pieces that were written or read
 
     # ---- writing ----
 
-    def save(self, step: int, policy: Mapping[str, Tensor], state: Any) -> Path:
-        """Writes the checkpoint of `step`, points `last` to it, and removes what is too old."""
-        contents = _encoded(step, policy, state)
+    def save(
+        self,
+        step: int,
+        policy: Mapping[str, Tensor],
+        state: Any,
+        pieces: Mapping[str, Mapping[str, Array] | None] | None = None,
+    ) -> Path:
+        """Writes the checkpoint of `step`, points `last` to it, and removes what is too old.
+
+        `pieces` are all that belong to it, in order; those that an earlier checkpoint wrote come without content.
+        """
+        try:
+            fingerprints = {name: self._written(name, arrays) for name, arrays in (pieces or {}).items()}
+        except OSError as error:
+            self._fail_to_write(step, error)
+        contents = _encoded(step, policy, state, fingerprints)
         target, aside = self.folder / f"step-{step}", self.folder / f".writing-step-{step}-{os.getpid()}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +102,20 @@ class Checkpoints:
             shutil.rmtree(aside, ignore_errors=True)
         self._remove_old()
         return target
+
+    def _written(self, name: str, arrays: Mapping[str, Array] | None) -> dict[str, Any]:
+        """The fingerprint of a piece, which is written first where it is new."""
+        if arrays is not None:
+            import safetensors.numpy
+
+            content = safetensors.numpy.save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
+            path = _piece_path(self.folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content)
+            self._fingerprints[name] = _fingerprint(content)
+        elif name not in self._fingerprints:  # of a run that was resumed
+            self._fingerprints[name] = _fingerprint(_piece_path(self.folder, name).read_bytes())
+        return self._fingerprints[name]
 
     def mark(self, name: Literal["best", "final"], step: int) -> Path:
         """Points `best` or `final` to the checkpoint of `step`."""
@@ -142,6 +177,21 @@ class Checkpoints:
                     self._set_aside(self.folder / f"step-{step}")
                 except OSError as error:  # nothing is lost by it
                     _LOG.warning("the old checkpoint step-%d cannot be removed: %s", step, error)
+        if self._fingerprints:
+            self._remove_old_pieces()
+
+    def _remove_old_pieces(self) -> None:
+        """Pieces that no checkpoint refers to any more."""
+        used: set[str] = set()
+        for step in self.steps():
+            try:
+                used |= json.loads((self.folder / f"step-{step}" / "digest.json").read_bytes())["pieces"].keys()
+            except (KeyError, OSError, TypeError, ValueError):
+                return  # which ones a damaged checkpoint needs is not known
+        for path in (self.folder / _PIECES).glob("*.safetensors"):
+            if path.stem not in used:
+                path.unlink(missing_ok=True)
+                self._fingerprints.pop(path.stem, None)
 
     def _set_aside(self, path: Path) -> None:
         """Removes a folder so that no half of it is ever seen under its name."""
@@ -183,14 +233,17 @@ class Checkpoints:
     # ---- reading ----
 
     def load(self, name: str | int = "last") -> Checkpoint:
-        """The checkpoint that `name` (last, best, final, "step-N" or N) means, checked; changes nothing."""
+        """The checkpoint that `name` (last, best, final, "step-N" or N) means, checked; changes nothing.
+
+        Its pieces are left where they are: only a run that goes on needs them.
+        """
         step = self.step_of(name) if name in _MARKS else _step_in(name)
         path = self.folder / f"step-{step}"
         if step is None or not path.is_dir():
             there = [mark for mark in _MARKS if self.step_of(mark) is not None]
             known = ", ".join([*there, *(f"step-{known}" for known in self.steps())]) or "none"
             raise CheckpointError(f"there is no checkpoint {name} in {self.folder}", hint=f"there are: {known}")
-        return _read(path)
+        return _read(path, with_pieces=False)
 
     def load_newest_sound(self) -> Checkpoint:
         """The newest checkpoint that is whole, for a run that goes on; call it only with the run's lock.
@@ -201,7 +254,7 @@ class Checkpoints:
         for step in reversed(self.steps()):
             path = self.folder / f"step-{step}"
             try:
-                checkpoint = _read(path)
+                checkpoint = _read(path, with_pieces=True)
             except CheckpointError as error:
                 _LOG.warning("%s; the checkpoint before it is used", str(error).partition("\n")[0])
                 self._call_damaged(path)
@@ -222,6 +275,8 @@ class Checkpoints:
             pass  # it is found damaged again next time
 
     def _remove_leftovers(self) -> None:
+        for torn in (self.folder / _PIECES).glob(".*"):
+            torn.unlink(missing_ok=True)
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _LEFTOVER.fullmatch(entry.name)
             if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
@@ -229,7 +284,7 @@ class Checkpoints:
 
     def _is_sound(self, path: Path) -> bool:
         try:
-            _verified(path)
+            _verified(path, with_pieces=True)
         except CheckpointError:
             return False
         return True
@@ -238,7 +293,9 @@ class Checkpoints:
 # ---- one checkpoint as bytes ----
 
 
-def _encoded(step: int, policy: Mapping[str, Tensor], state: Any) -> dict[str, bytes]:
+def _encoded(
+    step: int, policy: Mapping[str, Tensor], state: Any, pieces: Mapping[str, dict[str, Any]]
+) -> dict[str, bytes]:
     """The files of a checkpoint by name, the digest last."""
     import safetensors.numpy
     import safetensors.torch
@@ -251,7 +308,8 @@ def _encoded(step: int, policy: Mapping[str, Tensor], state: Any) -> dict[str, b
         "state.safetensors": safetensors.numpy.save(arrays),
         "state.json": json.dumps(json_ready, allow_nan=False).encode(),
     }
-    digest = {"format": _FORMAT, "step": step, "files": {name: _fingerprint(files[name]) for name in _FILES}}
+    fingerprints = {name: _fingerprint(files[name]) for name in _FILES}
+    digest = {"format": _FORMAT, "step": step, "files": fingerprints, "pieces": dict(pieces)}
     return {**files, "digest.json": json.dumps(digest, indent=2).encode()}
 
 
@@ -259,35 +317,44 @@ def _fingerprint(content: bytes) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
-def _verified(path: Path) -> tuple[int, dict[str, bytes]]:
-    """The step and the files of a checkpoint, if they are what the digest says."""
+def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], dict[str, bytes]]:
+    """The step, the files and the pieces of a checkpoint, if they are what the digest says."""
     try:
         digest = json.loads((path / "digest.json").read_bytes())
         version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
         if version != _FORMAT:
             raise CheckpointError(f"{path} has format {version!r}; this version reads format {_FORMAT}")
         contents = {name: (path / name).read_bytes() for name in _FILES}
+        pieces = {name: _piece_path(path.parent, name).read_bytes() for name in digest["pieces"] if with_pieces}
         wrong = [name for name in _FILES if fingerprints[name] != _fingerprint(contents[name])]
+        wrong += [name for name, content in pieces.items() if digest["pieces"][name] != _fingerprint(content)]
     except (KeyError, OSError, TypeError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {path} is incomplete: {type(error).__name__}: {error}") from error
     if wrong or path.name != f"step-{step}":
         raise CheckpointError(f"the checkpoint {path} is damaged: {', '.join(wrong) or 'digest.json'} changed")
-    return step, contents
+    return step, contents, pieces
 
 
-def _read(path: Path) -> Checkpoint:
+def _piece_path(folder: Path, name: str) -> Path:
+    if not _PIECE_NAME.fullmatch(name):  # a digest that was tampered with must not lead elsewhere
+        raise ValueError(f"{name!r} is no name of a piece")
+    return folder / _PIECES / f"{name}.safetensors"
+
+
+def _read(path: Path, *, with_pieces: bool) -> Checkpoint:
     import safetensors
     import safetensors.numpy
     import safetensors.torch
 
-    step, contents = _verified(path)
+    step, contents, pieces = _verified(path, with_pieces=with_pieces)
     try:
         policy = safetensors.torch.load(contents["policy.safetensors"])
         arrays = safetensors.numpy.load(contents["state.safetensors"])
         state = join(json.loads(contents["state.json"]), arrays)
+        grown = {name: safetensors.numpy.load(content) for name, content in pieces.items()}
     except (AttributeError, KeyError, StateError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
-    return Checkpoint(step, policy, state, path)
+    return Checkpoint(step, policy, state, path, grown)
 
 
 def _step_in(name: str | int) -> int | None:

@@ -75,7 +75,7 @@ class Training:
         reporter.begin(self._parts, self.progress.steps)
         schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
         shares = TimeShares(self._parts.fleet.workers)
-        with Interruption() as interruption:
+        with Interruption(quiet=self._settings.quiet) as interruption:
             while not (self.progress.spent or self._moment.stop or interruption.asked):
                 rollout = schedule.next()
                 ended = self.progress.add(rollout)
@@ -146,7 +146,8 @@ class Training:
             "best": self._best,
             "evaluated_steps": self._evaluated_steps,
         }
-        self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state)
+        pieces = self._parts.learner.pieces()
+        self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
         parts = assemble(resolved, quiet=settings.quiet)
         with closing(parts):
             parts.policy.load_state_dict(checkpoint.policy)
-            fresh = restore_parts(parts, checkpoint.state["parts"])
+            fresh = restore_parts(parts, checkpoint.state["parts"], checkpoint.pieces)
             if fresh is not None:
                 reporter.console.say(f"the environments start fresh episodes: {fresh}")
             training = Training(resolved, parts, reporter, callbacks)

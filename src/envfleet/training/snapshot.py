@@ -37,9 +37,9 @@ def take_parts(parts: Parts) -> dict[str, Any]:
     }
 
 
-def restore_parts(parts: Parts, state: Mapping[str, Any]) -> str | None:
+def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> str | None:
     """Puts a state back; returns why the simulators start fresh, where they do."""
-    parts.learner.restore(state["learner"])
+    parts.learner.restore(state["learner"], pieces)
     number, collected = state["schedule"]["number"], state["schedule"]["collected"]
     reason: str | None = state["fleet_reason"]
     if state["fleet"] is None:
