@@ -141,14 +141,15 @@ _DQN_CLASSIC = Preset(
     "DQN, classic control",
     {
         "n_envs": 8,
-        "rollout_steps": 16,
-        "train_frequency": 4,
+        "rollout_steps": 32,
+        "train_frequency": 2,
         "minibatch_size": 64,
-        "learning_rate": 1e-3,
-        "hidden": (128, 128),
-        "target_update_frequency": 200,
-        "exploration_fraction": 0.16,
+        "learning_rate": 2.3e-3,
         "learning_rate_schedule": "linear",
+        "hidden": (256, 256),
+        "target_update_frequency": 128,
+        "exploration_fraction": 0.16,
+        "steps": 50_000,
     },
 )
 _DQN_IMAGES = Preset(

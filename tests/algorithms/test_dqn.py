@@ -1,0 +1,175 @@
+"""DQN: one update against the formulas written out; every extra can be switched off; exploration; what is owed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.algorithms.dqn import DQNLearner
+from envfleet.algorithms.settings import DQN
+from envfleet.errors import SettingsError
+from envfleet.policies.q_policy import build_q_policy
+from envfleet.rollout.replay import Experience
+from tests.rollout.test_replay import World
+
+ENVS = 3
+SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+ACTIONS = spaces.Discrete(4)
+
+
+def learner_of(**changes: Any) -> DQNLearner:
+    base: dict[str, Any] = {
+        "n_envs": ENVS,
+        "rollout_steps": 4,
+        "replay_size": 200,
+        "learning_starts": 8,
+        "minibatch_size": 16,
+        "hidden": (8,),
+        "seed": 3,
+    }
+    settings = DQN(**{**base, **changes})
+    policy = build_q_policy(SPACE, ACTIONS, settings.q_settings(), seed=3)
+    return DQNLearner(settings, policy, SPACE, n_envs=ENVS, seed=3, device=torch.device("cpu"))
+
+
+def experience(rows: int = 16, *, masked: bool = False) -> Experience:
+    generator = np.random.default_rng(0)
+    return Experience(
+        np.arange(rows),
+        {"": generator.normal(size=(rows, 2))},
+        generator.integers(4, size=rows),
+        generator.normal(size=rows).astype(np.float32),
+        {"": generator.normal(size=(rows, 2))},
+        np.where(generator.random(rows) < 0.3, 0.0, 0.97).astype(np.float32),
+        generator.random((rows, 4)) < 0.6 if masked else None,
+    )
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: bool) -> None:
+    learner = learner_of(double=double, loss=loss, max_gradient_norm=0.7, learning_rate=0.01)
+    with torch.no_grad():
+        learner._target_flat.data.mul_(1.1)  # so that the two networks differ
+    online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
+    taken = experience(masked=masked)
+    counts = np.linspace(0.2, 1.0, 16).astype(np.float32)
+    learner._step((taken, counts), 0.0)
+
+    following = torch.from_numpy(taken.following[""]).float()
+    with torch.no_grad():
+        values = target.q_values({"": following})
+        chooser = (online if double else target).q_values({"": following}).clone()
+        if taken.masks is not None:
+            for row, allowed in enumerate(taken.masks):
+                if allowed.any():
+                    chooser[row, ~torch.from_numpy(allowed)] = -torch.inf
+        best = values[torch.arange(16), chooser.argmax(1)]
+        wanted = torch.from_numpy(taken.returns) + torch.from_numpy(taken.discounts) * best
+    optimiser = torch.optim.Adam(online.parameters(), lr=0.01, eps=1e-8)
+    chosen = online.q_values({"": torch.from_numpy(taken.observations[""])})[torch.arange(16), taken.actions]
+    error = chosen - wanted
+    each = torch.where(error.abs() < 1.0, 0.5 * error**2, error.abs() - 0.5) if loss == "huber" else error**2
+    (each * torch.from_numpy(counts)).mean().backward()
+    torch.nn.utils.clip_grad_norm_(online.parameters(), 0.7)
+    optimiser.step()
+    for (name, found), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_the_target_follows_all_at_once_or_a_little() -> None:
+    hard, soft = learner_of(target_update_frequency=2), learner_of(target_rate=0.25)
+    for learner in (hard, soft):
+        with torch.no_grad():
+            learner._flat.data.add_(1.0)
+    before = soft._target_flat.data.clone()
+    soft._follow()
+    torch.testing.assert_close(soft._target_flat.data, before + 0.25 * (soft._flat.data - before))
+    hard.updates = 1
+    hard._follow()
+    assert not torch.equal(hard._target_flat.data, hard._flat.data)
+    hard.updates = 2
+    hard._follow()
+    assert torch.equal(hard._target_flat.data, hard._flat.data)
+
+
+def test_it_learns_in_proportion_to_what_was_collected() -> None:
+    learner, world = learner_of(train_frequency=5, gradient_steps=2, learning_starts=24), World(0, choices=4)
+    learner.learn(world.rollout(4), 0.0)  # 12 steps: too few to begin
+    assert learner.updates == 0
+    learner.learn(world.rollout(4), 0.0)  # 24: 12 steps are good for 4.8 updates
+    assert learner.updates == 4
+    learner.learn(world.rollout(4), 0.0)
+    assert learner.updates == 9  # 9.6
+
+
+def test_exploration_falls_linearly_or_by_a_factor() -> None:
+    learner, world = learner_of(initial_epsilon=0.9, epsilon_min=0.1, exploration_fraction=0.5), World(0, choices=4)
+    learner.learn(world.rollout(2), 0.25)
+    assert float(learner.policy.epsilon) == pytest.approx(0.5)
+    learner.learn(world.rollout(2), 0.9)
+    assert float(learner.policy.epsilon) == pytest.approx(0.1)
+    other, world = (
+        learner_of(initial_epsilon=0.8, epsilon_decay=0.5, epsilon_min=0.15, train_frequency=6),
+        World(0, choices=4),
+    )
+    other.learn(world.rollout(4), 0.0)  # 12 steps: two rounds
+    assert float(other.policy.epsilon) == pytest.approx(0.2)
+    other.learn(world.rollout(4), 0.0)
+    assert float(other.policy.epsilon) == pytest.approx(0.15)
+
+
+def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen() -> None:
+    learner, world = learner_of(prioritised=True, train_frequency=1, replay_size=60), World(5, choices=4)
+    for _ in range(12):
+        learner.learn(world.rollout(4), 0.0)
+    tree, everything = learner._priorities, np.arange(learner.replay.rows * ENVS)
+    priorities, happened = tree.priorities(everything), learner.replay.happened(everything)
+    assert (priorities[~happened] == 0.0).all() and (priorities[happened] > 0.0).all()
+    taken, counts = learner._batch()
+    assert counts is not None and counts.max() == 1.0
+    learner._step((taken, counts), 0.0)
+    distinct = np.flatnonzero(np.bincount(taken.entries) == 1)
+    assert len(np.unique(tree.priorities(distinct))) > 4
+
+
+def test_a_learner_put_back_goes_on_as_if_nothing_had_been() -> None:
+    settings: dict[str, Any] = {
+        "prioritised": True,
+        "noisy": True,
+        "normalise_observations": True,
+        "train_frequency": 4,
+    }
+    learner, world = learner_of(**settings), World(7, choices=4)
+    pieces: dict[str, Any] = {}
+    for _ in range(5):
+        learner.learn(world.rollout(4), 0.1)
+        named = learner.pieces()
+        pieces = {name: content or pieces[name] for name, content in named.items()}
+    other = learner_of(**settings)
+    other.policy.load_state_dict(learner.policy.state_dict())
+    other.restore(copy.deepcopy(learner.state()), pieces)
+    other._set_epsilon(0.1)
+    following = world.rollout(4)
+    learner.learn(following, 0.2)
+    other.learn(following, 0.2)
+    assert np.array_equal(learner.weights(), other.weights())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"replay_size": 100, "n_envs": 64, "rollout_steps": 16}, "at least one rollout"),
+        ({"learning_starts": 10_000, "replay_size": 5_000}, "at most replay_size"),
+        ({"noisy": True, "network": "cells"}, "no noisy head"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        DQN(**settings)

@@ -1,0 +1,89 @@
+"""Q-networks: dueling and noisy heads by their formulas, random actions by epsilon, masks, cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.errors import SettingsError
+from envfleet.policies.q_policy import QPolicy, build_q_policy
+from envfleet.policies.q_settings import QSettings
+
+VECTOR, CHOICES = spaces.Box(-1.0, 1.0, (5,), np.float32), spaces.Discrete(4, start=2)
+
+
+def policy_of(**settings: Any) -> QPolicy:
+    return build_q_policy(VECTOR, CHOICES, QSettings(hidden=(8,), **settings), seed=0)
+
+
+def observations(rows: int) -> dict[str, torch.Tensor]:
+    return {"": torch.randn(rows, 5, generator=torch.Generator().manual_seed(1))}
+
+
+def test_dueling_values_are_the_state_and_centred_advantages() -> None:
+    policy, seen = policy_of(dueling=True), observations(6)
+    with torch.no_grad():
+        features = policy.network.trunk([seen[""]])
+        state = policy.network.state.layer(features)
+        advantages = policy.network.advantages.layer(features)
+        expected = state + advantages - advantages.mean(1, keepdim=True)
+        torch.testing.assert_close(policy.q_values(seen), expected)
+    assert "network.state.layer.weight" not in policy_of(dueling=False).state_dict()
+
+
+def test_a_noisy_head_is_a_layer_whose_weights_were_shaken() -> None:
+    policy, seen = policy_of(dueling=False, noisy=True), observations(1)
+    noise = torch.randn(1, policy.head_noise, generator=torch.Generator().manual_seed(2))
+    head = policy.network.advantages
+    with torch.no_grad():
+        features = policy.network.trunk([seen[""]])
+        into, out = noise[0, : features.shape[1]], noise[0, features.shape[1] :]
+        weight = head.mean.weight + head.spread.weight * torch.outer(out, into)
+        expected = features @ weight.t() + head.mean.bias + head.spread.bias * out
+        torch.testing.assert_close(policy.q_values(seen, noise), expected)
+        assert not torch.allclose(policy.q_values(seen), expected)
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(0.0, 0.0), (0.3, 0.3), (1.0, 1.0)])
+def test_random_actions_come_as_often_as_epsilon_says(epsilon: float, share: float) -> None:
+    policy, rows = policy_of(), 4_000
+    seen = {"": torch.zeros(rows, 5)}
+    with torch.no_grad():
+        policy.epsilon.fill_(epsilon)
+        noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(0), (rows,)))
+        acted = policy.act(seen, policy.initial_memory(rows), noise, with_values=False)
+        best, _ = policy.best_actions(seen, policy.initial_memory(rows))
+    others = float((acted.actions != best).float().mean())
+    assert others == pytest.approx(share * 3 / 4, abs=0.03)
+    assert policy.to_env(acted.actions).min() >= 2
+
+
+def test_neither_the_best_nor_a_random_action_is_a_forbidden_one() -> None:
+    policy, rows = policy_of(), 500
+    mask = torch.zeros(rows, 4, dtype=torch.bool)
+    mask[:, 1] = mask[:, 3] = True
+    with torch.no_grad():
+        for epsilon in (0.0, 1.0):
+            policy.epsilon.fill_(epsilon)
+            noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(1), (rows,)))
+            acted = policy.act(observations(rows), policy.initial_memory(rows), noise, mask, with_values=False)
+            assert set(acted.actions.tolist()) <= {1, 3}
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 5), (6, 5, 3)])
+def test_cells_have_a_value_each(shape: tuple[int, ...]) -> None:
+    grid = spaces.Box(0.0, 1.0, shape, np.float32)
+    policy = build_q_policy(grid, spaces.Discrete(30), QSettings(network="cells"), seed=0)
+    with torch.no_grad():
+        assert policy.q_values({"": torch.rand(2, *shape)}).shape == (2, 30)
+    with pytest.raises(SettingsError, match="6x5, but there are 7 actions"):
+        build_q_policy(grid, spaces.Discrete(7), QSettings(network="cells"), seed=0)
+
+
+def test_only_a_number_of_actions_can_be_valued() -> None:
+    with pytest.raises(SettingsError, match="expected Discrete"):
+        build_q_policy(VECTOR, spaces.Box(-1, 1, (2,)), QSettings(), seed=0)

@@ -1,0 +1,187 @@
+"""The replay: what was stored comes back, n-step returns are those of the definition, nothing crosses an episode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envfleet.errors import ResourceError
+from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Replay, ReplayPlan
+
+Array = np.ndarray[Any, Any]
+ENVS = 3
+SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+GAMMA = 0.9
+
+
+class World:
+    """Rollouts of a world whose observations are (environment, time); everything that happened is kept as well."""
+
+    def __init__(self, seed: int, *, masked: bool = False, choices: int = 10**9) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._masked, self._choices = masked, choices
+        self.time = 0
+        self.rewards: list[Array] = []
+        self.terminated: list[Array] = []
+        self.truncated: list[Array] = []
+        self.valid: list[Array] = []
+
+    def rollout(self, steps: int) -> Rollout:
+        draw = self._generator.random
+        terminated, truncated = draw((steps, ENVS)) < 0.15, draw((steps, ENVS)) < 0.15
+        valid = draw((steps, ENVS)) > 0.1
+        truncated |= ~valid
+        terminated &= valid
+        rewards = draw((steps, ENVS), np.float32)
+        rewards[~valid] = 0.0
+        times = self.time + np.arange(steps + 1)
+        observations = np.stack(
+            np.broadcast_arrays(np.arange(ENVS, dtype=np.float64), times[:, None].astype(np.float64)), axis=-1
+        )
+        finals = np.full((steps, ENVS, 2), np.nan)
+        kept = truncated & ~terminated & valid
+        for env in range(ENVS):
+            for k, t in enumerate(np.flatnonzero(kept[:, env])):
+                finals[k, env] = (env, -(self.time + t + 1.0))  # told apart by its sign
+        for name, rows in (
+            ("rewards", rewards),
+            ("terminated", terminated),
+            ("truncated", truncated),
+            ("valid", valid),
+        ):
+            getattr(self, name).extend(rows)
+        masks = draw((steps + 1, ENVS, 4)) < 0.5 if self._masked else None
+        self.time += steps
+        none = np.zeros((steps, ENVS))
+        return Rollout(
+            number=0,
+            observations={"": observations},
+            finals={"": finals},
+            columns={"actions": (times[:-1, None] * 10 + np.arange(ENVS)).astype(np.int64) % self._choices},
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            valid=valid,
+            masks=masks,
+            memory=np.zeros((2, ENVS, 0), np.float32),
+            final_memory=np.zeros((steps, ENVS, 0), np.float32),
+            episode_returns=none,
+            episode_lengths=none.astype(np.int64),
+            seconds=np.zeros((1, 2)),
+        )
+
+    def transition(self, time: int, env: int, steps: int) -> tuple[float, tuple[float, float], float]:
+        """Return, where to bootstrap from and with which factor, from the definition."""
+        total, factor = 0.0, 1.0
+        for k in range(steps):
+            t = time + k
+            if k and (t >= self.time or not self.valid[t][env]):
+                return total, (env, float(t)), factor
+            total += factor * float(self.rewards[t][env])
+            factor *= GAMMA
+            if self.terminated[t][env]:
+                return total, (env, float(t + 1)), 0.0
+            if self.truncated[t][env]:
+                return total, (env, -float(t + 1)), factor
+        return total, (env, float(time + steps)), factor
+
+
+def replay_of(capacity: int, *, mask_size: int = 0) -> Replay:
+    return Replay(SPACE, ((), np.int64), capacity=capacity, n_envs=ENVS, mask_size=mask_size)
+
+
+def assert_as_defined(replay: Replay, world: World, steps: int) -> None:
+    """Every step that is still there, against the definition."""
+    entries = np.arange(replay.rows * ENVS)
+    entries = entries[replay.happened(entries)]
+    taken = replay.take(entries, steps=steps, gamma=GAMMA)
+    assert len(entries)
+    for i in range(len(entries)):
+        env, time = (int(value) for value in taken.observations[""][i])
+        assert taken.actions[i] == time * 10 + env
+        total, following, factor = world.transition(time, env, steps)
+        assert taken.returns[i] == pytest.approx(total, rel=1e-5)
+        assert taken.discounts[i] == pytest.approx(factor, rel=1e-6)
+        if factor:
+            assert tuple(taken.following[""][i]) == following
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    lengths=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    capacity=st.integers(6, 60),
+    steps=st.integers(1, 5),
+)
+def test_every_transition_is_that_of_the_definition(seed: int, lengths: list[int], capacity: int, steps: int) -> None:
+    world, replay = World(seed), replay_of(capacity)
+    for length in lengths:
+        replay.add(world.rollout(length))
+    kept = min(world.time, replay.rows - 1)
+    happened = sum(int(valid.sum()) for valid in world.valid[-kept:])
+    entries = np.arange(replay.rows * ENVS)
+    assert int(replay.happened(entries).sum()) == happened and len(replay) == kept * ENVS
+    if happened:
+        assert_as_defined(replay, world, steps)
+
+
+def test_an_even_draw_finds_every_step_that_happened_and_no_other() -> None:
+    world, replay = World(1), replay_of(30)
+    for _ in range(4):
+        replay.add(world.rollout(7))
+    drawn = replay.uniform_entries(np.random.default_rng(0), 5_000)
+    there = np.flatnonzero(replay.happened(np.arange(replay.rows * ENVS)))
+    counts = np.bincount(drawn, minlength=replay.rows * ENVS)[there]
+    assert set(drawn.tolist()) == set(there.tolist())
+    assert np.abs(counts / counts.mean() - 1.0).max() < 0.35
+
+
+def test_masks_are_those_of_where_the_value_is_taken() -> None:
+    world, replay = World(2, masked=True), replay_of(60, mask_size=4)
+    rollout = world.rollout(10)
+    assert rollout.masks is not None
+    replay.add(rollout)
+    entries = np.arange(9 * ENVS)
+    entries = entries[replay.happened(entries)]
+    taken = replay.take(entries, steps=1, gamma=GAMMA)
+    assert taken.masks is not None
+    for i, entry in enumerate(entries):
+        row, env = divmod(int(entry), ENVS)
+        cut = world.truncated[row][env] and not world.terminated[row][env]
+        assert np.array_equal(taken.masks[i], np.ones(4, np.bool_) if cut else rollout.masks[row + 1, env])
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_pieces_put_it_back_as_it_was(wrapped: bool) -> None:
+    world, replay = World(3), replay_of(30)
+    other = replay_of(30)
+    pieces = []
+    for _ in range(6 if wrapped else 1):
+        replay.add(world.rollout(5))
+        pieces.append(replay.rows_since(5))
+    rows = sum(len(piece["rewards"]) - 1 for piece in pieces)
+    other.head = (replay.head - rows) % replay.rows
+    for piece in pieces:
+        other.put_rows(piece)
+    assert (other.head, other.filled) == (replay.head, replay.filled)
+    for steps in (1, 3):
+        assert_as_defined(other, world, steps)
+    entries = replay.uniform_entries(np.random.default_rng(4), 64)
+    assert np.array_equal(entries, other.uniform_entries(np.random.default_rng(4), 64))
+
+
+def test_one_that_does_not_fit_is_refused_before_it_is_allocated() -> None:
+    with pytest.raises(ResourceError, match="steps fit"):
+        ReplayPlan(10**9, 64, 10**15).refuse_too_large()
+
+
+def test_each_observation_is_planned_once() -> None:
+    images = spaces.Box(0, 255, (84, 84), np.uint8)
+    replay = Replay(images, ((), np.int64), capacity=1_000, n_envs=4)
+    assert replay.plan.bytes < 1.02 * 251 * 4 * (84 * 84 + 8 + 11)
