@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENVS = HERE.parent.parent / ".venvs"
-NAMES = ("gymnasium", "stable-baselines3", "tianshou", "pufferlib")
+NAMES = ("gymnasium", "stable-baselines3", "tianshou", "pufferlib", "pyretechnics")
 
 
 def python_of(name: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from envfleet.errors import MissingExtraError
 
@@ -25,5 +25,5 @@ def kernel(function: F) -> F:
     A kernel and what it calls stand in one module: the code on disk is thrown away when this file changes, and
     only then. No fast mathematics: the same inputs give the same bytes.
     """
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    return cast(F, compiled)

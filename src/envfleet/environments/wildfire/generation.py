@@ -115,6 +115,6 @@ def _ranked(field: Floats) -> Floats:
 def _terrain(elevation: Floats) -> tuple[Floats, Floats]:
     """Slope and aspect in whole degrees."""
     to_south, to_east = np.gradient(elevation, _CELL_SIZE)
-    slope = np.degrees(np.arctan(np.hypot(to_south, to_east)))
-    downhill = np.degrees(np.arctan2(-to_east, to_south))  # clockwise from north
+    slope: Floats = np.degrees(np.arctan(np.hypot(to_south, to_east)))
+    downhill: Floats = np.degrees(np.arctan2(-to_east, to_south))  # clockwise from north
     return np.round(slope), np.round(downhill) % 360

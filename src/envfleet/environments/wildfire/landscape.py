@@ -82,7 +82,8 @@ class Landscape:
         """Cells (row * columns + column) where fires begin."""
         edges = np.cumsum(self.ignition_weights, dtype=np.float64)
         cells = np.searchsorted(edges, generator.random(count) * edges[-1], side="right")
-        return np.minimum(cells, edges.size - 1).astype(np.int64)
+        ignitions: NDArray[np.int64] = np.minimum(cells, edges.size - 1).astype(np.int64)
+        return ignitions
 
     def __reduce__(self) -> tuple[Any, ...]:  # arrays come out of a pickle writable
         arguments = (self.layers, self.cell_size, self.name, self.climate, self.ignition_weights, self.geo_reference)

@@ -1,14 +1,15 @@
 """Minimum travel time: when a fire reaches each cell, in one Numba kernel for many ignitions.
 
-The time of a cell is the least over all straight ways into it, from any point between two of its neighbours that
-burn next to each other, at the rates of the cell that is entered. The times between two neighbours are taken as
-linear, and then the best point has a closed form, because the time of a way is a norm minus a linear part (see
-`rothermel.travel_metric`). So fires grow in every direction, not only along the eight of the grid.
+The time of a cell is the least over straight ways into it: from the cell where the way into a burning neighbour
+began (through all cells between, at the rate of each; so a fire from one point has the right shape from the first
+cell on), from the neighbour itself, and from any point between two neighbours that burn next to each other. Times
+between two neighbours are taken as linear, and then the best point has a closed form, because the time of a way is
+a norm minus a linear part (see `rothermel.travel_metric`). So fires grow in every direction, not only along the
+eight of the grid.
 
-Cells are settled in the order of their times from a heap: n log n. A wind that makes ellipses very long can bring
-a better way after a cell was settled; the cell is then opened again, so the result does not depend on the order.
-Fire passes between two cells that touch at a corner unless both cells beside the corner are barred: a diagonal
-line of breaks holds.
+Cells are settled in the order of their times from a heap: n log n. Where ellipses are long, a better way can come
+after a cell was settled, and the cell is then opened again. Fire passes between two cells that touch at a corner
+unless both cells beside the corner are barred: a diagonal line of breaks holds.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _minutes(metric: Floats, row: int, column: int, row_step: float, column_step
         + 2.0 * metric[row, column, 1] * row_step * column_step
         + metric[row, column, 2] * column_step**2
     )
-    return math.sqrt(squared) - metric[row, column, 3] * row_step - metric[row, column, 4] * column_step
+    return math.sqrt(squared) - float(metric[row, column, 3] * row_step + metric[row, column, 4] * column_step)
 
 
 @kernel
@@ -138,7 +139,42 @@ def _between(
     row_step, column_step = row_1 + share * row_edge, column_1 + share * column_edge
     there = _minutes(metric, row_to, column_to, row_step, column_step)
     here = _minutes(metric, row, column, row_step, column_step)
-    return (1.0 - share) * time_1 + share * time_2 + 0.5 * (here + there)
+    return float((1.0 - share) * time_1 + share * time_2 + 0.5 * (here + there))
+
+
+@kernel
+def _best_way(
+    metric: Floats, barred: Flags, times: Floats, settled: Flags, tried: Integers, cell: int, origin: int, k: int
+) -> tuple[float, int]:
+    """The least time of step k from a cell that was just settled, and the cell at which its last straight way began.
+
+    The ways: on from where the way into the cell began, from the cell itself, and from between it and a neighbour.
+    """
+    rows, columns = barred.shape
+    row, column = cell // columns, cell % columns
+    to_row, to_column = row + ROW_STEPS[k], column + COLUMN_STEPS[k]
+    target = to_row * columns + to_column
+    best, best_origin = times[target], -1
+    from_row, from_column = origin // columns, origin % columns
+    if tried[target] != origin and max(abs(to_row - from_row), abs(to_column - from_column)) <= LONGEST:
+        tried[target] = origin  # other neighbours began at the same cell: this way is known
+        found = times[origin] + _straight(metric, barred, from_row, from_column, to_row, to_column)
+        if found < best:
+            best, best_origin = found, origin
+    if origin != cell and (k % 2 == 0 or not (barred[row, to_column] and barred[to_row, column])):
+        there = _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
+        here = _minutes(metric, row, column, ROW_STEPS[k], COLUMN_STEPS[k])
+        if times[cell] + 0.5 * (here + there) < best:
+            best, best_origin = times[cell] + 0.5 * (here + there), cell
+    for turn in (3, 5):  # seen from the target, the two neighbours beside the cell
+        j = (k + turn) % 8
+        side_row, side_column = to_row + ROW_STEPS[j], to_column + COLUMN_STEPS[j]
+        if 0 <= side_row < rows and 0 <= side_column < columns and settled[side_row * columns + side_column]:
+            side_time = times[side_row * columns + side_column]
+            found = _between(metric, row, column, k, j, to_row, to_column, times[cell], side_time)
+            if found < best:
+                best, best_origin = found, cell
+    return best, best_origin
 
 
 @kernel
@@ -157,8 +193,6 @@ def _spread(
         size -= 1
         settled[cell] = True
         row, column = cell // columns, cell % columns
-        origin = origins[cell]
-        origin_row, origin_column = origin // columns, origin % columns
         for k in range(8):
             to_row, to_column = row + ROW_STEPS[k], column + COLUMN_STEPS[k]
             if not (0 <= to_row < rows and 0 <= to_column < columns) or barred[to_row, to_column]:
@@ -166,30 +200,10 @@ def _spread(
             target = to_row * columns + to_column
             if times[target] <= times[cell]:
                 continue
-            best, best_origin = times[target], -1
-            if tried[target] != origin and max(abs(to_row - origin_row), abs(to_column - origin_column)) <= LONGEST:
-                tried[target] = origin
-                found = times[origin] + _straight(metric, barred, origin_row, origin_column, to_row, to_column)
-                if found < best:
-                    best, best_origin = found, origin
-            if origin != cell and (k % 2 == 0 or not (barred[row, to_column] and barred[to_row, column])):
-                there = _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
-                here = _minutes(metric, row, column, ROW_STEPS[k], COLUMN_STEPS[k])
-                if times[cell] + 0.5 * (here + there) < best:
-                    best, best_origin = times[cell] + 0.5 * (here + there), cell
-            for turn in (3, 5):  # seen from the target, the two neighbours beside the cell
-                j = (k + turn) % 8
-                side_row, side_column = to_row + ROW_STEPS[j], to_column + COLUMN_STEPS[j]
-                if not (0 <= side_row < rows and 0 <= side_column < columns):
-                    continue
-                side = side_row * columns + side_column
-                if settled[side]:
-                    found = _between(metric, row, column, k, j, to_row, to_column, times[cell], times[side])
-                    if found < best:
-                        best, best_origin = found, cell
-            if best > minutes or best_origin < 0 or best >= times[target] - BETTER:
+            best, origin = _best_way(metric, barred, times, settled, tried, cell, origins[cell], k)
+            if origin < 0 or best > minutes or best >= times[target] - BETTER:
                 continue
-            times[target], origins[target], settled[target] = best, best_origin, False
+            times[target], origins[target], settled[target] = best, origin, False
             if places[target] < 0:
                 heap[size], places[target] = target, size
                 size += 1
@@ -197,9 +211,7 @@ def _spread(
 
 
 @kernel
-def arrival_minutes(
-    metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float
-) -> Floats:
+def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float) -> Floats:
     """When each fire reaches each cell, infinite where it does not within `minutes`: [fire, row, column].
 
     `metrics` is [weather, row, column, 5]; fire i burns under weather `weathers[i]` from cell `ignitions[i]`

@@ -1,0 +1,106 @@
+"""Ways to place breaks without learning, to compare an agent with.
+
+Each returns cells (row * columns + column) in the order in which it would make them breaks. Those that look at
+fires are given fires to plan for; measure them with `burned_hectares` on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envfleet.environments.wildfire.fire import Fire, FireModel
+from envfleet.environments.wildfire.landscape import Landscape
+
+__all__ = [
+    "breaks_from",
+    "burned_hectares",
+    "centrality_breaks",
+    "greedy_breaks",
+    "no_breaks",
+    "random_breaks",
+    "ridge_breaks",
+]
+
+Cells = NDArray[np.int64]
+
+
+def breaks_from(landscape: Landscape, cells: Cells | Sequence[int]) -> NDArray[np.bool_]:
+    """The cells as a map of breaks: [row, column]."""
+    breaks = np.zeros(landscape.shape, np.bool_)
+    breaks.ravel()[np.asarray(cells, np.int64)] = True
+    return breaks
+
+
+def burned_hectares(
+    landscape: Landscape, cells: Cells | Sequence[int], fires: Sequence[Fire], model: FireModel, minutes: float
+) -> NDArray[np.float64]:
+    """The area that each fire burns with breaks in these cells: [fire]."""
+    arrival = model(landscape, tuple(fires), breaks_from(landscape, cells), minutes)
+    area: NDArray[np.float64] = np.count_nonzero(arrival < np.inf, axis=(1, 2)) * landscape.hectares_per_cell
+    return area
+
+
+def no_breaks() -> Cells:
+    """Nothing is done."""
+    return np.empty(0, np.int64)
+
+
+def random_breaks(landscape: Landscape, budget: int, generator: np.random.Generator) -> Cells:
+    """Cells that burn, drawn at random."""
+    return generator.permutation(np.flatnonzero(landscape.burnable))[:budget].astype(np.int64)
+
+
+def ridge_breaks(landscape: Landscape, budget: int) -> Cells:
+    """The cells that stand out most above the mean of their 5 × 5 neighbourhood, as ridge lines do."""
+    elevation = landscape.layer("elevation").astype(np.float64)
+    padded = np.pad(elevation, 2, mode="edge")
+    rows, columns = landscape.shape
+    around = sum(padded[i : i + rows, j : j + columns] for i in range(5) for j in range(5)) / 25
+    return _best(landscape, elevation - around, budget)
+
+
+def centrality_breaks(
+    landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float, rounds: int = 1
+) -> Cells:
+    """The cells through which fires reach most other cells.
+
+    With more `rounds`, the fires are spread again after each share of the budget, around the breaks so far.
+    """
+    from envfleet.environments.wildfire.spread import path_centrality
+
+    fires, chosen = tuple(fires), np.empty(0, np.int64)
+    for share in np.array_split(np.arange(budget), rounds):
+        arrival = model(landscape, fires, breaks_from(landscape, chosen), minutes)
+        centrality = path_centrality(arrival)
+        centrality.ravel()[chosen] = -1.0
+        chosen = np.concatenate([chosen, _best(landscape, centrality, len(share))])
+    return chosen
+
+
+def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
+    """One break after the other, each the one that lowers the burned area most: every cell that burns is tried."""
+    fires, chosen = tuple(fires), np.empty(0, np.int64)
+    breaks = np.zeros(landscape.shape, np.bool_)
+    for _ in range(budget):
+        burned = model(landscape, fires, breaks, minutes) < np.inf
+        candidates = np.flatnonzero(burned.any(axis=0))
+        if not candidates.size:
+            break
+        left = np.empty(candidates.size)
+        for i, cell in enumerate(candidates):
+            breaks.ravel()[cell] = True
+            left[i] = np.count_nonzero(model(landscape, fires, breaks, minutes) < np.inf)
+            breaks.ravel()[cell] = False
+        best = candidates[np.argmin(left)]
+        breaks.ravel()[best] = True
+        chosen = np.append(chosen, best)
+    return chosen
+
+
+def _best(landscape: Landscape, values: NDArray[np.float64], count: int) -> Cells:
+    """The cells that burn with the largest values; of equals the first."""
+    ranked = np.argsort(np.where(landscape.burnable, -values, np.inf), axis=None, kind="stable")
+    return ranked[: min(count, np.count_nonzero(landscape.burnable))].astype(np.int64)

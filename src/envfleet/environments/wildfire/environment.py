@@ -1,0 +1,219 @@
+"""`envfleet/Wildfire-v0`: place fuel breaks, cell by cell, so that fires burn less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire, draw_fires
+from envfleet.environments.wildfire.landscape import Landscape
+from envfleet.environments.wildfire.observation import CHANNELS, layers_as_seen
+from envfleet.environments.wildfire.settings import WildfireSettings
+from envfleet.environments.wildfire.sources import landscape_source
+from envfleet.environments.wildfire.weather import Weather
+from envfleet.errors import ProtocolError, SettingsError, StateError
+from envfleet.seeding import stream
+
+__all__ = ["WildfireEnv"]
+
+_ANY_LANDSCAPE = 2**31  # numbers to draw from where every number is a landscape
+_FIRES_IN_A_PICTURE = 100
+
+
+class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """One block of fuel break per step, until the budget is spent.
+
+    Observation: float32 [9, rows, columns], the eight layers and the breaks so far (see `observation.SCALES`).
+    Action: the number of a block, row by row. `info["action_mask"]` is 1 where a block still has cells that burn;
+    an action that is masked spends its share of the budget on nothing.
+    Reward: by how much the break lowers the mean burned area of the episode's fires, in percent of the landscape.
+    The fires, `memory_simulations` of them, are drawn at reset from the landscape's ignition map and climate; the
+    agent does not see them, so what pays off is what helps against the fires to expect.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(
+        self,
+        *,
+        landscapes: Sequence[Landscape] | None = None,
+        fire_model: FireModel | None = None,
+        render_mode: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """`settings` are those of `WildfireSettings`; given landscapes take the place of its first group.
+
+        With n landscapes, an environment with seed s begins with number s % n and goes on to the next with each
+        episode, so a fleet is spread over all of them. `reset(options={"landscape": number})` asks for one.
+        """
+        if render_mode not in {None, *self.metadata["render_modes"]}:
+            raise SettingsError(f"render_mode is {render_mode!r}, expected rgb_array or None")
+        self.render_mode = render_mode
+        self.settings = WildfireSettings(**settings)
+        self._source = landscape_source(self.settings, landscapes)
+        self._fire_model: FireModel = SurfaceFire() if fire_model is None else fire_model
+        size = self.settings.grid_size
+        rows, columns = (size, size) if landscapes is None else self._source.landscape(0).shape
+        block = self.settings.block_size
+        if rows % block or columns % block:
+            raise SettingsError(f"block_size is {block}, expected a divisor of {rows} rows and {columns} columns")
+        self._blocks = rows // block, columns // block
+        self._steps_of_budget = max(1, int(rows * columns * self.settings.budget_percent / 100 / block**2))
+        self.observation_space = spaces.Box(0.0, 1.0, (len(CHANNELS), rows, columns), np.float32)
+        self.action_space = spaces.Discrete(self._blocks[0] * self._blocks[1])
+        self._landscape: Landscape | None = None
+        self._number = -1
+        self._open = np.zeros(self._blocks, np.bool_)  # blocks that can still become breaks
+
+    # ---- Gymnasium ----
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begins an episode without breaks; `options={"landscape": number}` chooses its landscape."""
+        super().reset(seed=seed)
+        landscape = self._enter(self._next_number(seed, (options or {}).get("landscape")))
+        self._fires = draw_fires(landscape, self.np_random, self.settings.memory_simulations)
+        self._steps = 0
+        self._breaks = np.zeros(landscape.shape, np.bool_)
+        self._look(landscape)
+        self._burned = self._burned_cells(landscape)
+        return self._seen.copy(), self._info(landscape)
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Makes a block of breaks."""
+        landscape = self._begun()
+        block = self.settings.block_size
+        row, column = divmod(int(action), self._blocks[1])
+        here = np.s_[row * block : (row + 1) * block, column * block : (column + 1) * block]
+        self._steps += 1
+        before = self._burned
+        if self._open[row, column]:
+            self._breaks[here] = landscape.burnable[here]
+            self._seen[-1][here] = self._breaks[here]
+            self._open[row, column] = False
+            self._burned = self._burned_cells(landscape)
+        reward = 100.0 * (before - self._burned) / self._breaks.size
+        terminated = self._steps >= self._steps_of_budget or not self._open.any()
+        limit = self.settings.steps_per_episode
+        truncated = not terminated and limit is not None and self._steps >= limit
+        return self._seen.copy(), reward, terminated, truncated, self._info(landscape)
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """Terrain, fuels and burn probability with the breaks, beside each other: [height, width, 3]."""
+        if self.render_mode is None:
+            return None
+        from envfleet.environments.wildfire.pictures import picture
+
+        landscape = self._begun()
+        return picture(landscape, self._breaks, self.burn_probability())
+
+    # ---- for baselines, reports and pictures ----
+
+    @property
+    def landscape(self) -> Landscape:
+        """The landscape of this episode."""
+        return self._begun()
+
+    @property
+    def breaks(self) -> NDArray[np.bool_]:
+        """The breaks so far, as a copy: [row, column]."""
+        self._begun()
+        return self._breaks.copy()
+
+    def burn_probability(self, fires: int = _FIRES_IN_A_PICTURE, seed: int = 0) -> NDArray[np.float64]:
+        """The share of fires that burn each cell, with the breaks as they are; draws nothing from the episode."""
+        landscape = self._begun()
+        drawn = draw_fires(landscape, stream(seed, self._number), fires)
+        # A model of its own: the one of the episode keeps the rates of the episode's fires.
+        model = SurfaceFire() if isinstance(self._fire_model, SurfaceFire) else self._fire_model
+        arrival = model(landscape, drawn, self._breaks, self.settings.spread_minutes)
+        probability: NDArray[np.float64] = np.isfinite(arrival).mean(axis=0)
+        return probability
+
+    # ---- state ----
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that decides how the episode goes on, as plain data."""
+        state: dict[str, Any] = {"generator": self.np_random.bit_generator.state, "landscape": self._number}
+        if self._landscape is not None:
+            state |= {
+                "steps": self._steps,
+                "breaks": self._breaks.copy(),
+                "open": self._open.copy(),
+                "ignitions": [fire.ignition for fire in self._fires],
+                "weathers": [list(astuple(fire.weather)) for fire in self._fires],
+            }
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on where `get_state` was called on an environment with the same settings."""
+        self.np_random.bit_generator.state = state["generator"]
+        self._number = int(state["landscape"])
+        if "breaks" not in state:
+            self._landscape = None
+            return
+        landscape = self._enter(self._number)
+        if state["breaks"].shape != landscape.shape:
+            raise StateError(
+                f"the state is of a landscape of {state['breaks'].shape} cells, and this one has {landscape.shape}",
+                hint="build the environment with the same settings and landscapes",
+            )
+        self._steps = int(state["steps"])
+        self._breaks = np.array(state["breaks"], np.bool_)
+        fires = zip(state["ignitions"], state["weathers"], strict=True)
+        self._fires = tuple(Fire(int(ignition), Weather(*weather)) for ignition, weather in fires)
+        self._look(landscape)
+        self._open = np.array(state["open"], np.bool_)
+        self._seen[-1] = self._breaks
+        self._burned = self._burned_cells(landscape)
+
+    # ---- inside ----
+
+    def _next_number(self, seed: int | None, asked: Any) -> int:
+        count = self._source.count
+        if asked is not None:
+            if not 0 <= int(asked) < (count or _ANY_LANDSCAPE):
+                raise SettingsError(f"landscape is {asked}, expected 0 to {(count or _ANY_LANDSCAPE) - 1}")
+            return int(asked)
+        if count == 0:
+            return int(self.np_random.integers(_ANY_LANDSCAPE))
+        if seed is not None or self._number < 0:
+            return (seed or 0) % count
+        return (self._number + 1) % count
+
+    def _enter(self, number: int) -> Landscape:
+        self._number = number
+        self._landscape = self._source.landscape(number)
+        return self._landscape
+
+    def _begun(self) -> Landscape:
+        if self._landscape is None:
+            raise ProtocolError("no episode has begun", hint="call reset first")
+        return self._landscape
+
+    def _look(self, landscape: Landscape) -> None:
+        """Sets what is seen and which blocks are open, without breaks."""
+        block = self.settings.block_size
+        self._seen = layers_as_seen(landscape)
+        parts = landscape.burnable.reshape(self._blocks[0], block, self._blocks[1], block)
+        self._open = np.any(parts, axis=(1, 3))  # [block row, block column]
+
+    def _burned_cells(self, landscape: Landscape) -> float:
+        """The mean number of cells that the episode's fires burn."""
+        arrival = self._fire_model(landscape, self._fires, self._breaks, self.settings.spread_minutes)
+        if arrival.shape != (expected := (len(self._fires), *landscape.shape)):
+            raise SettingsError(f"the fire model returned an array of shape {arrival.shape}, expected {expected}")
+        return float(np.count_nonzero(arrival < np.inf)) / len(self._fires)
+
+    def _info(self, landscape: Landscape) -> dict[str, Any]:
+        return {
+            "action_mask": self._open.ravel().astype(np.int8),
+            "burned_hectares": self._burned * landscape.hectares_per_cell,
+        }

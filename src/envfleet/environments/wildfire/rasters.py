@@ -1,0 +1,207 @@
+"""Landscapes cut from a folder of rasters, LANDFIRE's or others with the same layers, and maps back to GeoTIFF."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envfleet.environments.wildfire.landscape import LAYERS, GeoReference, Landscape
+from envfleet.environments.wildfire.settings import WildfireSettings
+from envfleet.environments.wildfire.weather import CLIMATES, Climate
+from envfleet.errors import MissingExtraError, SettingsError
+from envfleet.seeding import stream
+
+__all__ = ["RasterCrops", "Rasters", "write_geotiff"]
+
+SUFFIXES = (".tif", ".tiff", ".asc")
+# Words of a file's name, such as LC22_F40_220.tif, that say which layer it holds.
+_NAMES = {
+    "slope": ("slope", "slp", "slpd"),
+    "aspect": ("aspect", "asp"),
+    "elevation": ("elevation", "elev", "dem"),
+    "canopy_cover": ("canopy_cover", "cc"),
+    "canopy_bulk_density": ("canopy_bulk_density", "cbd"),
+    "canopy_base_height": ("canopy_base_height", "cbh"),
+    "canopy_height": ("canopy_height", "ch"),
+    "fuel_model": ("fuel_model", "fuel", "fbfm40", "f40", "fbfm13", "f13"),
+}
+_LANDFIRE_SCALES = {"canopy_bulk_density": 0.01, "canopy_base_height": 0.1, "canopy_height": 0.1}
+_TRIES = 200  # places that are tried for a crop that can be used
+_LEAST_BURNABLE = 0.5  # of a crop
+
+
+class Rasters:
+    """The eight layers of a folder, checked; `crop` reads a part, so the whole is never in memory."""
+
+    def __init__(self, folder: str | Path, *, units: str = "landfire") -> None:
+        self.folder, self._units = Path(folder), units
+        self._rasterio = _rasterio()
+        self.files = _files_by_layer(self.folder)
+        grids = {layer: self._grid(file) for layer, file in self.files.items()}
+        self.shape, transform, self.crs, unit = grids["slope"]
+        for layer, grid in grids.items():
+            if grid[0] != self.shape or not np.allclose(grid[1], transform, rtol=0, atol=1e-6 * abs(transform[0])):
+                raise SettingsError(
+                    f"{self.files[layer].name} has {_grid_text(grid)}, and {self.files['slope'].name} has "
+                    f"{_grid_text(grids['slope'])}; expected one grid for all layers",
+                    hint="align them first, for instance with gdalwarp",
+                )
+        self.transform = transform
+        if unit not in {"metre", "meter", "m", "unknown"}:
+            raise SettingsError(
+                f"{self.files['slope'].name} is in the unit {unit}, expected metres",
+                hint="reproject the rasters to a coordinate system in metres, for instance EPSG:5070",
+            )
+        if not np.isclose(abs(transform[0]), abs(transform[4]), rtol=1e-3):
+            raise SettingsError(f"cells are {abs(transform[0]):g} × {abs(transform[4]):g} m, expected squares")
+        self.cell_size = abs(transform[0])
+
+    def crop(self, row: int, column: int, rows: int, columns: int, climate: Climate = CLIMATES["medium"]) -> Landscape:
+        """The landscape with its upper left cell here. Cells without data and unknown fuels are errors."""
+        layers = {layer: self._read(layer, row, column, rows, columns) for layer in LAYERS}
+        flat = layers["aspect"] < 0  # LANDFIRE's mark for flat ground
+        layers["aspect"] = np.where(flat, 0.0, layers["aspect"])
+        layers["slope"] = np.where(flat, 0.0, layers["slope"])
+        a, b, c, d, e, f = self.transform
+        corner = (a, b, c + column * a + row * b, d, e, f + column * d + row * e)
+        name = f"{self.folder.name}, row {row}, column {column}"
+        return Landscape(
+            layers,
+            cell_size=self.cell_size,
+            name=name,
+            climate=climate,
+            geo_reference=GeoReference(self.crs, corner) if self.crs else None,
+        )
+
+    def _grid(self, file: Path) -> tuple[tuple[int, int], tuple[float, ...], str, str]:
+        try:
+            with self._rasterio.open(file) as raster:
+                unit = raster.crs.linear_units if raster.crs and not raster.crs.is_geographic else "unknown"
+                if raster.crs and raster.crs.is_geographic:
+                    unit = "degree"
+                text = raster.crs.to_wkt() if raster.crs else ""
+                return (raster.height, raster.width), tuple(raster.transform)[:6], text, unit
+        except self._rasterio.errors.RasterioIOError as error:
+            raise SettingsError(f"{file.name} cannot be read as a raster: {error}") from error
+
+    def _read(self, layer: str, row: int, column: int, rows: int, columns: int) -> NDArray[np.float32]:
+        file = self.files[layer]
+        if row < 0 or column < 0 or row + rows > self.shape[0] or column + columns > self.shape[1]:
+            raise SettingsError(
+                f"rows {row} to {row + rows} and columns {column} to {column + columns} were asked for; "
+                f"{self.folder.name} has {self.shape[0]} rows and {self.shape[1]} columns"
+            )
+        with self._rasterio.open(file) as raster:
+            window = self._rasterio.windows.Window(column, row, columns, rows)
+            values = raster.read(1, window=window)
+            missing = ~(raster.read_masks(1, window=window) > 0)
+        missing |= ~np.isfinite(values) | (values == -9999) | (values == 32767)  # LANDFIRE's, where not declared
+        if missing.any():
+            where_row, where_column = np.argwhere(missing)[0]
+            raise SettingsError(
+                f"{file.name} has no data in row {row + where_row}, column {column + where_column} "
+                f"({np.count_nonzero(missing)} of {missing.size} cells of this part)",
+                hint="choose another part, or fill the gaps first",
+            )
+        scale = _LANDFIRE_SCALES.get(layer, 1.0) if self._units == "landfire" else 1.0
+        scaled: NDArray[np.float32] = (values * scale).astype(np.float32)
+        return scaled
+
+
+class RasterCrops:
+    """Crops of `grid_size` cells at seeded places of a folder of rasters."""
+
+    def __init__(self, settings: WildfireSettings) -> None:
+        assert settings.raster_dir is not None
+        self.count, self._settings = settings.num_landscapes, settings
+        self._rasters = Rasters(settings.raster_dir, units=settings.raster_units)
+        if min(self._rasters.shape) < settings.grid_size:
+            raise SettingsError(
+                f"grid_size is {settings.grid_size}, and the rasters of {settings.raster_dir} have "
+                f"{self._rasters.shape[0]} rows and {self._rasters.shape[1]} columns"
+            )
+        self.landscape = functools.lru_cache(maxsize=128)(self._landscape)
+
+    def _landscape(self, number: int) -> Landscape:
+        """The first place of this number's stream where at least half of the cells burn and none lacks data."""
+        size, climate = self._settings.grid_size, CLIMATES[self._settings.fire_risk]
+        generator = stream(self._settings.landscape_seed, number)
+        problem: SettingsError | None = None
+        for _ in range(_TRIES):
+            row, column = (int(generator.integers(extent - size + 1)) for extent in self._rasters.shape)
+            try:
+                crop = self._rasters.crop(row, column, size, size, climate)
+            except SettingsError as error:
+                problem = error
+                continue
+            if crop.burnable.mean() >= _LEAST_BURNABLE:
+                return crop
+        reason = str(problem) if problem else "fewer than half of the cells burn"
+        raise SettingsError(f"{_TRIES} places in {self._settings.raster_dir} were tried, and none fits: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RasterCrops, (self._settings,)
+
+
+def write_geotiff(path: str | Path, values: NDArray[Any], landscape: Landscape) -> None:
+    """A map of the landscape's cells, at its place on earth if the landscape has one: values [row, column]."""
+    rasterio = _rasterio()
+    if values.shape != landscape.shape:
+        raise SettingsError(f"the map has the shape {values.shape}, and the landscape {landscape.shape}")
+    reference = landscape.geo_reference
+    transform = rasterio.Affine(landscape.cell_size, 0, 0, 0, -landscape.cell_size, 0)
+    if reference is not None:
+        transform = rasterio.Affine(*reference.transform)
+    data = values.astype(np.uint8) if values.dtype == np.bool_ else values
+    grid = {"height": data.shape[0], "width": data.shape[1], "count": 1, "dtype": data.dtype, "transform": transform}
+    with rasterio.open(path, "w", driver="GTiff", crs=reference.crs if reference else None, **grid) as raster:
+        raster.write(data, 1)
+
+
+def _rasterio() -> Any:
+    try:
+        import rasterio
+        import rasterio.windows
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "rasters are read by rasterio, which is not installed", hint="pip install 'envfleet[wildfire]'"
+        ) from error
+    return rasterio
+
+
+def _files_by_layer(folder: Path) -> dict[str, Path]:
+    if not folder.is_dir():
+        raise SettingsError(f"raster_dir {folder} is not a folder")
+    files: dict[str, list[Path]] = {layer: [] for layer in LAYERS}
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in SUFFIXES and (layer := _layer_of(file.stem.lower())):
+            files[layer].append(file)
+    found = ", ".join(file.name for file in sorted(folder.iterdir()) if file.suffix.lower() in SUFFIXES) or "none"
+    if missing := [layer for layer, candidates in files.items() if not candidates]:
+        wanted = "; ".join(f"{layer}: a name with {' or '.join(_NAMES[layer])}" for layer in missing)
+        raise SettingsError(
+            f"{folder} has no raster for {', '.join(missing)} (rasters there: {found})", hint=f"expected {wanted}"
+        )
+    for layer, candidates in files.items():
+        if len(candidates) > 1:
+            names = ", ".join(file.name for file in candidates)
+            raise SettingsError(f"{folder} has {len(candidates)} rasters for {layer}: {names}", hint="leave one there")
+    return {layer: candidates[0] for layer, candidates in files.items()}
+
+
+def _layer_of(stem: str) -> str | None:
+    words = set(re.split(r"[^a-z0-9]+", stem))
+    for layer, names in _NAMES.items():
+        if any(name == stem or name in words for name in names):
+            return layer
+    return next((layer for layer, names in _NAMES.items() if names[0] in stem), None)
+
+
+def _grid_text(grid: tuple[tuple[int, int], tuple[float, ...], str, str]) -> str:
+    (rows, columns), transform, _, _ = grid
+    return f"{rows} × {columns} cells of {transform[0]:g} from ({transform[2]:g}, {transform[5]:g})"
