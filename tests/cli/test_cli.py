@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,8 +16,8 @@ import pytest
 
 from envfleet import cli
 from envfleet.cli import doctor
+from envfleet.errors import SettingsError, TrainingError
 from envfleet.training.environment import keyword_arguments, named_environment
-from envfleet.errors import SettingsError
 
 PROJECT = Path(__file__).parents[2]
 
@@ -64,15 +66,16 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert exit_.value.code == 0
     output = capsys.readouterr().out
-    for name in ("check", "demo", "doctor"):
-        assert f"• {name}" in output
+    for name in ("check", "demo", "doctor", "evaluate", "resume", "runs", "train"):
+        assert f"• {name} " in output
 
 
 def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main([])
     assert exit_.value.code == 2
-    assert "{check, demo, doctor}" in capsys.readouterr().err
+    words = set(re.findall(r"\w+", capsys.readouterr().err))
+    assert {"check", "demo", "doctor", "evaluate", "resume", "runs", "train"} <= words
 
 
 @pytest.mark.parametrize(
@@ -80,13 +83,14 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
     [
         ("docter", "did you mean `envfleet doctor`?"),
         ("chek", "did you mean `envfleet check`?"),
+        ("trian", "did you mean `envfleet train`?"),
         ("zzz", "--help"),
     ],
 )
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([given]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: unknown command '{given}', expected one of check, demo, doctor\nhint: ")
+    assert error.startswith(f"error: unknown command '{given}', expected one of check, demo, doctor, evaluate, ")
     assert hint in error
 
 
@@ -108,6 +112,27 @@ def test_our_errors_come_without_a_traceback(
     assert capsys.readouterr().err == "error: received 3, expected 4\nhint: add one\n"
 
 
+def test_what_did_not_work_out_has_another_code_than_a_wrong_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: doctor.Doctor) -> int:
+        raise TrainingError("the loss is no number")
+
+    monkeypatch.setattr(doctor.Doctor, "run", fail)
+    assert cli.main(["doctor"]) == 1
+    assert capsys.readouterr().err == "error: the loss is no number\n"
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `head` does when it has enough
+    program = [sys.executable, "-m", "envfleet.cli", "doctor", "--json"]
+    done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
 def test_an_interrupt_takes_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(self: doctor.Doctor) -> int:
         raise KeyboardInterrupt
@@ -123,10 +148,11 @@ def test_arguments_of_the_process_are_used(capsys: pytest.CaptureFixture[str], m
     assert json.loads(capsys.readouterr().out)["facts"]["usable_cores"] >= 1
 
 
-def test_the_module_runs_as_a_program_and_help_imports_nothing_heavy() -> None:
-    program = [sys.executable, "-X", "importtime", "-m", "envfleet.cli", "--help"]
+@pytest.mark.parametrize("command", [[], ["train"], ["train", "ppo"], ["resume"], ["evaluate"], ["runs"]])
+def test_the_module_runs_as_a_program_and_help_imports_nothing_heavy(command: list[str]) -> None:
+    program = [sys.executable, "-X", "importtime", "-m", "envfleet.cli", *command, "--help"]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert "usage: envfleet" in done.stdout
+    assert f"usage: {' '.join(['envfleet', *command])}" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "envfleet.cli" in imported
     assert not imported & {"gymnasium", "torch", "rich", "envfleet.fleet"}
@@ -234,6 +260,8 @@ HEALTHY = doctor.Facts(
     open_file_limit=1024,
     start_methods=("fork", "spawn", "forkserver"),
     threads=dict.fromkeys(doctor.THREAD_VARIABLES),
+    torch="2.13.0",
+    devices=("cuda", "cpu"),
 )
 
 
@@ -249,9 +277,11 @@ def test_nothing_to_say_of_a_healthy_machine() -> None:
         "open files",
         "start methods",
         "threads",
+        "learner",
     ]
     assert findings[0].text == "8 usable: 8 logical, 4 physical, 8 by affinity, no quota"
     assert findings[1].text == "12.0 GiB available of 16.0 GiB"
+    assert findings[-1].text == "torch 2.13.0 on cuda, also cpu; one thread unless batches are large"
 
 
 @pytest.mark.parametrize(
@@ -267,6 +297,7 @@ def test_nothing_to_say_of_a_healthy_machine() -> None:
         ({"open_file_limit": 12}, "problem", "open files", "ulimit -n"),
         ({"threads": {"MKL_NUM_THREADS": "16"}}, "warn", "threads", "set OMP_NUM_THREADS=8"),
         ({"usable_cores": 2, "quota_cores": 2.0}, "warn", "threads", "do not see the quota"),
+        ({"torch": None, "devices": ()}, "warn", "learner", "pip install torch"),
     ],
 )
 def test_what_ails_a_machine_is_named_with_advice(
@@ -303,6 +334,8 @@ def test_the_facts_of_this_machine() -> None:
     assert 0 < facts.memory_available <= facts.memory_total
     assert 0 < facts.open_files < facts.open_file_limit
     assert "spawn" in facts.start_methods
+    assert facts.torch is not None
+    assert facts.devices[-1] == "cpu"
 
 
 def test_the_portable_way_to_share_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

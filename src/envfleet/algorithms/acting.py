@@ -6,12 +6,12 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import spaces
-
 from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Gymnasium too: the settings are read before anything is built, for help among others
+    from gymnasium import spaces
+
     from envfleet.algorithms.policy_actor import PolicyActor
 
 __all__ = ["ActorCriticMaker", "QMaker"]

@@ -1,0 +1,54 @@
+"""`envfleet runs`: a table for people, a list for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from envfleet import cli
+from envfleet.runs.folder import RunFolder
+
+
+def test_the_table_fits_and_says_how_far(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained.parent)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["runs", "."]) == 0
+    heading, row = capsys.readouterr().out.rstrip().splitlines()
+    assert heading.split() == ["run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age"]
+    assert row.split()[:7] == ["cartpole", "CartPole-v1", "ppo", "finished", "1", "512", "100%"]
+    assert max(len(heading), len(row)) <= 80
+
+
+def test_a_run_that_goes_on_and_one_that_stopped(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("going", "stopped"):
+        shutil.copytree(trained, tmp_path / name, symlinks=True)
+        (tmp_path / name / "checkpoints" / "final").unlink()
+    with RunFolder.open(tmp_path / "going").lock():
+        assert cli.main(["runs", str(tmp_path), "--json"]) == 0
+    listed = {Path(run["path"]).name: run for run in json.loads(capsys.readouterr().out)}
+    assert {name: run["state"] for name, run in listed.items()} == {"going": "running", "stopped": "stopped"}
+    assert listed["going"]["steps"] == listed["going"]["budget"] == 512
+    assert listed["going"]["best_evaluation"] > 0
+
+
+def test_one_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs", str(trained), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)
+    assert Path(run["path"]) == trained
+
+
+def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["runs"]) == 0
+    assert capsys.readouterr().out == "there are no runs in runs\nhint: envfleet train ppo --env CartPole-v1\n"
+    assert cli.main(["runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert cli.main(["runs", "elsewhere"]) == 2
+    assert "there is no folder elsewhere" in capsys.readouterr().err

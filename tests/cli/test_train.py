@@ -1,0 +1,304 @@
+"""`envfleet train`: flags, files and both; what comes of them, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from envfleet import cli
+from envfleet.algorithms.settings import BACKENDS
+from envfleet.cli.train import Train
+from envfleet.errors import SettingsError
+from envfleet.runs.metrics import read_metrics
+from tests.cli.conftest import train
+
+EXPERIMENT = """
+algorithm: ppo
+env: CartPole-v1
+parallel: {num_workers: 4, num_envs_per_worker: 8}
+training:
+  n_steps: 64
+  batch_size: 4096
+  learning_rate: 1e-3
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> str:
+    path = tmp_path / "experiment.yaml"
+    path.write_text(EXPERIMENT)
+    return str(path)
+
+
+def settings(*arguments: str) -> Any:
+    return Train.parse(arguments).settings
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(SettingsError) as error:
+        Train.parse(arguments)
+    return str(error.value)
+
+
+# ---- flags ----
+
+
+def test_every_kind_of_setting_is_a_flag() -> None:
+    given = settings(
+        "ppo", "--env", "Pendulum-v1", "--n-envs", "64", "--steps", "2e5", "--seed=3", "--learning-rate", "1e-3",
+        "--hidden", "32", "16", "--normalise-observations", "--no-normalise-advantages", "--shared", "true",
+        "--env-kwargs", "g=9.5", "name=moon", "hard=true", "--wrappers", "a.b:c", "d:e", "--initial-log-std", "-0.5",
+        "--workers", "none", "--memory", "gru",
+    )  # fmt: skip
+    assert (given.env, given.n_envs, given.steps, given.seed) == ("Pendulum-v1", 64, 200_000, 3)
+    assert (given.learning_rate, given.hidden, given.shared) == (1e-3, (32, 16), True)
+    assert (given.normalise_observations, given.normalise_advantages) == (True, False)
+    assert given.env_kwargs == {"g": 9.5, "name": "moon", "hard": True}
+    assert given.wrappers == ("a.b:c", "d:e")
+    assert (given.initial_log_std, given.workers, given.memory) == (-0.5, None, "gru")
+
+
+def test_only_what_was_given_counts_as_given() -> None:
+    # The value of a default, given, keeps a preset from replacing it.
+    assert settings("ppo", "--n-envs", "8", "--quiet").given == {"n_envs", "quiet"}
+    assert settings("ppo", "--no-normalise-observations").given == {"normalise_observations"}
+    assert settings("ppo").given == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "value"),
+    [
+        (["--parallel-start-method", "fork"], "start_method", "fork"),
+        (["--parallel_start_method=fork"], "start_method", "fork"),
+        (["--num-episodes", "1000"], "num_episodes", 1000),
+        (["--device", "cpu"], "device", "cpu"),
+        (["--checkpoint-dir", "checkpoints/v1"], "checkpoint_dir", "checkpoints/v1"),
+        (["--batch-size", "64"], "minibatch_size", 64),
+        (["--n-epochs", "3"], "epochs", 3),
+        (["--total-timesteps", "5000"], "steps", 5000),
+        (["--num-workers", "2", "--num-envs-per-worker", "4"], "n_envs", 8),
+        (["--num-workers", "2", "--num-envs-per-worker", "4"], "workers", 2),
+        (["--duration", "0.017"], "duration", 0.017),
+        (["--backend", "multiprocessing"], "backend", "multiprocessing"),
+    ],
+)
+def test_names_of_other_systems(flags: list[str], name: str, value: Any) -> None:
+    parsed = settings("ppo", *flags)
+    assert getattr(parsed, name) == value
+    assert name in parsed.given
+
+
+def test_the_backends_of_the_settings_are_those_of_the_fleet() -> None:
+    from envfleet.fleet.make import BACKENDS as OF_THE_FLEET
+
+    assert set(BACKENDS) == set(OF_THE_FLEET)
+
+
+def test_help_has_groups_and_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        Train.parse(["ppo", "--help"])
+    assert exit_.value.code == 0
+    output = capsys.readouterr().out
+    for group in ("environment", "budget", "rollout", "update", "policy", "run"):
+        assert f" {group} options " in output
+    assert "--batch-size" not in output.partition("examples:")[0]
+    examples = output.rpartition("examples:")[2].splitlines()
+    assert examples[1] == "  envfleet train ppo --env CartPole-v1 --n-envs 64 --steps 200000 --seed 1"
+    assert len(examples) < 12
+
+
+# ---- files ----
+
+
+def test_a_file_says_what_is_trained(experiment: str) -> None:
+    given = settings("--config", experiment)
+    assert (given.algorithm, given.n_envs, given.workers, given.rollout_steps) == ("ppo", 32, 4, 64)
+    assert (given.minibatch_size, given.learning_rate) == (4096, 1e-3)
+
+
+def test_flags_win_over_the_file(experiment: str) -> None:
+    given = settings("ppo", f"--config={experiment}", "--learning-rate", "0.5", "--n-steps", "16", "--seed", "3")
+    assert (given.learning_rate, given.rollout_steps, given.seed, given.minibatch_size) == (0.5, 16, 3, 4096)
+    assert "learning_rate" in given.given
+    assert "gamma" not in given.given
+
+
+def test_the_file_wins_over_the_preset_and_the_preset_over_the_default(experiment: str) -> None:
+    from envfleet.training.assembly import resolve
+
+    resolved = resolve(settings("--config", experiment, "--epochs", "7")).settings
+    assert resolved.epochs == 7  # the flag; the preset says 20
+    assert resolved.learning_rate == 1e-3  # the file
+    assert resolved.n_envs == 32  # the file; the preset says 8
+    assert resolved.gamma == 0.98  # the preset
+    assert resolved.value_coefficient == 0.5  # the default
+
+
+@pytest.mark.parametrize(
+    ("flags", "n_envs", "workers"),
+    [
+        ([], 32, 4),
+        (["--workers", "2"], 32, 2),  # where they run changes nothing else
+        (["--num-workers", "2"], 16, 2),  # in the words of the file, the number of environments follows
+        (["--num-workers", "8", "--num-envs-per-worker", "4"], 32, 8),
+        (["--n-envs", "32"], 32, 4),
+    ],
+)
+def test_workers_times_environments(experiment: str, flags: list[str], n_envs: int, workers: int) -> None:
+    given = settings("--config", experiment, *flags)
+    assert (given.n_envs, given.workers) == (n_envs, workers)
+
+
+def test_another_number_of_environments_is_refused(experiment: str) -> None:
+    message = refused("--config", experiment, "--n-envs", "8")
+    assert "num_workers × num_envs_per_worker: got 32, but --n-envs says '8'" in message
+
+
+def test_json_with_comments(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.json"
+    path.write_text('{"algorithm": "ppo", // which\n "n_envs": 3, /* few */ }')
+    assert settings("--config", str(path)).n_envs == 3
+
+
+# ---- what is refused ----
+
+
+def test_all_problems_of_flags_and_file_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("algorithm: ppo\ntrainin: {n_steps: 3}\nlearning_rate: fast\n")
+    lines = refused("--config", str(path), "--n-envs", "0", "--schedule", "ovrlap", "--network", "mpl").splitlines()
+    assert lines[0] == f"{path} with the flags over it has 5 problems:"
+    assert lines[1] == "  trainin.n_steps: there is no such setting; did you mean training.n_steps?"
+    assert "  --n-envs: got '0', expected a whole number, at least 1" in lines
+    assert "  learning_rate: got 'fast', expected a number, above 0" in lines
+    assert any(line.startswith("  --schedule: got 'ovrlap'") and "'overlap'?" in line for line in lines)
+    assert lines[-1].startswith("  network is 'mpl', expected one of")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pppo"], "unknown algorithm 'pppo'"),
+        (["pppo"], "did you mean `envfleet train ppo`?"),
+        ([], "the command names no algorithm"),
+        (["--env", "CartPole-v1"], "hint: e.g. envfleet train ppo"),
+        (["--config", "missing.yaml"], "there is no settings file missing.yaml"),
+        (["ppo", "--batch-size"], "--batch-size has no value"),
+        (["ppo", "--env-kwargs", "size"], "received the environment argument 'size', expected name=value"),
+        (["ppo", "--quiet", "--verbose"], "quiet and verbose were both asked for"),
+    ],
+)
+def test_commands_that_cannot_work(arguments: list[str], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_the_command_and_the_file_must_not_disagree(experiment: str) -> None:
+    assert "the command says dqn, but" in refused("dqn", "--config", experiment)
+
+
+@pytest.mark.parametrize("flag", ["--n-env", "--lerning-rate", "--enviroment"])
+def test_a_wrong_flag_is_answered_with_the_nearest(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["train", "ppo", flag, "3"])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert {"--n-env": "--n-envs", "--lerning-rate": "--learning-rate", "--enviroment": "--env"}[flag] in error
+    assert "Traceback" not in error
+
+
+# ---- what comes of it ----
+
+
+def test_a_run_is_trained_and_records_what_it_was_given(trained: Path) -> None:
+    assert (trained / "checkpoints" / "final" / "policy.safetensors").is_file()
+    recorded = yaml.safe_load((trained / "config.yaml").read_text())
+    assert recorded["algorithm"] == "ppo"
+    assert (recorded["n_envs"], recorded["steps"], recorded["seed"]) == (4, 512, 1)
+    assert recorded["gamma"] == 0.98  # of the preset
+
+
+def test_the_console_says_what_was_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path / "run", "--no-quiet", "--batch-size", "5000") == 0
+    output = capsys.readouterr()
+    assert output.out == ""  # the console is on stderr
+    assert "backend       sequential" in output.err
+    assert "preset: classic control" in output.err
+    assert "notice: minibatch_size (batch_size) is 5,000, more than the rollout of 128 steps" in output.err
+    assert f"envfleet evaluate {tmp_path / 'run'} --episodes 100" in output.err
+
+
+def test_episodes_alone_are_the_budget(tmp_path: Path) -> None:
+    """The default of steps, 100,000 here, does not cut them short, and the run ends by them."""
+    arguments = ["--env", "CartPole-v1", "--seed", "1", "--backend", "sequential", "--n-envs", "4"]
+    run = tmp_path / "run"
+    assert cli.main(["train", "ppo", *arguments, "--num-episodes", "30", "--quiet", "--output-dir", str(run)]) == 0
+    recorded = yaml.safe_load((run / "config.yaml").read_text())
+    assert (recorded["steps"], recorded["num_episodes"]) == (None, 30)
+    rows = read_metrics(run / "metrics.jsonl")
+    episodes = [row["rollout/episodes"] for row in rows if "rollout/episodes" in row]
+    assert episodes[-1] >= 30
+    assert episodes[-2] < 30
+    assert (run / "checkpoints" / "final").exists()
+
+
+def test_an_output_dir_that_exists(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(trained.rglob("*"))
+    assert train(trained) == 2
+    error = capsys.readouterr().err
+    assert f"`envfleet resume {trained}`" in error
+    assert "--overwrite" in error
+    assert sorted(trained.rglob("*")) == before
+
+
+FAULTY = """
+import gymnasium, numpy as np
+
+class Faulty(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, where="step"):
+        self.where = where
+        if where == "init":
+            raise ValueError("init is broken")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self.where == "reset":
+            raise ValueError("reset is broken")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        raise ValueError("step is broken")
+"""
+
+
+@pytest.mark.parametrize("where", ["init", "reset", "step"])
+def test_an_environment_that_raises_shows_its_own_traceback(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"faulty_{where}"
+    (tmp_path / f"{name}.py").write_text(FAULTY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert train(tmp_path / "run", "--env", f"{name}:Faulty", "--env-kwargs", f"where={where}") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: ValueError: {where} is broken (environment ")
+    assert f'raise ValueError("{where} is broken")' in error
+    assert "site-packages/envfleet" not in error
+    assert "src/envfleet" not in error
+    assert not (tmp_path / "run").exists()  # the name is free for the next attempt
+
+
+def test_an_unknown_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path / "run", "--env", "CartPol-v1") == 2
+    assert "hint: did you mean CartPole-v1" in capsys.readouterr().err
+
+
+def test_dqn_has_the_same_command(tmp_path: Path) -> None:
+    flags = ["--backend", "sequential", "--steps", "256", "--seed", "1", "--quiet", "--eval-every", "0"]
+    assert cli.main(["train", "dqn", *flags, "--output-dir", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "checkpoints" / "final" / "policy.safetensors").is_file()
