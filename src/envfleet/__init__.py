@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from envfleet.environments import register_with_gymnasium
+
 if TYPE_CHECKING:
-    from envfleet.algorithms.settings import PPO
+    from envfleet.algorithms.settings import DQN, PPO
     from envfleet.conformance import CheckReport, check
     from envfleet.errors import (
         ActionError,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
 _HOMES = {
-    "envfleet.algorithms.settings": ("PPO",),
+    "envfleet.algorithms.settings": ("DQN", "PPO"),
     "envfleet.conformance": ("CheckReport", "check"),
     "envfleet.errors": (
         "ActionError",
@@ -71,14 +73,14 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = [
-    "PPO",
+__all__ = [  # noqa: RUF022  # in the order that dir() and sorted() give, names in capitals among the others
     "ActionError",
     "Callback",
     "CheckReport",
     "CheckpointError",
     "ClosedError",
     "Collection",
+    "DQN",
     "EnvContext",
     "EnvError",
     "EnvHungError",
@@ -89,6 +91,7 @@ __all__ = [
     "MissingExtraError",
     "Moment",
     "ObservationError",
+    "PPO",
     "ProtocolError",
     "ResourceError",
     "Restarts",
@@ -120,3 +123,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
+
+
+register_with_gymnasium()

@@ -237,3 +237,19 @@ def test_numbers_for_people() -> None:
     assert [short(count) for count in (999, 9_999_999, 12_500_000, 20_000_000_000)] == [
         "999", "9,999,999", "12.5 M", "20.0 G",
     ]  # fmt: skip
+
+
+def test_choices_fit_the_terminal() -> None:
+    from envfleet.runs.console import _choice_lines
+
+    choices = [
+        ("backend", "processes", "2 workers started by spawn; 2 usable cores; never changes a result"),
+        ("folder", "runs/here", ""),
+    ]
+    wide = _choice_lines(choices, 10_000)
+    assert wide[0].endswith("processes  (2 workers started by spawn; 2 usable cores; never changes a result)")
+    assert wide[1] == "  folder   runs/here"
+    for width in (60, 40):
+        lines = _choice_lines(choices, width)
+        assert max(map(len, lines)) <= width
+        assert " ".join(" ".join(lines).split()) == " ".join(" ".join(wide).split())  # nothing is lost

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -23,6 +24,8 @@ __all__ = ["Console", "WorkerHealth"]
 
 _SECONDS_BETWEEN_VIEWS = 0.25
 _SECONDS_BETWEEN_LINES = 2.0
+_ENDLESS = 10_000  # columns of a pipe
+_SHORTEST_REASON = 24  # columns; with fewer it begins on a line of its own
 
 
 class Console:
@@ -51,10 +54,9 @@ class Console:
         if self.mode == "quiet":
             return
         self._print(self._progress.title)
-        widths = [max((len(choice[column]) for choice in choices), default=0) for column in (0, 1)]
-        for name, value, reason in choices:
-            because = f"  ({reason})" if reason else ""
-            self._print(f"  {name.ljust(widths[0])}  {value.ljust(widths[1])}{because}".rstrip())
+        width = shutil.get_terminal_size().columns if self.mode == "live" else _ENDLESS
+        for line in _choice_lines(choices, width):
+            self._print(line)
 
     def update(
         self,
@@ -145,6 +147,23 @@ class Console:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[str]:
+    """Name, value and (reason) in columns; a reason that does not fit goes on below its beginning."""
+    names, values = (max((len(choice[column]) for choice in choices), default=0) for column in (0, 1))
+    lines: list[str] = []
+    for name, value, reason in choices:
+        line = f"  {name.ljust(names)}  {value.ljust(values)}"
+        indent = len(line) + 2
+        if width - indent < _SHORTEST_REASON:
+            lines.append(line.rstrip())
+            indent, line = names + 4, " " * (names + 2)
+        wrapped = textwrap.wrap(f"({reason})", max(width - indent, 20)) if reason else [""]
+        if line.strip() or reason:
+            lines.append(f"{line}  {wrapped[0]}".rstrip())
+        lines += [" " * indent + part for part in wrapped[1:]]
+    return lines
 
 
 def _is_terminal() -> bool:
