@@ -8,7 +8,7 @@ ARGS   ?=
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.envfleet-is-set-up
 # What the tests and checks need of the extras; the others are for users to choose.
-EXTRAS := atari,dev,mujoco,sb3
+EXTRAS := atari,dev,gameboy,mujoco,sb3,wildfire
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
 .DEFAULT_GOAL := help

@@ -1,7 +1,18 @@
 """Settings: one frozen dataclass per algorithm is the source of its options, its files and its documentation."""
 
 from envfleet.settings.declaration import Settings, differences, grouped, reference_table, setting
+from envfleet.settings.declared import DeclaresSettings, declared_settings
 from envfleet.settings.files import read_settings_file
 from envfleet.settings.layers import layered
 
-__all__ = ["Settings", "differences", "grouped", "layered", "read_settings_file", "reference_table", "setting"]
+__all__ = [
+    "DeclaresSettings",
+    "Settings",
+    "declared_settings",
+    "differences",
+    "grouped",
+    "layered",
+    "read_settings_file",
+    "reference_table",
+    "setting",
+]

@@ -1,0 +1,69 @@
+"""The environments that ship with Envfleet, and their ids in Gymnasium's registry.
+
+`import envfleet` registers them, and loads nothing of them: the classes are imported when one is made.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+__all__ = ["REGISTERED", "register", "register_with_gymnasium"]
+
+# id -> where its class is
+REGISTERED = {
+    "envfleet/GameBoy-v0": "envfleet.environments.gameboy.environment:GameBoyEnv",
+}
+
+
+def register() -> None:
+    """Enters every id that is not there yet. Imports Gymnasium."""
+    import gymnasium
+
+    for env_id, entry_point in REGISTERED.items():
+        if env_id not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=entry_point)
+
+
+def register_with_gymnasium() -> None:
+    """Registers now where Gymnasium is loaded, else as soon as somebody loads it.
+
+    Gymnasium looks for no plugins, and importing it takes longer than everything that `import envfleet` does.
+    """
+    if "gymnasium" in sys.modules:
+        register()
+    elif not any(isinstance(finder, _OnceGymnasiumLoads) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OnceGymnasiumLoads())
+
+
+class _OnceGymnasiumLoads(MetaPathFinder):
+    """Lets the import of Gymnasium go its usual way, then registers; it is there for that one import."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenRegister(spec.loader)
+        return spec
+
+
+class _ThenRegister(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        register()
