@@ -1,0 +1,127 @@
+"""DQN as a run: the same weights everywhere, kills that leave no trace, and learning on small worlds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envfleet.algorithms.settings import DQN
+from envfleet.training import resume, train
+from tests.training.chained_kills import kill_until_done
+from tests.training.dqn_worlds import Chain, Masked, Picture
+from tests.training.running import weights
+
+SMALL: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "n_envs": 8,
+    "rollout_steps": 8,
+    "steps": 640,
+    "learning_starts": 64,
+    "replay_size": 320,
+    "train_frequency": 8,
+    "hidden": (16,),
+    "seed": 5,
+    "backend": "sequential",
+    "eval_every": 0,
+    "quiet": True,
+}
+EXTRAS: dict[str, dict[str, Any]] = {
+    "plain": {"double": False, "dueling": False, "n_step": 1},
+    "everything": {"prioritised": True, "noisy": True, "n_step": 3},
+}
+
+
+def small(folder: Path, **changes: Any) -> DQN:
+    return DQN(**{**SMALL, "output_dir": str(folder), **changes})
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    known: dict[tuple[str, str], bytes] = {}
+
+    def look_up(extras: str, schedule: str) -> bytes:
+        if (extras, schedule) not in known:
+            folder = tmp_path_factory.mktemp("reference") / "run"
+            train(small(folder, schedule=schedule, **EXTRAS[extras]))
+            known[extras, schedule] = weights(folder)
+        return known[extras, schedule]
+
+    return look_up
+
+
+@pytest.mark.parametrize(
+    ("extras", "schedule", "place"),
+    [
+        ("plain", "sync", {"backend": "processes", "workers": 2}),
+        ("plain", "overlap", {"backend": "threads", "workers": 2, "acting": "central"}),
+        ("everything", "sync", {"backend": "threads", "workers": 1}),
+        ("everything", "sync", {"backend": "sequential", "acting": "central"}),
+        ("everything", "overlap", {"backend": "processes", "workers": 2, "start_method": "fork"}),
+    ],
+)
+def test_the_same_weights_wherever_it_runs(
+    tmp_path: Path, reference: Any, extras: str, schedule: str, place: dict[str, Any]
+) -> None:
+    train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **place))
+    assert weights(tmp_path / "run") == reference(extras, schedule)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("extras", "schedule"), [("plain", "sync"), ("everything", "overlap")])
+def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> None:
+    """Replay, priorities and the target network come back with the rest."""
+    settings = {**EXTRAS[extras], "schedule": schedule, "steps": 1_280, "checkpoint_every": 64, "keep_checkpoints": 2}
+    train(small(tmp_path / "whole", **settings))
+    folder = tmp_path / "killed"
+    kills = kill_until_done(
+        folder,
+        lambda: train(small(folder, **settings)),
+        lambda: resume(folder, quiet=True),
+        kills=6,
+        seed=1,
+        seconds=(0.2, 1.0),
+    )
+    assert kills >= 1
+    assert weights(folder) == weights(tmp_path / "whole")
+    pieces = list((folder / "checkpoints" / "pieces").iterdir())
+    assert 0 < len(pieces) < 20  # those that the kept checkpoints need, and no more
+
+
+def score(folder: Path, **settings: Any) -> float:
+    """Mean return of 100 evaluation episodes after training by the settings."""
+    run = train(
+        DQN(
+            **{"seed": 1, "quiet": True, "output_dir": str(folder), "eval_episodes": 100, "backend": "sequential"}
+            | settings
+        )
+    )
+    return float([row["eval/mean_reward"] for row in run.metrics if "eval/mean_reward" in row][-1])
+
+
+@pytest.mark.slow
+def test_cartpole_by_preset(tmp_path: Path) -> None:
+    """475 over 100 episodes within 50,000 steps, seed 1."""
+    assert score(tmp_path / "run", env="CartPole-v1", eval_every=50_000) >= 475.0
+
+
+@pytest.mark.slow
+def test_a_reward_ten_steps_away_is_found(tmp_path: Path) -> None:
+    """Going back pays a little at once, the far end 1 after ten steps: found within 10,000 steps, seed 1."""
+    settings = {"steps": 10_000, "n_step": 5, "gamma": 0.95, "exploration_fraction": 0.6, "train_frequency": 8}
+    found = score(tmp_path / "run", env=Chain, **settings)
+    assert found == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_masks_are_minded_by_actions_and_targets(tmp_path: Path) -> None:
+    """At least 95 % of the optimum, which is 1 in each of 20 steps, within 10,000 steps, seed 1."""
+    assert score(tmp_path / "run", env=Masked, steps=10_000, gamma=0.5, n_step=1) >= 19.0
+
+
+@pytest.mark.slow
+def test_pictures_are_told_apart(tmp_path: Path) -> None:
+    """At least 9 of 10 quarters named right, within 6,000 steps, seed 1."""
+    settings = {"steps": 6_000, "gamma": 0.1, "n_step": 1, "train_frequency": 8, "learning_starts": 500}
+    assert score(tmp_path / "run", env=Picture, **settings) >= 9.0
