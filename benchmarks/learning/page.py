@@ -1,0 +1,166 @@
+"""Draws the curves and renders docs/learning.md from docs/learning/*.json: `python -m benchmarks.learning.page`.
+
+`--check` writes nothing and fails where the page differs from what the files say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.learning.tasks import TASKS, Task
+from benchmarks.tables import ROOT, table_line, targets_table, write_or_check
+
+FOLDER, PAGE = ROOT / "docs" / "learning", ROOT / "docs" / "learning.md"
+TITLES = {"envfleet": "Envfleet", "stable-baselines3": "Stable-Baselines3"}
+COLOURS = {"envfleet": "#1f6feb", "stable-baselines3": "#d1782a"}
+
+INTRODUCTION = """\
+Runs that take too long for the tests, which hold the rest (CartPole-v1, Acrobot-v1, Pendulum-v1 and more). The
+weights of a run depend on its seed and its settings, never on the backend or the number of workers, so these
+commands give these curves on this machine whatever else it does; another processor may round differently."""
+
+Run = Mapping[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
+    options = parser.parse_args(arguments)
+    results = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
+    if not options.check:
+        for result in results:
+            draw(TASKS[result["task"]], result["runs"], FOLDER / f"{result['task']}.png")
+    return write_or_check({PAGE: render_page(results)}, FOLDER, "benchmarks.learning.page", check=options.check)
+
+
+# -------------------------------------------------------------------------------------------------- figures
+
+
+def end_of_curve(run: Run, episodes: int) -> float:
+    """Mean return of the last training episodes, at least so many."""
+    total = count = 0.0
+    for _, mean, ended in reversed(run["curve"]):
+        total, count = total + mean * ended, count + ended
+        if count >= episodes:
+            break
+    return total / count
+
+
+def smoothed(run: Run, episodes: int) -> tuple[list[int], list[float]]:
+    """Steps, and the mean return of the last episodes before each."""
+    points = run["curve"]
+    parts = [{**run, "curve": points[: end + 1]} for end in range(len(points))]
+    return [point[0] for point in points], [end_of_curve(part, episodes) for part in parts]
+
+
+def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
+    """The curve of each run, thin, and for each library the mean over its seeds."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), dpi=120)
+    for library, title in TITLES.items():
+        curves = [smoothed(run, task.recent) for run in runs if run["library"] == library]
+        if not curves:
+            continue
+        colour = COLOURS[library]
+        for steps, returns in curves:
+            axes.plot(steps, returns, color=colour, alpha=0.35, linewidth=1)
+        if len({tuple(steps) for steps, _ in curves}) == 1:  # they can be averaged point by point
+            means = [fmean(values) for values in zip(*(returns for _, returns in curves), strict=True)]
+            label = f"{title}, mean of {len(curves)} seeds" if len(curves) > 1 else title
+            axes.plot(curves[0][0], means, color=colour, linewidth=2.2, label=label)
+        else:
+            axes.plot([], [], color=colour, label=f"{title}, {len(curves)} seeds")
+    if task.least is not None:
+        axes.axhline(task.least, color="#666666", linewidth=1, linestyle="--", label=f"wanted: {task.least:g}")
+    axes.set_xlabel("environment steps")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+    axes.set_ylabel(f"return, mean of the last {task.recent} training episodes")
+    axes.set_title(task.env)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Software": None})
+    plt.close(figure)
+
+
+# ----------------------------------------------------------------------------------------------------- page
+
+
+def render_page(results: Sequence[Mapping[str, Any]]) -> str:
+    """The page with every task that was learned."""
+    sections = ["# Learning", "<!-- made by python -m benchmarks.learning.page; do not edit -->", INTRODUCTION]
+    names = " ".join(result["task"] for result in results)
+    sections.append(f"`python -m benchmarks.learning {names}` learns all of this and makes this page.")
+    targets = []
+    for result in results:
+        task = TASKS[result["task"]]
+        sections += [f"## {task.env}", _description(task, result), f"![{task.env}](learning/{task.name}.png)"]
+        sections.append("\n".join(_table(task, result["runs"])))
+        targets += list(_targets(task, result["runs"]))
+    return "\n\n".join([*sections, "## Targets", "\n".join(targets_table(targets))]) + "\n"
+
+
+def _description(task: Task, result: Mapping[str, Any]) -> str:
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in (machine["libraries"] | result["libraries"]).items())
+    where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
+    if not task.beside_peer:
+        return (
+            f"By the preset alone: `envfleet train ppo --env {task.env} --seed S`, then "
+            f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
+        )
+    settings = ", ".join(f"{name} {value}" for name, value in task.settings.items())
+    return (
+        f"Beside Stable-Baselines3 at equal steps and settings: two MLPs of 64×64 with tanh, {settings}; there "
+        f"observations and rewards are normalised by `VecNormalize`. {where}"
+    )
+
+
+def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
+    evaluation = f"evaluation, {task.evaluation_episodes} episodes"
+    yield table_line("", "seed", "steps", f"last {task.recent} training episodes", evaluation)
+    yield table_line("---", "---:", "---:", "---:", "---:")
+    for run in sorted(runs, key=lambda run: (run["library"], run["seed"])):
+        title = TITLES[run["library"]]
+        played = run["evaluation"]
+        yield table_line(
+            f"**{title}**" if run["library"] == "envfleet" else title,
+            run["seed"],
+            f"{run['steps']:,}",
+            f"{end_of_curve(run, task.recent):,.0f}",
+            f"{played['mean']:,.0f} ± {played['std']:,.0f}",
+        )
+
+
+def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    ours = [run for run in runs if run["library"] == "envfleet"]
+    theirs = [run for run in runs if run["library"] != "envfleet"]
+    if task.least is not None:
+        for run in ours:
+            name = f"{task.env}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
+            yield _at_least(name, run["evaluation"]["mean"], task.least)
+    if ours and theirs:
+        name = f"{task.env}: our mean over the seeds against Stable-Baselines3's lowest seed"
+        lowest = min(end_of_curve(run, task.recent) for run in theirs)
+        yield _at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
+        lowest = min(run["evaluation"]["mean"] for run in theirs)
+        yield _at_least(f"{name}, evaluation", fmean(run["evaluation"]["mean"] for run in ours), lowest)
+
+
+def _at_least(name: str, measured: float, wanted: float) -> dict[str, Any]:
+    return {"target": name, "wanted": f">= {wanted:,.0f}", "measured": measured, "reached": measured >= wanted}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""One learning run of Stable-Baselines3, run by the Python that has it; prints the same JSON as `our_run`.
+
+The task's settings under its own names; observations and rewards are normalised by its `VecNormalize`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import fmean
+from time import monotonic
+from typing import Any
+
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+from benchmarks.learning.tasks import TASKS, Task
+
+EVALUATION_SEED = 10_000  # far from those of the training environments
+
+
+class Curve(BaseCallback):
+    """Takes note of the episodes that end in each rollout: (steps so far, their mean return, their number)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[tuple[int, float, int]] = []
+        self._returns: list[float] = []
+
+    def _on_step(self) -> bool:
+        self._returns += [float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info]
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self._returns:
+            self.points.append((self.num_timesteps, round(fmean(self._returns), 2), len(self._returns)))
+            self._returns.clear()
+
+
+def learn(task: Task, seed: int) -> dict[str, Any]:
+    """Trains with the task's settings, then evaluates the final policy."""
+    settings = task.settings
+    vector = VecNormalize(make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed), gamma=settings["gamma"])
+    model = PPO(
+        "MlpPolicy",
+        vector,
+        n_steps=settings["rollout_steps"],
+        batch_size=settings["minibatch_size"],
+        n_epochs=settings["epochs"],
+        gamma=settings["gamma"],
+        gae_lambda=settings["lam"],
+        learning_rate=settings["learning_rate"],
+        clip_range=settings["clip_range"],
+        ent_coef=settings["entropy_coefficient"],
+        vf_coef=settings["value_coefficient"],
+        max_grad_norm=settings["max_gradient_norm"],
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh},
+        seed=seed,
+        device="cpu",
+    )
+    curve, began = Curve(), monotonic()
+    model.learn(settings["steps"], callback=curve)
+    minutes = (monotonic() - began) / 60
+    vector.training, vector.norm_reward = False, False
+    vector.seed(EVALUATION_SEED)
+    returns, _ = evaluate_policy(model, vector, n_eval_episodes=task.evaluation_episodes, return_episode_rewards=True)
+    mean = fmean(returns)
+    return {
+        "seed": seed,
+        "steps": model.num_timesteps,
+        "minutes": minutes,
+        "curve": curve.points,
+        "evaluation": {
+            "mean": mean,
+            "std": fmean((value - mean) ** 2 for value in returns) ** 0.5,
+            "episodes": len(returns),
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=[name for name, task in TASKS.items() if task.beside_peer])
+    parser.add_argument("--seed", type=int, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(json.dumps(learn(TASKS[options.task], options.seed)))
+
+
+if __name__ == "__main__":
+    main()
