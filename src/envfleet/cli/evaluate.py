@@ -58,8 +58,10 @@ class Evaluate:
         """Prints mean, spread and confidence interval."""
         if self.video is not None and self.render:
             raise SettingsError("--video and --render were both asked for, expected at most one")
+        from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
+        make_folder_importable()
         result = evaluate_run(
             self.path,
             episodes=self.episodes,

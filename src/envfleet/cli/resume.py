@@ -61,7 +61,9 @@ class Resume:
     def run(self) -> int:
         """Trains on; the exit code is 0 when the budget is spent."""
         from envfleet.training import resume
+        from envfleet.training.environment import make_folder_importable
 
+        make_folder_importable()
         resume(self.path, trust=self.trust, **self.changes)
         return 0
 

@@ -61,7 +61,9 @@ class Train:
     def run(self) -> int:
         """Trains; the exit code is 0 when the budget is spent."""
         from envfleet.training import train
+        from envfleet.training.environment import make_folder_importable
 
+        make_folder_importable()
         train(self.settings)
         return 0
 

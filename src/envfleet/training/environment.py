@@ -14,7 +14,15 @@ from typing import Any
 
 from envfleet.errors import SettingsError
 
-__all__ = ["WrappedEnv", "build_one", "environment_of", "keyword_arguments", "name_of", "named_environment"]
+__all__ = [
+    "WrappedEnv",
+    "build_one",
+    "environment_of",
+    "keyword_arguments",
+    "make_folder_importable",
+    "name_of",
+    "named_environment",
+]
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
@@ -62,10 +70,15 @@ def _value(text: str) -> Any:
         return text
 
 
-def _module(name: str) -> ModuleType:
+def make_folder_importable() -> None:
+    """Lets modules of the current folder be imported: a script in bin/ does not see them by itself."""
     here = str(Path.cwd())
-    if here not in sys.path:  # a script in bin/ does not see the user's own folder by itself
+    if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
+
+
+def _module(name: str) -> ModuleType:
+    make_folder_importable()
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -24,14 +24,14 @@ from envfleet.training.trust import refuse_untrusted
 __all__ = ["resume"]
 
 # What a run that was trained from a script can be given as objects, because their names cannot be imported.
-OBJECTS = ("env", "network", "policy")
+OBJECTS = ("env", "network", "policy", "wrappers")
 _log = logging.getLogger("envfleet")
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
     """Goes on from the newest sound checkpoint of the run in `path`."""
     folder = RunFolder.open(path)
-    objects = {name: changes.pop(name) for name in OBJECTS if callable(changes.get(name))}
+    objects = {name: changes.pop(name) for name in OBJECTS if _is_code(changes.get(name))}
     settings = _settings(folder, changes, objects, trust=trust)
     if _never_saved(folder):
         _log.warning("%s was stopped before its first checkpoint: it begins again", folder.path)
@@ -75,3 +75,7 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
         )
     # How much the console said then is no matter of now.
     return settings.but(**{"quiet": False, "verbose": False, **changes, **objects})
+
+
+def _is_code(value: Any) -> bool:
+    return callable(value) or (isinstance(value, list | tuple) and all(map(callable, value)))

@@ -16,23 +16,24 @@ def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, tr
     recorded: dict[str, Sequence[Any]] = {
         "env": [settings.env],
         "wrappers": settings.wrappers,
-        **{name: [getattr(settings, name, None)] for name in ("network", "policy")},  # not every algorithm has both
+        **{
+            name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")
+        },  # not every algorithm has both
     }
-    paths = {
-        name: str(path)
+    paths = [
+        (name, path)
         for name, values in recorded.items()
         for path in values
         if isinstance(path, str) and ":" in path and name not in given
-    }
-    unreachable = {name: path for name, path in paths.items() if path.startswith("__main__:") or "<" in path}
-    if unreachable:
-        name, path = next(iter(unreachable.items()))
-        raise SettingsError(
-            f"the run was trained from a script, with {name}={path}, which cannot be imported by that name",
-            hint=f"give the object from Python: envfleet.resume(path, {name}=...); or put it in a module of its own",
-        )
+    ]
+    for name, path in paths:
+        if path.startswith("__main__:") or "<" in path:
+            raise SettingsError(
+                f"the run was trained from a script, with {name}={path}, which cannot be imported by that name",
+                hint=f"give it from Python: envfleet.resume(path, {name}=...); or put it in a module of its own",
+            )
     if paths and not trust:
         raise SettingsError(
-            f"the run was trained with code that is not part of Envfleet: {', '.join(paths.values())}",
+            f"the run was trained with code that is not part of Envfleet: {', '.join(path for _, path in paths)}",
             hint="look at it, then say that you trust it: --trust (from Python: trust=True)",
         )
