@@ -143,10 +143,10 @@ def _tile(rows: list[str]) -> list[int]:
 
 
 def _world() -> tuple[dict[str, int], dict[str, list[int]]]:
-    rows = _world_rows()
+    rows = world_rows()
     _check_world(rows)
-    [goal], [door] = _marks(rows, "G"), _marks(rows, "D")
-    keys, starts = _marks(rows, "K"), sorted({_screen(cell) for cell in _marks(rows, "S")})
+    [goal], [door] = marks(rows, "G"), marks(rows, "D")
+    keys, starts = marks(rows, "K"), sorted({screen_of(cell) for cell in marks(rows, "S")})
     to_goal = _screen_distances(rows, goal, through_door=True)
     to_key = [distance for key in keys for distance in _screen_distances(rows, key, through_door=False)]
     screens = [
@@ -158,23 +158,28 @@ def _world() -> tuple[dict[str, int], dict[str, list[int]]]:
     numbers = {
         "KEY_PLACES": len(keys),
         "START_SCREENS": len(starts),
-        "DOOR_SCREEN": _screen(door),
-        "DOOR_CELL": _within(door),
-        "GOAL_SCREEN": _screen(goal),
-        "GOAL_CELL": _within(goal),
+        "DOOR_SCREEN": screen_of(door),
+        "DOOR_CELL": within(door),
+        "GOAL_SCREEN": screen_of(goal),
+        "GOAL_CELL": within(goal),
     }
+    goal_steps = _distances(rows, goal, through_door=True)
+    key_steps = [_distances(rows, key, through_door=False) for key in keys]
     tables = {
+        "steps_to_goal": _by_screen(goal_steps),
+        "steps_to_key": [steps for distances in key_steps for steps in _by_screen(distances)],
+        "key_steps": [goal_steps[key] for key in keys],
         "world": screens,
         "start_screens": starts,
-        "key_screens": [_screen(key) for key in keys],
-        "key_cells": [_within(key) for key in keys],
+        "key_screens": [screen_of(key) for key in keys],
+        "key_cells": [within(key) for key in keys],
         "screens_to_goal": to_goal,
         "screens_to_key": to_key,
     }
     return numbers, tables
 
 
-def _world_rows() -> list[str]:
+def world_rows() -> list[str]:
     lines = [line.split() for line in (HERE / "world.txt").read_text(encoding="utf-8").splitlines()]
     rows = ["".join(parts) for parts in lines if [len(part) for part in parts] == [WIDTH] * SIDE]
     if len(rows) != HEIGHT * SIDE:
@@ -182,15 +187,15 @@ def _world_rows() -> list[str]:
     return rows
 
 
-def _marks(rows: list[str], mark: str) -> list[Cell]:
+def marks(rows: list[str], mark: str) -> list[Cell]:
     return [(x, y) for y, row in enumerate(rows) for x, other in enumerate(row) if other == mark]
 
 
-def _screen(cell: Cell) -> int:
+def screen_of(cell: Cell) -> int:
     return cell[1] // HEIGHT * SIDE + cell[0] // WIDTH
 
 
-def _within(cell: Cell) -> int:
+def within(cell: Cell) -> int:
     return cell[1] % HEIGHT * WIDTH + cell[0] % WIDTH
 
 
@@ -205,24 +210,37 @@ def _distances(rows: list[str], start: Cell, *, through_door: bool, within: int 
             inside = 0 <= cell[0] < WIDTH * SIDE and 0 <= cell[1] < HEIGHT * SIDE
             if not inside or cell in found or rows[cell[1]][cell[0]] in blocking:
                 continue
-            if within is None or _screen(cell) == within:
+            if within is None or screen_of(cell) == within:
                 found[cell] = found[x, y] + 1
                 queue.append(cell)
     return found
 
 
+def _by_screen(distances: dict[Cell, int]) -> list[int]:
+    """Distances in the order of the console's memory: screen by screen, 10 x 8 each. Who stands where there is no
+    way, over a pit or behind the door, counts as far as the nearest cell beside."""
+    steps = []
+    for screen in range(SIDE * SIDE):
+        for row in range(HEIGHT):
+            for column in range(WIDTH):
+                x, y = screen % SIDE * WIDTH + column, screen // SIDE * HEIGHT + row
+                beside = [distances.get(cell, 99) for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1))]
+                steps.append(distances.get((x, y), min(beside) + 1))
+    return steps
+
+
 def _screen_distances(rows: list[str], target: Cell, *, through_door: bool) -> list[int]:
     """For every screen, how many borders lie on the way to the target; 99 where there is none."""
-    near = {_screen(target): 0}
+    near = {screen_of(target): 0}
     queue = deque(near)
     cells = _distances(rows, target, through_door=through_door)
     while queue:
         screen = queue.popleft()
-        for x, y in (cell for cell in cells if _screen(cell) == screen):
+        for x, y in (cell for cell in cells if screen_of(cell) == screen):
             for cell in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
-                if cell in cells and _screen(cell) not in near:
-                    near[_screen(cell)] = near[screen] + 1
-                    queue.append(_screen(cell))
+                if cell in cells and screen_of(cell) not in near:
+                    near[screen_of(cell)] = near[screen] + 1
+                    queue.append(screen_of(cell))
     return [near.get(screen, 99) for screen in range(SIDE * SIDE)]
 
 
@@ -232,22 +250,22 @@ def _check_world(rows: list[str]) -> None:
     if unreached := [cell for cell in free if cell not in reached]:
         sys.exit(f"error: these cells of the world cannot be reached: {unreached}")
     for screen in range(SIDE * SIDE):
-        cells = [cell for cell in free if _screen(cell) == screen]
+        cells = [cell for cell in free if screen_of(cell) == screen]
         if len(_distances(rows, cells[0], through_door=True, within=screen)) != len(cells):
             sys.exit(f"error: screen {screen} falls into parts")
     for x, y in free:
         for other in ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1)):
-            if _screen(other) != _screen((x, y)) and rows[other[1]][other[0]] in BLOCKING | {"o"}:
+            if screen_of(other) != screen_of((x, y)) and rows[other[1]][other[0]] in BLOCKING | {"o"}:
                 sys.exit(f"error: the border at cell {(x, y)} is free on one side only")
     _check_lengths(rows)
 
 
 def _check_lengths(rows: list[str]) -> None:
-    [goal] = _marks(rows, "G")
+    [goal] = marks(rows, "G")
     to_goal = _distances(rows, goal, through_door=True)
-    screens = {_screen(cell) for cell in _marks(rows, "S")}
-    starts = [cell for cell in to_goal if _screen(cell) in screens]
-    for key in _marks(rows, "K"):
+    screens = {screen_of(cell) for cell in marks(rows, "S")}
+    starts = [cell for cell in to_goal if screen_of(cell) in screens]
+    for key in marks(rows, "K"):
         to_key = _distances(rows, key, through_door=False)
         shortest = min(to_key[cell] for cell in starts) + to_goal[key]
         if shortest < SHORTEST_ALLOWED:

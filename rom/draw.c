@@ -1,7 +1,7 @@
 #include "draw.h"
 #include "generated.h"
 
-static u8 changed_cell; /* cell + 1, or 0 */
+static u8 changed_cells[2]; /* cell + 1, or 0; one stroke of the sword changes two at most */
 static u8 status_is_old;
 
 /* The copy to the sprite memory has to run from high memory: nothing else can be read meanwhile. */
@@ -55,7 +55,8 @@ void begin_drawing(void) {
 }
 
 void end_drawing(void) {
-    changed_cell = 0;
+    changed_cells[0] = 0;
+    changed_cells[1] = 0;
     LCD_CONTROL = LCD_ON;
 }
 
@@ -118,21 +119,27 @@ void draw_words(const char *words, u8 column, u8 row) {
 /* ---- small changes, drawn between two pictures ---- */
 
 static void draw_number(u8 *at, u8 number) {
-    u8 tens = 0;
+    u8 digit = 0;
+    while (number >= 100) {
+        number -= 100;
+        ++digit;
+    }
+    at[0] = digit ? SIGN_DIGIT_0 + digit : SIGN_BLANK;
+    digit = 0;
     while (number >= 10) {
         number -= 10;
-        ++tens;
+        ++digit;
     }
-    at[0] = SIGN_DIGIT_0 + tens;
-    at[1] = SIGN_DIGIT_0 + number;
+    at[1] = SIGN_DIGIT_0 + digit;
+    at[2] = SIGN_DIGIT_0 + number;
 }
 
 static void draw_status(void) {
     u8 i, way;
     for (i = 0; i != 4; ++i)
         TILE_MAP[1 + i] = i < health ? SIGN_FULL : SIGN_EMPTY;
-    TILE_MAP[7] = SIGN_SMALL_GEM;
-    draw_number(TILE_MAP + 8, gems);
+    draw_number(TILE_MAP + 7, gems);
+    TILE_MAP[7] = SIGN_SMALL_GEM; /* there are never a hundred */
     TILE_MAP[12] = has_key ? SIGN_SMALL_KEY : SIGN_BLANK;
     way = 4; /* the middle of the nine signs */
     if (target_screen_x < screen_x)
@@ -144,11 +151,11 @@ static void draw_status(void) {
     if (target_screen_y > screen_y)
         way += 3;
     TILE_MAP[15] = SIGN_WAY_NW + way;
-    draw_number(TILE_MAP + 17, screens_left);
+    draw_number(TILE_MAP + 16, steps_left);
 }
 
 void cell_changed(u8 cell) {
-    changed_cell = cell + 1;
+    changed_cells[changed_cells[0] ? 1 : 0] = cell + 1;
 }
 
 void status_changed(void) {
@@ -159,14 +166,15 @@ void show_changes(void) {
     if (status_is_old) {
         draw_status();
         status_is_old = 0;
-    } else if (changed_cell) {
-        u8 cell = changed_cell - 1, row = 0, column = cell;
+    } else if (changed_cells[0]) {
+        u8 cell = changed_cells[0] - 1, row = 0, column = cell;
         while (column >= 10) {
             column -= 10;
             ++row;
         }
         draw_cell(TILE_MAP + (2 + 2 * row) * MAP_WIDTH + 2 * column, cells[cell]);
-        changed_cell = 0;
+        changed_cells[0] = changed_cells[1];
+        changed_cells[1] = 0;
     }
 }
 

@@ -49,6 +49,7 @@
 #define target_x BYTE_AT(0xC11C)     /* where on that screen */
 #define target_y BYTE_AT(0xC11D)
 #define screens_left BYTE_AT(0xC11E) /* screens still to cross on the shortest way over the key to the lamp */
+#define steps_left BYTE_AT(0xC11F)   /* cells still to walk on that way; the status line shows it */
 
 /* what is on this screen */
 #define ENEMIES 3

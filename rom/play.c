@@ -104,12 +104,30 @@ static void fall(void) {
     }
 }
 
+static void cut(u8 x, u8 y) {
+    u8 cell;
+    if (x >= 160 || y >= 128)
+        return;
+    cell = cell_at(x, y);
+    if (cells[cell] == CELL_BUSH) {
+        cells[cell] = CELL_GRASS;
+        cell_changed(cell);
+        ++bushes_cut;
+    }
+}
+
+/* Whoever stands between two bushes cuts both, and can pass. */
 static void strike(void) {
-    u8 i, cell, x = player_x, y = player_y;
-    if (step_x[facing])
+    u8 i, x = player_x, y = player_y;
+    if (step_x[facing]) {
         x += step_x[facing] > 0 ? REACH : -REACH;
-    else
+        cut(x + 8, y + 8);
+        cut(x + 8, y + 15);
+    } else {
         y += step_y[facing] > 0 ? REACH : -REACH;
+        cut(x + 4, y + 12);
+        cut(x + 11, y + 12);
+    }
     for (i = 0; i != ENEMIES; ++i)
         if (enemy_kind[i] && IS_NEAR(x, enemy_x[i], 14) && IS_NEAR(y, enemy_y[i], 14)) {
             enemy_kind[i] = 0;
@@ -117,14 +135,6 @@ static void strike(void) {
             ++enemies_beaten;
             set_out_sprites();
         }
-    if ((u8)(x + 8) < 160 && (u8)(y + 12) < 128) {
-        cell = cell_at(x + 8, y + 12);
-        if (cells[cell] == CELL_BUSH) {
-            cells[cell] = CELL_GRASS;
-            cell_changed(cell);
-            ++bushes_cut;
-        }
-    }
 }
 
 static void act(void) {
@@ -241,6 +251,7 @@ void play_frame(void) {
     if (mode != MODE_PLAY)
         return;
     fall();
+    count_steps();
     pick_up();
     move_enemies();
     meet_enemies();

@@ -19,5 +19,6 @@ void play_frame(void);
 void scatter_world(void);
 void enter_screen(void);
 void set_compass(void);
+void count_steps(void);
 
 #endif

@@ -62,6 +62,26 @@ void scatter_world(void) {
     player_y = y_of(cell);
 }
 
+static u8 counted_cell;
+
+/* How many cells are left, where the player has come to another one. */
+void count_steps(void) {
+    u8 cell = ((player_y + 12) >> 4) * 10 + ((player_x + 8) >> 4), steps;
+    u16 place;
+    if (cell == counted_cell)
+        return;
+    counted_cell = cell;
+    place = (u16)SCREEN * 80 + cell;
+    if (has_key)
+        steps = steps_to_goal[place];
+    else
+        steps = steps_to_key[key_place * 1280 + place] + key_steps[key_place];
+    if (steps != steps_left) {
+        steps_left = steps;
+        status_changed();
+    }
+}
+
 /* The compass: the next thing to find, and how many screens are left of the whole way. */
 void set_compass(void) {
     u8 screen = SCREEN, target;
@@ -82,6 +102,8 @@ void set_compass(void) {
     }
     target_screen_x = target & 3;
     target_screen_y = target >> 2;
+    counted_cell = 0xFF;
+    count_steps();
     status_changed();
 }
 

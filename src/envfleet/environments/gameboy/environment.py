@@ -84,7 +84,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         emulator = self._emulator = Emulator(rom)
         try:
             if given is not None:
-                emulator.load(given)
+                emulator.load_file(given)
             # One frame is drawn in any case: pictures begin as noise, and states hold them.
             emulator.run(max(1, 0 if given is not None else self.game.start.frames), render=True)
             return emulator.save()
@@ -92,7 +92,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
             self.close()
             raise
 
-    def _given_state(self) -> Any:
+    def _given_state(self) -> bytes | None:
         if self.settings.state is None:
             if self.game.start.needs_state:
                 raise SettingsError(
@@ -106,7 +106,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
                 f"there is no start state at {path}",
                 hint="make one: python -m envfleet.environments.gameboy.start_state --rom ROM --output FILE",
             )
-        return np.frombuffer(path.read_bytes(), np.uint8)
+        return path.read_bytes()
 
     # ---- episodes ----
 
