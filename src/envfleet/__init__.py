@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from envfleet.fleet.plan import Restarts, Timeouts
     from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
     from envfleet.rollout.collect import Collection, Trajectory, collect
+    from envfleet.rollout.demonstrations import save_demonstrations
     from envfleet.runs.run import Run
     from envfleet.training import resume, train
     from envfleet.training.callbacks import Callback, Moment
@@ -65,6 +66,7 @@ _HOMES = {
     "envfleet.fleet.plan": ("Restarts", "Timeouts"),
     "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
     "envfleet.rollout.collect": ("Collection", "Trajectory", "collect"),
+    "envfleet.rollout.demonstrations": ("save_demonstrations",),
     "envfleet.runs.run": ("Run",),
     "envfleet.training": ("resume", "train"),
     "envfleet.training.callbacks": ("Callback", "Moment"),
@@ -109,6 +111,7 @@ __all__ = [  # noqa: RUF022  # in the order that dir() and sorted() give, names 
     "evaluate_run",
     "make",
     "resume",
+    "save_demonstrations",
     "train",
 ]
 

@@ -12,6 +12,7 @@ off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from envfleet.errors import TrainingError
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.q_policy import QPolicy, forbidden
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.replay import Experience, Replay
+from envfleet.rollout.replay import Experience, Replay, joined
 from envfleet.seeding import stream
 
 __all__ = ["DQNLearner"]
@@ -33,6 +34,7 @@ __all__ = ["DQNLearner"]
 Array = np.ndarray[Any, Any]
 _DRAW, _NOISE = 14, 15  # keys of the streams that draw batches, and noise of the heads
 _SMALLEST_PRIORITY = 1e-6
+_SHOWN = "demonstrations"  # the name of their piece
 
 
 class DQNLearner:
@@ -42,6 +44,7 @@ class DQNLearner:
         self, settings: DQN, policy: QPolicy, observation_space: Any, *, n_envs: int, seed: int, device: torch.device
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
+        self._space = observation_space
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
@@ -60,8 +63,10 @@ class DQNLearner:
 
             self._priorities = SumTree(self.replay.rows * n_envs)
         self._highest_priority = 1.0
+        self._shown: Replay | None = None  # what was demonstrated
         self._rows_seen = self._rows_saved = 0
         self._pieces: list[str] = []  # of the replay, as the last checkpoint has it
+        self._shown_saved = False
         self.updates = 0
         self._collected = 0
         self._owed = 0.0  # gradient steps that what was collected so far is good for
@@ -71,9 +76,26 @@ class DQNLearner:
         """All weights, normalisers and the chance of a random action, to be published."""
         return self._flat.numpy()
 
+    def weights_given(self) -> None:
+        """The target network takes part in weights that were taken over from another run."""
+        self._target_flat.copy_from(self._flat.data)
+
     def notices(self) -> list[str]:
         """How much memory the replay takes."""
         return [f"the replay holds {self.replay.plan.text}"]
+
+    # --- demonstrations
+
+    def show(self, rollout: Rollout) -> None:
+        """Takes demonstrations, kept apart from what is collected, and learns from them alone at first."""
+        self._shown = self._room_to_show(len(rollout.rewards))
+        self._shown.add(rollout)
+        for _ in range(self._settings.pretrain_steps):
+            self._step(self._batch(shown=1.0), 0.0)
+
+    def _room_to_show(self, steps: int) -> Replay:
+        action = (self.policy.action_shape, self.policy.action_dtype)
+        return Replay(self._space, action, capacity=steps, n_envs=1, mask_size=self.policy.mask_size)
 
     # --- one rollout
 
@@ -135,10 +157,26 @@ class DQNLearner:
 
     # --- a batch
 
-    def _batch(self) -> tuple[Experience, Array | None]:
-        """Transitions, and with priorities how much each is to count."""
-        settings, size = self._settings, self._settings.minibatch_size
+    def _batch(self, *, shown: float | None = None) -> tuple[Experience, Array | None]:
+        """Transitions, demonstrated ones first, and with priorities how much each is to count."""
+        size = self._settings.minibatch_size
         generator = stream(self._seed, _DRAW, self.updates)
+        if self._shown is None:
+            return self._drawn(generator, size)
+        settings = self._settings
+        count = round(size * (settings.demonstration_share if shown is None else shown))
+        entries = self._shown.uniform_entries(generator, count)
+        parts = [replace(self._shown.take(entries, steps=settings.n_step, gamma=settings.gamma), demonstrated=count)]
+        counts: list[Array] | None = None
+        if count < size:
+            collected, weights = self._drawn(generator, size - count)
+            parts.append(collected)
+            counts = None if weights is None else [np.ones(count, np.float32), weights]
+        return joined(parts), None if counts is None else np.concatenate(counts)
+
+    def _drawn(self, generator: np.random.Generator, size: int) -> tuple[Experience, Array | None]:
+        """Transitions of what was collected."""
+        settings = self._settings
         if self._priorities is None:
             entries = self.replay.uniform_entries(generator, size)
             return self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), None
@@ -168,6 +206,8 @@ class DQNLearner:
             else:
                 losses = errors.square()
             loss = (losses if counts is None else losses * self._tensor(counts)).mean()
+            if settings.margin and experience.demonstrated:
+                loss = loss + self._margin_loss(values[: experience.demonstrated], actions[: experience.demonstrated])
         self._flat.zero_gradient()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         with torch.no_grad():
@@ -176,12 +216,20 @@ class DQNLearner:
             gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
             self._adam.step(self._rate(progress))
         if self._priorities is not None:
-            found = np.abs(errors.detach().cpu().numpy()).astype(np.float64) + _SMALLEST_PRIORITY
-            self._highest_priority = max(self._highest_priority, float(found.max()) ** settings.priority_exponent)
-            self._priorities.set(experience.entries, found**settings.priority_exponent)
+            collected = slice(experience.demonstrated, None)
+            found = np.abs(errors.detach().cpu().numpy()[collected]).astype(np.float64) + _SMALLEST_PRIORITY
+            if len(found):
+                self._highest_priority = max(self._highest_priority, float(found.max()) ** settings.priority_exponent)
+                self._priorities.set(experience.entries[collected], found**settings.priority_exponent)
         self.updates += 1
         self._follow()
         return float(loss.detach()), float(chosen.detach().mean()), float(norm)
+
+    def _margin_loss(self, values: Tensor, actions: Tensor) -> Tensor:
+        """How far any other action comes within the margin of the demonstrated one (Hester et al. 2018)."""
+        lifted = values + self._settings.margin
+        lifted = lifted.scatter(1, actions, values.gather(1, actions))
+        return (lifted.max(1).values - values.gather(1, actions).squeeze(1)).mean()
 
     def _wanted(self, experience: Experience, noise: tuple[Tensor | None, ...]) -> Tensor:
         """What the chosen actions' values should have been."""
@@ -241,13 +289,23 @@ class DQNLearner:
         kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.filled]
         self._pieces = [*kept, fresh] if new else kept
         self._rows_saved = self._rows_seen
-        return {name: self.replay.rows_since(new) if new and name == fresh else None for name in self._pieces}
+        parts = {name: self.replay.rows_since(new) if new and name == fresh else None for name in self._pieces}
+        if self._shown is None:
+            return parts
+        first, self._shown_saved = not self._shown_saved, True
+        return {_SHOWN: self._shown.rows_since(self._shown.filled) if first else None, **parts}
 
     def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
         self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
         self._adam.restore(state["adam"])
         self._target_flat.copy_from(np.array(state["target"]))
         self.policy.restore_normaliser(state["normaliser"])
+        pieces = dict(pieces)
+        shown = pieces.pop(_SHOWN, None)
+        if shown is not None:
+            self._shown = self._room_to_show(len(shown["rewards"]) - 1)
+            self._shown.put_rows(shown)
+            self._shown_saved = True
         rows = sum(len(piece["rewards"]) - 1 for piece in pieces.values())
         self.replay.head = (state["replay"]["head"] - rows) % self.replay.rows
         self.replay.set_masked(state["replay"]["masked"])

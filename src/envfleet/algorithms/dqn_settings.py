@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -27,6 +27,7 @@ class DQN(TrainingSettings):
         "steps": TrainingSettings.groups["steps"],
         "rollout_steps": ("replay", "What is collected and kept."),
         "minibatch_size": ("update", "How DQN learns from the replay."),
+        "demonstrations": ("demonstrations", "What somebody who knows how has shown."),
         "initial_epsilon": ("exploration", "How often actions are random."),
         "schedule": TrainingSettings.groups["schedule"],
         "network": ("network", "The network that gives actions their values."),
@@ -76,6 +77,21 @@ class DQN(TrainingSettings):
     )
     max_gradient_norm: float = setting(10.0, "Gradients are scaled down to this norm.", above=0)
 
+    # --- demonstrations
+    demonstrations: str | Callable[..., Any] | None = setting(
+        None,
+        "Who shows how: a file of trajectories (.npz, from envfleet.save_demonstrations), or module:function, a policy "
+        "that takes a batch of observations and returns actions.",
+    )
+    demonstration_steps: int = setting(10_000, "Steps that such a policy plays before the training.", minimum=1)
+    demonstration_share: float = setting(
+        0.25, "Share of each batch that is drawn from the demonstrations.", minimum=0, maximum=1
+    )
+    pretrain_steps: int = setting(0, "Updates from the demonstrations alone, before the first rollout.", minimum=0)
+    margin: float = setting(
+        0.0, "By how much demonstrated actions are to be valued above all others; 0: not at all.", minimum=0
+    )
+
     # --- exploration
     initial_epsilon: float = setting(1.0, "Chance of a random action at the start.", minimum=0, maximum=1)
     epsilon_min: float = setting(0.04, "Chance of a random action in the end.", minimum=0, maximum=1)
@@ -109,6 +125,8 @@ class DQN(TrainingSettings):
             found.append(
                 f"learning_starts is {self.learning_starts}, expected at most replay_size ({self.replay_size})"
             )
+        if self.demonstrations is None and (self.pretrain_steps or self.margin):
+            found.append("pretrain_steps and margin need demonstrations, expected a file or a policy")
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found

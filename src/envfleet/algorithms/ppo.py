@@ -107,6 +107,9 @@ class PPOLearner:
         """All weights and normalisers as one flat array, to be published."""
         return self._flat.numpy()
 
+    def weights_given(self) -> None:
+        """Nothing follows from weights that were taken over from another run."""
+
     def notices(self) -> list[str]:
         """Nothing beyond what the settings say."""
         return []

@@ -21,7 +21,7 @@ from envfleet.fleet.spaces import leaves_of
 from envfleet.machine import available_memory
 from envfleet.rollout.arrays import Rollout
 
-__all__ = ["Experience", "Replay", "ReplayPlan"]
+__all__ = ["Experience", "Replay", "ReplayPlan", "joined"]
 
 Array = np.ndarray[Any, Any]
 
@@ -37,6 +37,31 @@ class Experience:
     following: dict[str, Array]  # [batch, ...]: the observation to bootstrap from
     discounts: Array  # [batch]: of its value; 0 where the episode terminated
     masks: Array | None  # [batch, action]: allowed actions there
+    demonstrated: int = 0  # how many of them, the first ones, were demonstrated
+
+
+def joined(parts: Sequence[Experience]) -> Experience:
+    """Several batches as one, in order."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    width = next((part.masks.shape[1] for part in parts if part.masks is not None), 0)
+    everything = [np.ones((len(part.entries), width), np.bool_) for part in parts]
+    masks = [free if part.masks is None else part.masks for part, free in zip(parts, everything, strict=True)]
+
+    def together(name: str) -> dict[str, Array]:
+        return {leaf: np.concatenate([getattr(part, name)[leaf] for part in parts]) for leaf in getattr(first, name)}
+
+    return Experience(
+        np.concatenate([part.entries for part in parts]),
+        together("observations"),
+        np.concatenate([part.actions for part in parts]),
+        np.concatenate([part.returns for part in parts]),
+        together("following"),
+        np.concatenate([part.discounts for part in parts]),
+        np.concatenate(masks) if width else None,
+        first.demonstrated,
+    )
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment, apply_calls
+from envfleet.training.demonstrating import demonstrate
 from envfleet.training.interruption import Interruption
 from envfleet.training.progress import Progress, TimeShares
 from envfleet.training.reporting import Reporter
@@ -52,6 +53,7 @@ def _start_from(path: str, parts: Parts) -> None:
             hint="the environment's spaces and the settings of the policy must be the same",
         ) from None
     parts.policy.restore_normaliser(loaded.state["parts"]["learner"]["normaliser"])
+    parts.learner.weights_given()
 
 
 class Training:
@@ -73,6 +75,8 @@ class Training:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
+        if not self.progress.steps and (shown := demonstrate(self._resolved, learner)):
+            reporter.console.say(f"{shown:,} steps were demonstrated")
         schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
         shares = TimeShares(self._parts.fleet.workers)
         with Interruption(quiet=self._settings.quiet) as interruption:

@@ -24,7 +24,7 @@ from envfleet.training.trust import refuse_untrusted
 __all__ = ["resume"]
 
 # What a run that was trained from a script can be given as objects, because their names cannot be imported.
-OBJECTS = ("env", "network", "policy", "wrappers")
+OBJECTS = ("env", "network", "policy", "wrappers", "demonstrations")
 _log = logging.getLogger("envfleet")
 
 
