@@ -12,12 +12,13 @@ import numpy as np
 from envfleet.environments.gameboy.games import BUTTONS
 from envfleet.errors import MissingExtraError, StateError
 
-__all__ = ["Emulator"]
+__all__ = ["Emulator", "pyboy_module"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def _pyboy() -> Any:
+def pyboy_module() -> Any:
+    """PyBoy, or an error that names the pip command."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PySDL2 tells on import which library it found; we open no window
@@ -35,7 +36,7 @@ class Emulator:
     """A console with a cartridge in it, just switched on."""
 
     def __init__(self, rom: bytes) -> None:
-        pyboy = _pyboy()
+        pyboy = pyboy_module()
         events = pyboy.utils.WindowEvent
         self._press = [getattr(events, _event("PRESS", button)) for button in BUTTONS]
         self._release = [getattr(events, _event("RELEASE", button)) for button in BUTTONS]
@@ -73,7 +74,11 @@ class Emulator:
 
     def load(self, state: Bytes, held: frozenset[int] = frozenset()) -> None:
         """Goes on from what `save` gave, where the buttons `held` were down."""
-        self.load_file(zlib.decompress(state.tobytes()))
+        try:
+            unpacked = zlib.decompress(state.tobytes())
+        except zlib.error as error:
+            raise StateError(f"the state of {len(state):,} bytes cannot be loaded: it is damaged") from error
+        self.load_file(unpacked)
         self._held = held
 
     def load_file(self, state: bytes) -> None:

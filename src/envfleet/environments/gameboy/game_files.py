@@ -24,7 +24,7 @@ from envfleet.environments.gameboy.games import (
 from envfleet.environments.gameboy.memory import KINDS, Value, parse_kind
 from envfleet.errors import SettingsError
 
-__all__ = ["GAMES_FOLDER", "load_game", "shipped_games"]
+__all__ = ["GAMES_FOLDER", "buttons_of", "load_game", "shipped_games"]
 
 GAMES_FOLDER = Path(__file__).parent / "games"
 _LAST_ADDRESS = 0xFFFF

@@ -191,4 +191,3 @@ class ScreenTiles(_WithoutMemory):
         tiles = np.array(memory[start : start + 0x400], np.uint8).reshape(32, 32)
         seen: Array = tiles[(self._rows + scroll_y // 8) % 32, (self._columns + scroll_x // 8) % 32]
         return seen
-
