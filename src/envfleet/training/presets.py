@@ -43,12 +43,15 @@ _CLASSIC_SPARSE = Preset(
     {
         "n_envs": 16,
         "rollout_steps": 256,
-        "minibatch_size": 512,
-        "epochs": 4,
+        "minibatch_size": 256,
+        "epochs": 8,
         "gamma": 0.99,
         "lam": 0.94,
         "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
         "normalise_observations": True,
+        # Without it the value loss of returns of -500 is all that the clipped gradient has room for.
+        "normalise_rewards": True,
     },
 )
 _CLASSIC_CONTINUOUS = Preset(
