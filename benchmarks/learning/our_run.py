@@ -21,8 +21,10 @@ class Curve(Callback):
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float, int]] = []
+        self.steps = 0
 
     def on_rollout(self, moment: Moment, rollout: Any) -> None:
+        self.steps = moment.steps
         returns, _ = rollout.episodes()
         if len(returns):
             self.points.append((moment.steps, round(fmean(returns.tolist()), 2), len(returns)))
@@ -36,13 +38,12 @@ def learn(task: Task, seed: int, backend: str) -> dict[str, Any]:
         settings = PPO(
             env=task.env, seed=seed, backend=backend, output_dir=path, eval_every=0, quiet=True, **task.settings
         )
-        run = envfleet.training.train(settings, callbacks=[curve])
+        envfleet.training.train(settings, callbacks=[curve])
         minutes = (monotonic() - began) / 60
         evaluation = evaluate_run(path, episodes=task.evaluation_episodes)
-        steps = run.settings["steps"]
     return {
         "seed": seed,
-        "steps": steps,
+        "steps": curve.steps,  # whole rollouts: a little more than the budget
         "minutes": minutes,
         "curve": curve.points,
         "evaluation": {"mean": evaluation.mean_reward, "std": evaluation.std_reward, "episodes": evaluation.episodes},
