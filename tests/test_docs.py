@@ -22,10 +22,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml|json))\n")
 # What takes minutes in the hands of a reader takes seconds here.
 SMALLER = [
-    (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 1024"),
+    (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
     (re.compile(r"--episodes \d+"), "--episodes 2"),
-    (re.compile(r"\bsteps=[\d_]+"), "steps=1_024"),
-    (re.compile(r"^steps: \d+", re.MULTILINE), "steps: 1024"),
+    (re.compile(r"\bsteps=[\d_]+"), "steps=512"),
+    (re.compile(r"^steps: \d+", re.MULTILINE), "steps: 512"),
 ]
 
 

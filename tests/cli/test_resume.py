@@ -61,6 +61,13 @@ def test_others_are_refused_with_a_reason(
     assert (run / "config.yaml").read_bytes() == before
 
 
+def test_a_finished_run_says_so_and_stays_as_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "checkpoints" / "final" / "policy.safetensors").read_bytes()
+    assert cli.main(["resume", str(run)]) == 0
+    assert "its budget is spent at step 512: --steps gives it more" in capsys.readouterr().err
+    assert (run / "checkpoints" / "final" / "policy.safetensors").read_bytes() == before
+
+
 def test_a_bad_value(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["resume", str(run), "--steps", "many", "--workers", "0"]) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -244,6 +244,18 @@ def test_episodes_alone_are_the_budget(tmp_path: Path) -> None:
     assert (run / "checkpoints" / "final").exists()
 
 
+def test_a_duration_alone_is_the_budget(tmp_path: Path) -> None:
+    run, hours = tmp_path / "run", 1.5 / 3600
+    flags = ["--seed", "1", "--backend", "sequential", "--eval-every", "0", "--output-dir", str(run), "--quiet"]
+    assert cli.main(["train", "ppo", *flags, "--duration", str(hours)]) == 0
+    rows = read_metrics(run / "metrics.jsonl")
+    assert rows[-1]["time"] - rows[0]["time"] < 60  # 100,000 steps would have taken longer, or else:
+    assert rows[-1]["step"] != 100_096
+    rates = [row["train/learning_rate"] for row in rows]
+    assert rates == sorted(rates, reverse=True)  # linear, by the clock
+    assert rates[0] > rates[-1]
+
+
 def test_an_output_dir_that_exists(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(trained.rglob("*"))
     assert train(trained) == 2

@@ -53,7 +53,10 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
                 reporter.console.say(f"the environments start fresh episodes: {fresh}")
             training = Training(resolved, parts, reporter, callbacks)
             training.restore(checkpoint.state)
-            reporter.console.say(f"going on from step {checkpoint.step:,}")
+            if training.progress.spent:
+                reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
+            else:
+                reporter.console.say(f"going on from step {checkpoint.step:,}")
             folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
             return training.run()
 
