@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envfleet.environments.wildfire.fire import Fire, FireModel
+from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire
 from envfleet.environments.wildfire.landscape import Landscape
 
 __all__ = [
@@ -81,23 +81,45 @@ def centrality_breaks(
 
 
 def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
-    """One break after the other, each the one that lowers the burned area most: every cell that burns is tried."""
+    """One break after the other, each the one that lowers the burned area most: every cell that burns is tried.
+
+    A fire does not speak for a break in the cell where it begins: with the fires at hand that would always be the
+    best cell, and against others it is worth little.
+    """
     fires, chosen = tuple(fires), np.empty(0, np.int64)
+    ignitions = np.array([fire.ignition for fire in fires])
     breaks = np.zeros(landscape.shape, np.bool_)
     for _ in range(budget):
         burned = model(landscape, fires, breaks, minutes) < np.inf
+        cells_per_fire = np.count_nonzero(burned, axis=(1, 2))
         candidates = np.flatnonzero(burned.any(axis=0))
         if not candidates.size:
             break
-        left = np.empty(candidates.size)
-        for i, cell in enumerate(candidates):
-            breaks.ravel()[cell] = True
-            left[i] = np.count_nonzero(model(landscape, fires, breaks, minutes) < np.inf)
-            breaks.ravel()[cell] = False
+        cells = _with_one_more(landscape, fires, breaks, model, minutes, candidates)
+        left = np.where(ignitions == candidates[:, None], cells_per_fire, cells).sum(axis=1)
         best = candidates[np.argmin(left)]
         breaks.ravel()[best] = True
         chosen = np.append(chosen, best)
     return chosen
+
+
+def _with_one_more(
+    landscape: Landscape,
+    fires: tuple[Fire, ...],
+    breaks: NDArray[np.bool_],
+    model: FireModel,
+    minutes: float,
+    candidates: Cells,
+) -> NDArray[np.int64]:
+    """How many cells each fire burns with one more break, for each candidate: [candidate, fire]."""
+    if isinstance(model, SurfaceFire):  # which knows what need not be computed again
+        return model.cells_with_one_more_break(landscape, fires, breaks, minutes, candidates)
+    cells = np.empty((candidates.size, len(fires)), np.int64)
+    for i, cell in enumerate(candidates):
+        with_one_more = breaks.copy()
+        with_one_more.ravel()[cell] = True
+        cells[i] = np.count_nonzero(model(landscape, fires, with_one_more, minutes) < np.inf, axis=(1, 2))
+    return cells
 
 
 def _best(landscape: Landscape, values: NDArray[np.float64], count: int) -> Cells:

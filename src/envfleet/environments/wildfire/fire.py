@@ -58,6 +58,22 @@ class SurfaceFire:
         prepared = self._prepare(landscape, tuple(fires))  # the same object, if it is a tuple
         return self._arrival_minutes(prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes))
 
+    def cells_with_one_more_break(
+        self,
+        landscape: Landscape,
+        fires: Sequence[Fire],
+        breaks: NDArray[np.bool_],
+        minutes: float,
+        candidates: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """How many cells each fire burns with one more break, for each candidate: [candidate, fire]."""
+        from envfleet.environments.wildfire.spread import cells_with_one_more_break
+
+        prepared = self._prepare(landscape, tuple(fires))
+        return cells_with_one_more_break(
+            prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes), candidates
+        )
+
     def metric(self, landscape: Landscape, weather: Weather) -> NDArray[np.float64]:
         """The times through each cell under one weather (see `rothermel.travel_metric`)."""
         moistures = np.array(weather.moistures)

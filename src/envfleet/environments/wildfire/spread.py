@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from envfleet.environments.wildfire.compilation import kernel
 
-__all__ = ["arrival_minutes", "path_centrality"]
+__all__ = ["arrival_minutes", "cells_with_one_more_break", "path_centrality"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -211,6 +211,14 @@ def _spread(
 
 
 @kernel
+def _bar(metric: Floats, breaks: Flags, barred: Flags) -> None:
+    """Sets `barred`: breaks, and cells in which no fire spreads in this weather."""
+    for row in range(breaks.shape[0]):
+        for column in range(breaks.shape[1]):
+            barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
+
+
+@kernel
 def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float) -> Floats:
     """When each fire reaches each cell, infinite where it does not within `minutes`: [fire, row, column].
 
@@ -223,15 +231,38 @@ def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, br
     memory = np.empty((4, rows * columns), np.int64)
     barred = np.empty((rows, columns), np.bool_)
     for fire in range(len(ignitions)):
-        metric = metrics[weathers[fire]]
-        if fire == 0 or weathers[fire] != weathers[fire - 1]:
-            for row in range(rows):
-                for column in range(columns):
-                    barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
+        _bar(metrics[weathers[fire]], breaks, barred)
         settled[:] = False
         memory[:] = -1
-        _spread(metric, barred, ignitions[fire], minutes, times[fire], settled, memory)
+        _spread(metrics[weathers[fire]], barred, ignitions[fire], minutes, times[fire], settled, memory)
     return times.reshape(len(ignitions), rows, columns)
+
+
+@kernel
+def cells_with_one_more_break(
+    metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float, candidates: Integers
+) -> Integers:
+    """How many cells each fire burns if one more cell becomes a break, for each candidate: [candidate, fire].
+
+    A fire that does not come near the candidate is not spread again: nothing changes for it.
+    """
+    columns = breaks.shape[1]
+    before = arrival_minutes(metrics, weathers, ignitions, breaks, minutes)
+    cells = np.empty((len(candidates), len(ignitions)), np.int64)
+    with_one_more = breaks.copy()
+    for fire in range(len(ignitions)):
+        unchanged = np.isfinite(before[fire]).sum()
+        number = slice(fire, fire + 1)
+        for i in range(len(candidates)):
+            row, column = candidates[i] // columns, candidates[i] % columns
+            near = before[fire, max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
+            cells[i, fire] = unchanged
+            if np.isfinite(near).any():
+                with_one_more[row, column] = True
+                after = arrival_minutes(metrics, weathers[number], ignitions[number], with_one_more, minutes)
+                cells[i, fire] = np.isfinite(after).sum()
+                with_one_more[row, column] = breaks[row, column]
+    return cells
 
 
 @kernel
