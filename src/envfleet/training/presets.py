@@ -96,6 +96,23 @@ _MUJOCO = Preset(
         "steps": 1_000_000,
     },
 )
+_GAMEBOY = Preset(
+    "Game Boy, features",
+    {
+        "n_envs": 16,
+        "rollout_steps": 128,
+        "minibatch_size": 256,
+        "epochs": 8,
+        # Steps that lead nearer pay at once, so that little is gained by looking further than 50 of them.
+        "gamma": 0.98,
+        "lam": 0.9,
+        "entropy_coefficient": 0.01,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "hidden": (128, 128),
+        "steps": 1_000_000,
+    },
+)
 _IMAGES = Preset(
     "images",
     {
@@ -133,6 +150,8 @@ def preset_for(
         return _BOX2D
     if _has_image(observation_space):
         return _IMAGES
+    if ".gameboy" in entry_point:
+        return _GAMEBOY
     if ".classic_control" in entry_point:
         if isinstance(action_space, spaces.Box):
             return _CLASSIC_CONTINUOUS

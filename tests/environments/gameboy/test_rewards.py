@@ -54,20 +54,25 @@ def story() -> Any:
 
 def test_homebrew(story: Any) -> None:
     game = story("homebrew", health=4, screen_x=1, screen_y=3, steps_left=100)
-    assert game.step() == 0.0
-    assert game.step(screen_x=2) == pytest.approx(game.weight("new_screen"))
-    assert game.step(screen_x=1) == 0.0  # the start has been seen
-    assert game.step(steps_left=97) == pytest.approx(3 * game.weight("nearer"))
-    assert game.step(steps_left=99) == pytest.approx(-2 * game.weight("nearer"))
-    assert game.step(gems=2) == pytest.approx(2 * game.weight("pickup"))
-    assert game.step(health=3) == pytest.approx(game.weight("health_lost"))
-    assert game.step(health=4) == 0.0
-    assert game.step(enemies_beaten=1) == pytest.approx(game.weight("enemy"))
-    assert game.step(has_key=1) == pytest.approx(game.weight("key"))
-    assert game.step(has_key=0) == 0.0
-    assert game.step(has_key=1) == 0.0  # once is once
-    assert game.step(door_open=1, goal_reached=1) == pytest.approx(game.weight("door") + game.weight("goal"))
-    assert game.step(dead=1) == pytest.approx(game.weight("death"))
+    survival = game.weight("survival")
+
+    def step(**changes: int) -> float:
+        return float(game.step(**changes)) - survival
+
+    assert step() == 0.0
+    assert step(screen_x=2) == pytest.approx(game.weight("new_screen"))
+    assert step(screen_x=1) == 0.0  # the start has been seen
+    assert step(steps_left=97) == pytest.approx(3 * game.weight("nearer"))
+    assert step(steps_left=99) == pytest.approx(-2 * game.weight("nearer"))
+    assert step(gems=2) == pytest.approx(2 * game.weight("pickup"))
+    assert step(health=3) == pytest.approx(game.weight("health_lost"))
+    assert step(health=4) == 0.0
+    assert step(enemies_beaten=1) == pytest.approx(game.weight("enemy"))
+    assert step(has_key=1) == pytest.approx(game.weight("key"))
+    assert step(has_key=0) == 0.0
+    assert step(has_key=1) == 0.0  # once is once
+    assert step(door_open=1, goal_reached=1) == pytest.approx(game.weight("door") + game.weight("goal"))
+    assert step(dead=1) == pytest.approx(game.weight("death") - survival)
 
 
 def test_oracle_of_seasons(story: Any) -> None:
