@@ -17,6 +17,7 @@ __all__ = ["REGISTERED", "register", "register_with_gymnasium"]
 # id -> where its class is
 REGISTERED = {
     "envfleet/GameBoy-v0": "envfleet.environments.gameboy.environment:GameBoyEnv",
+    "envfleet/Wildfire-v0": "envfleet.environments.wildfire.environment:WildfireEnv",
 }
 
 

@@ -5,7 +5,8 @@ began (through all cells between, at the rate of each; so a fire from one point 
 cell on), from the neighbour itself, and from any point between two neighbours that burn next to each other. Times
 between two neighbours are taken as linear, and then the best point has a closed form, because the time of a way is
 a norm minus a linear part (see `rothermel.travel_metric`). So fires grow in every direction, not only along the
-eight of the grid.
+eight of the grid. A step is taken at the rates of the cell that it enters, so the whole cell of an ignition burns
+at once.
 
 Cells are settled in the order of their times from a heap: n log n. Where ellipses are long, a better way can come
 after a cell was settled, and the cell is then opened again. Fire passes between two cells that touch at a corner
@@ -89,18 +90,25 @@ def _minutes(metric: Floats, row: int, column: int, row_step: float, column_step
 
 @kernel
 def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int, to_column: int) -> float:
-    """The time of the straight way between the centres of two cells, through all cells on it."""
+    """The time of the straight way between the centres of two cells, through all cells on it.
+
+    The part in the first cell is taken at the rates of the last one, as if every border lay half a cell earlier: a
+    way of one step then has the rates of the cell that it enters, and ways add up.
+    """
     row_step, column_step = to_row - row, to_column - column
     row_sign, column_sign = (1 if row_step > 0 else -1), (1 if column_step > 0 else -1)
     # Shares of the way at which the next border of a row and of a column is crossed.
     per_row = 1.0 / abs(row_step) if row_step != 0 else np.inf
     per_column = 1.0 / abs(column_step) if column_step != 0 else np.inf
     row_border, column_border = 0.5 * per_row, 0.5 * per_column
-    total, done = 0.0, 0.0
+    done = min(row_border, column_border)
+    total, begun = 0.0, done
+    first = True
     while row != to_row or column != to_column:
         border = min(row_border, column_border)
-        total += (border - done) * _minutes(metric, row, column, row_step, column_step)
-        done = border
+        if not first:
+            total += (border - done) * _minutes(metric, row, column, row_step, column_step)
+        first, done = False, border
         if abs(row_border - column_border) < 1e-9:  # through a corner
             if barred[row, column + column_sign] and barred[row + row_sign, column]:
                 return np.inf
@@ -112,20 +120,18 @@ def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int,
             column, column_border = column + column_sign, column_border + per_column
         if barred[row, column]:
             return np.inf
-    return total + (1.0 - done) * _minutes(metric, row, column, row_step, column_step)
+    return total + (1.0 - done + begun) * _minutes(metric, row, column, row_step, column_step)
 
 
 @kernel
-def _between(
-    metric: Floats, row: int, column: int, k: int, j: int, row_to: int, column_to: int, time_1: float, time_2: float
-) -> float:
-    """The least time into a cell from a point between two cells that burn next to each other.
+def _between(metric: Floats, row: int, column: int, k: int, j: int, time_1: float, time_2: float) -> float:
+    """The least time into the cell (row, column) from a point between two cells that burn next to each other.
 
-    From the first, at (row, column), the way into the cell is step k; from the second it is the reverse of step j.
-    Infinite if no point between them is better than both ends.
+    From the first, the way into the cell is step k; from the second it is the reverse of step j. Infinite if no
+    point between them is better than both ends.
     """
-    p, q, r = metric[row_to, column_to, 0], metric[row_to, column_to, 1], metric[row_to, column_to, 2]
-    u, v = metric[row_to, column_to, 3], metric[row_to, column_to, 4]
+    p, q, r = metric[row, column, 0], metric[row, column, 1], metric[row, column, 2]
+    u, v = metric[row, column, 3], metric[row, column, 4]
     row_1, column_1 = ROW_STEPS[k], COLUMN_STEPS[k]
     row_edge, column_edge = -ROW_STEPS[j] - row_1, -COLUMN_STEPS[j] - column_1
     gain = time_1 - time_2 + u * row_edge + v * column_edge
@@ -135,11 +141,8 @@ def _between(
     # The derivative at both ends: the least is inside only if it falls from the one and rises to the other.
     if gain * math.sqrt(a) <= b or gain * math.sqrt(a + 2.0 * b + c) >= b + c:
         return np.inf
-    share = gain * math.sqrt((a - b * b / c) / (c * (c - gain * gain))) - b / c
-    row_step, column_step = row_1 + share * row_edge, column_1 + share * column_edge
-    there = _minutes(metric, row_to, column_to, row_step, column_step)
-    here = _minutes(metric, row, column, row_step, column_step)
-    return float((1.0 - share) * time_1 + share * time_2 + 0.5 * (here + there))
+    base = time_1 - u * row_1 - v * column_1
+    return float(base + gain * b / c + math.sqrt((a - b * b / c) * (c - gain * gain) / c))
 
 
 @kernel
@@ -162,16 +165,15 @@ def _best_way(
         if found < best:
             best, best_origin = found, origin
     if origin != cell and (k % 2 == 0 or not (barred[row, to_column] and barred[to_row, column])):
-        there = _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
-        here = _minutes(metric, row, column, ROW_STEPS[k], COLUMN_STEPS[k])
-        if times[cell] + 0.5 * (here + there) < best:
-            best, best_origin = times[cell] + 0.5 * (here + there), cell
+        found = times[cell] + _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
+        if found < best:
+            best, best_origin = found, cell
     for turn in (3, 5):  # seen from the target, the two neighbours beside the cell
         j = (k + turn) % 8
         side_row, side_column = to_row + ROW_STEPS[j], to_column + COLUMN_STEPS[j]
         if 0 <= side_row < rows and 0 <= side_column < columns and settled[side_row * columns + side_column]:
             side_time = times[side_row * columns + side_column]
-            found = _between(metric, row, column, k, j, to_row, to_column, times[cell], side_time)
+            found = _between(metric, to_row, to_column, k, j, times[cell], side_time)
             if found < best:
                 best, best_origin = found, cell
     return best, best_origin
