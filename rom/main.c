@@ -3,7 +3,8 @@
 #include "generated.h"
 #include "play.h"
 
-#define PAUSE 240 /* frames after the end before the game begins anew */
+#define LAST_LOOK 30 /* frames in which the end is seen as it happened */
+#define PAUSE 240    /* frames after that before the game begins anew */
 
 static void title(void) {
     u16 waited = 0;
@@ -20,12 +21,16 @@ static void title(void) {
 
 static void ending(void) {
     u8 waited;
+    for (waited = 0; waited != LAST_LOOK; ++waited) {
+        wait_frame();
+        show_changes();
+    }
     begin_drawing();
     draw_screen();
     if (mode == MODE_WON)
-        draw_words("THE LAMP IS LIT", 2, 9);
+        draw_words("THE LAMP IS LIT", 2, 4);
     else
-        draw_words("YOU FELL", 6, 9);
+        draw_words("YOU FELL", 6, 4);
     end_drawing();
     for (waited = 0; waited != PAUSE && !(waited > 30 && read_buttons() & BUTTON_START); ++waited)
         wait_frame();

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 
 import envfleet
@@ -358,3 +359,21 @@ def test_nothing_is_written_beside_the_rom(make: Any, tmp_path: Path) -> None:
     (tmp_path / "battery.gb").write_bytes(rom)
     make(rom=str(tmp_path / "battery.gb")).close()
     assert [path.name for path in tmp_path.iterdir()] == ["battery.gb"]
+
+
+@pytest.mark.slow
+def test_memory_is_small_and_stays(make: Any) -> None:
+    process = psutil.Process()
+    env = make(episode_length=3)
+    for _ in range(50):  # what is loaded and cached once
+        env.reset()
+        env.step(0)
+    before = process.memory_info().rss
+    for _ in range(1000):
+        env.reset()
+        env.step(0)
+    grown = process.memory_info().rss - before
+    others = [make() for _ in range(8)]
+    each = (process.memory_info().rss - before - grown) / len(others)
+    assert grown < 4e6
+    assert each < 50e6
