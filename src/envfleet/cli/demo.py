@@ -29,7 +29,7 @@ SECONDS_PER_REFRESH = 0.2
 class Demo:
     """Shows the fleet at work: random actions on one core, then on all of them, then a worker killed.
 
-    Nothing is learned yet: this measures how fast the environments step, and that they go on after a fault.
+    Nothing is learned: this measures how fast the environments step, and that they go on after a fault.
     """
 
     env: str = "CartPole-v1"
@@ -48,7 +48,7 @@ class Demo:
         if not self.seconds > 0:
             raise SettingsError(f"seconds is {self.seconds!r}, expected a number above 0")
         console = Console(highlight=False)
-        console.print(f"{self.n_envs} × {self.env}, seed {self.seed}: random policy, nothing is learned yet\n")
+        console.print(f"{self.n_envs} × {self.env}, seed {self.seed}: random actions, nothing is learned\n")
         with (
             closing(envfleet.make(self.env, self.n_envs, backend="sequential", seed=self.seed, quiet=True)) as loop,
             closing(envfleet.make(self.env, self.n_envs, backend=self.backend, seed=self.seed)) as fleet,
@@ -63,7 +63,7 @@ class Demo:
                 self._kill_a_worker(console, fleet)
         console.print(
             "\nnext:\n"
-            "  make test        run the test suite\n"
+            "  envfleet train   train an agent, e.g. envfleet train ppo --env CartPole-v1\n"
             "  envfleet doctor  what this machine offers, with advice\n"
             "  envfleet check   whether your own environment is fit for a fleet"
         )
