@@ -35,6 +35,8 @@ def main() -> None:
     }
     figures["by_heart"] = _by_heart(env, figures["bot"].pop("actions"))
     env.close()
+    if given.output.exists():  # what training has given stays
+        figures["training"] = json.loads(given.output.read_text(encoding="utf-8")).get("training", [])
     given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from envfleet.environments.gameboy.game_files import GAMES_FOLDER, load_game, shipped_games
 from envfleet.environments.gameboy.games import Game
 from envfleet.errors import SettingsError
+from rom.page import filled
 
 ROOT = Path(__file__).parents[3]
 SMALL: dict[str, Any] = {
@@ -100,6 +102,23 @@ def test_the_documentation_has_the_whole_map() -> None:
     text = (ROOT / "docs" / "gameboy.md").read_text(encoding="utf-8")
     for name, value in load_game("homebrew").memory.items():
         assert re.search(rf"\| `{value.address:04X}`[^|]*\|[^|]*\| `{name}`", text), name
+
+
+def test_the_example_of_the_documentation_is_a_game(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "gameboy.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(# my_game\.yaml.*?)```", page, re.DOTALL)
+    (tmp_path / "my_game.yaml").write_text(example, encoding="utf-8")
+    game = load_game(str(tmp_path / "my_game.yaml"))
+    assert [term.kind for term in game.rewards] == ["new", "increase", "decrease", "change"]
+    assert game.start.press == ((("start",), 10), ((), 60))
+
+
+def test_the_tables_of_the_documentation_are_current() -> None:
+    figures = json.loads((ROOT / "docs" / "gameboy.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "gameboy.md").read_text(encoding="utf-8")
+    assert filled(page, figures) == page, "run `python -m rom.page`"
+    assert figures["random"]["episodes"] == 1000 and figures["random"]["wins"] < 10
+    assert figures["by_heart"]["wins"] < 0.2 * figures["by_heart"]["solutions"] * figures["by_heart"]["seeds"]
 
 
 def test_files_are_in_the_package() -> None:
