@@ -8,12 +8,12 @@ ARGS   ?=
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.envfleet-is-set-up
 # What the tests and checks need of the extras; the others are for users to choose.
-EXTRAS := atari,dev,gameboy,mujoco,sb3,wildfire
+EXTRAS := atari,box2d,dev,gameboy,mujoco,sb3,wildfire
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-ppo learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,14 @@ format: $(STAMP)  ## let ruff format the code and fix what it can
 
 bench: $(STAMP)  ## run the benchmarks (alone on the machine) and print their table
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-ppo: $(STAMP)  ## the same for PPO, against Stable-Baselines3; the results go to docs/benchmarks/ppo.json
+	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
+	@$(BIN)/python -m benchmarks.ppo --output docs/benchmarks/ppo.json $(ARGS)
+
+learning: $(STAMP)  ## learn what takes too long for the tests; curves and figures go to docs/learning
+	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
+	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander $(ARGS)
 
 proof: $(STAMP)  ## run the full matrices of backend, workers and start method; the result goes to docs/proof.txt
 	@$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS) > docs/proof.txt || \
