@@ -167,8 +167,14 @@ def targets_table(targets: list[dict[str, Any]]) -> Iterator[str]:
     yield table_line("target", "wanted", "measured", "reached")
     yield table_line("---", "---:", "---:", "---")
     for target in targets:
-        measured = "absent" if target["measured"] is None else f"{target['measured']:.3g}"
-        yield table_line(target["target"], target["wanted"], measured, "yes" if target["reached"] else "**no**")
+        reached = "yes" if target["reached"] else "**no**"
+        yield table_line(target["target"], target["wanted"], _measured(target["measured"]), reached)
+
+
+def _measured(figure: float | None) -> str:
+    if figure is None:
+        return "absent"
+    return rounded(figure) if abs(figure) >= 1000 else f"{figure:.3g}"
 
 
 def machine_line(results: dict[str, Any]) -> str:

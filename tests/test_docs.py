@@ -111,8 +111,9 @@ def test_the_page_of_settings_is_current() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "run `make settings-page`"
 
 
-def test_tables_are_made_from_the_measured_file() -> None:
+@pytest.mark.parametrize("module", ["benchmarks.tables", "benchmarks.ppo.page", "benchmarks.learning.page"])
+def test_tables_are_made_from_the_measured_file(module: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.tables", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", module, "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

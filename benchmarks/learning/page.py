@@ -106,7 +106,7 @@ def render_page(results: Sequence[Mapping[str, Any]]) -> str:
     for result in results:
         task = TASKS[result["task"]]
         sections += [f"## {task.env}", _description(task, result), f"![{task.env}](learning/{task.name}.png)"]
-        sections.append("\n".join(_table(task, result["runs"])))
+        sections += ["\n".join(_table(task, result["runs"])), *_comparison(task, result["runs"])]
         targets += list(_targets(task, result["runs"]))
     return "\n\n".join([*sections, "## Targets", "\n".join(targets_table(targets))]) + "\n"
 
@@ -120,7 +120,7 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
             f"By the preset alone: `envfleet train ppo --env {task.env} --seed S`, then "
             f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
         )
-    settings = ", ".join(f"{name} {value}" for name, value in task.settings.items())
+    settings = ", ".join(f"`{name}={value}`" for name, value in task.settings.items())
     return (
         f"Beside Stable-Baselines3 at equal steps and settings: two MLPs of 64×64 with tanh, {settings}; there "
         f"observations and rewards are normalised by `VecNormalize`. {where}"
@@ -141,6 +141,23 @@ def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
             f"{end_of_curve(run, task.recent):,.0f}",
             f"{played['mean']:,.0f} ± {played['std']:,.0f}",
         )
+
+
+def _comparison(task: Task, runs: Sequence[Run]) -> Iterator[str]:
+    """Both libraries in a sentence; a mean over few seeds says little without the seeds."""
+    ends = {
+        library: [end_of_curve(run, task.recent) for run in runs if run["library"] == library] for library in TITLES
+    }
+    if not all(ends.values()):
+        return
+    ours, theirs = ends.values()
+    spans = [f"{fmean(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})" for values in (ours, theirs)]
+    below = sum(value < min(theirs) for value in ours)
+    yield (
+        f"Mean over the seeds of the last {task.recent} training episodes (lowest–highest): {spans[0]} against "
+        f"{spans[1]}. {below} of our {len(ours)} seeds ended below their lowest, "
+        f"{sum(value > max(theirs) for value in ours)} above their highest."
+    )
 
 
 def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """Measures PPO's training speed against other libraries and against the limit of this machine.
 
-`python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures everything and writes the page from it;
-with `--workloads` the rest of that file stays. Stable-Baselines3 and sb3-contrib are set up by
-`python -m benchmarks.peers.install stable-baselines3`; where they are not, their rows are reported as absent.
+`python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures everything and writes the page from it, in
+about 35 minutes on 2 cores that do nothing else; with `--workloads` the rest of that file stays. Stable-Baselines3
+and sb3-contrib are set up by `python -m benchmarks.peers.install stable-baselines3`; where they are not, their
+rows are reported as absent.
 """
 
 from __future__ import annotations
