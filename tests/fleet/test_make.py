@@ -166,6 +166,7 @@ def test_auto_says_what_it_chose_and_why(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_auto_weighs_what_is_saved_against_what_it_costs() -> None:
     assert auto.choose(10e-6, 8, workers=2, cores=2).backend == "sequential"
+    assert auto.choose(10e-6, 8, workers=2, cores=2, by_themselves=True).backend == "processes"
     assert auto.choose(10e-6, 64, workers=2, cores=2).backend == "processes"
     assert auto.choose(1e-3, 4, workers=2, cores=2).backend == "processes"
     assert auto.choose(1.0, 64, workers=1, cores=1).backend == "sequential"

@@ -47,14 +47,19 @@ def seconds_per_step(make: EnvMaker, seed: int) -> float:
         ) from None
 
 
-def choose(step_seconds: float, n_envs: int, workers: int, cores: int) -> Choice:
-    """Processes where they save more time than they cost, the caller's own thread where not."""
+def choose(step_seconds: float, n_envs: int, workers: int, cores: int, *, by_themselves: bool = False) -> Choice:
+    """Processes where they save more time than they cost, the caller's own thread where not.
+
+    Workers that act `by_themselves` are woken once for many steps, so they pay off for the cheapest environment.
+    """
     together = step_seconds * n_envs
     saved = together - together / workers
     timing = f"a step takes {_readable(step_seconds)}, {n_envs} of them {_readable(together)}"
     if workers == 1:
         why = "one usable core" if cores == 1 else "one group of environments"
         return Choice("sequential", f"{timing}; {why}, so other processes could not help")
+    if by_themselves:
+        return Choice("processes", f"{timing}; {workers} workers on {cores} usable cores step and act by themselves")
     if saved > 2 * EXCHANGE_SECONDS:
         return Choice("processes", f"{timing}; {workers} workers on {cores} usable cores save {_readable(saved)}")
     return Choice("sequential", f"{timing}; that is too little to be worth waking {workers} workers")

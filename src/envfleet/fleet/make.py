@@ -114,7 +114,7 @@ def make(
         validate,
         sampler,
     )
-    name, count = wanted.settle(makers[0], len(makers), len(groups), seed, quiet)
+    name, count = wanted.settle(makers, len(groups), seed, quiet, by_themselves=program is not None)
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
@@ -245,7 +245,9 @@ class _Wanted:
     start_method: str | None
     trusted: bool
 
-    def settle(self, make_env: EnvMaker, n_envs: int, groups: int, seed: int, quiet: bool) -> tuple[str, int]:
+    def settle(
+        self, makers: Sequence[EnvMaker], groups: int, seed: int, quiet: bool, *, by_themselves: bool
+    ) -> tuple[str, int]:
         """The backend and the number of workers; `auto` measures and says why."""
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
@@ -253,12 +255,13 @@ class _Wanted:
         count = min(_positive("workers", self.workers) or cores, groups)
         backend = self.backend
         if backend == "auto":
-            choice = auto.choose(auto.seconds_per_step(make_env, seed), n_envs, count, cores)
+            timed = auto.seconds_per_step(makers[0], seed)
+            choice = auto.choose(timed, len(makers), count, cores, by_themselves=by_themselves)
             backend, reason = choice.backend, choice.reason
             if self.workers is None and groups < cores and backend == "processes":
                 reason += f" ({groups} groups keep {groups} cores busy; a smaller group_size= uses more)"
             if not quiet:
-                sys.stderr.write(f"envfleet: {n_envs} environments on {backend}: {reason}\n")
+                sys.stderr.write(f"envfleet: {len(makers)} environments on {backend}: {reason}\n")
         if self.trusted and backend != "processes" and self.backend != "auto":
             raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count

@@ -8,6 +8,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from envfleet.fleet.places.sequential import interrupts_a_hang
+
 __all__ = ["Interruption"]
 
 
@@ -37,7 +39,7 @@ class Interruption:
             signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or interrupts_a_hang():
             raise KeyboardInterrupt
         self._signal = number
         if not self._quiet:  # past Python's buffers: the signal may have come in the middle of a line

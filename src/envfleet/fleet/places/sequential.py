@@ -22,7 +22,7 @@ from envfleet.fleet.worker import Hello, Worker
 
 T = TypeVar("T")
 
-__all__ = ["SequentialPlace", "stack_of_thread"]
+__all__ = ["SequentialPlace", "interrupts_a_hang", "stack_of_thread"]
 
 
 class SequentialPlace:
@@ -83,6 +83,7 @@ class SequentialPlace:
             ) from None
         finally:
             watchdog.end()
+            _hung.discard(threading.get_ident())
 
     def wait(self, seconds: float) -> bool:
         """Nothing to wait for: the work was done inline."""
@@ -107,6 +108,14 @@ class SequentialPlace:
             worker.close()
         self._workers.clear()
         self._current = self._tick = lambda: 0
+
+
+_hung: set[int] = set()  # threads that a watchdog interrupts at the moment
+
+
+def interrupts_a_hang() -> bool:
+    """A SIGINT that comes now comes from a watchdog, not from the user: whoever takes signals must let it through."""
+    return threading.main_thread().ident in _hung
 
 
 class _Watchdog:
@@ -157,6 +166,7 @@ class _Watchdog:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > limit:
                 self.stack = stack_of_thread(self._thread_id)
+                _hung.add(self._thread_id)
                 _interrupt(self._thread_id)
                 since = time.monotonic()
 
