@@ -131,7 +131,7 @@ _IMAGES = Preset(
 )
 _GENERAL = Preset(
     "general",
-    {"n_envs": 16, "rollout_steps": 128, "minibatch_size": 512, "epochs": 8, "entropy_coefficient": 0.01},
+    {"n_envs": 16, "rollout_steps": 128, "minibatch_size": 128, "epochs": 8, "entropy_coefficient": 0.01},
 )
 
 
