@@ -1,0 +1,207 @@
+"""A trained run in three lines: one observation or a batch, with memory, masks and normalisation; and without trust."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from envfleet.errors import SettingsError
+from envfleet.rollout.arrays import Rollout
+from envfleet.runs.run import Run
+from envfleet.training.callbacks import Callback, Moment
+from tests.training.running import SMALL, run
+from tests.training.worlds import Masked, Nested
+
+Array = np.ndarray[Any, Any]
+
+
+class OwnNetwork(nn.Module):
+    """Features that are the observation itself."""
+
+    def __init__(self, observation_space: spaces.Space[Any]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 8)
+
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.layer(observation))
+
+
+def observations_of(env: str | Any, count: int) -> list[Any]:
+    built = gymnasium.make(env) if isinstance(env, str) else env()
+    observation, _ = built.reset(seed=1)
+    found = [observation]
+    built.action_space.seed(1)
+    for _ in range(count - 1):
+        observation, _, terminated, truncated, _ = built.step(built.action_space.sample())
+        if terminated or truncated:
+            observation, _ = built.reset()
+        found.append(observation)
+    return found
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Acrobot-v1"])
+def test_one_observation_or_a_batch(tmp_path: Path, env: str) -> None:
+    options = {"env": env, "steps": 400, "normalise_observations": env != "FrozenLake-v1"}
+    policy = run(tmp_path / "run", **options).policy
+    seen = observations_of(env, 20)
+    batch = policy.act(np.stack(seen))
+    space = gymnasium.make(env).action_space
+    assert len(batch) == 20
+    assert batch.dtype == space.dtype
+    for observation, expected in zip(seen, batch, strict=True):
+        action = policy.act(observation)
+        assert space.contains(action)
+        np.testing.assert_allclose(action, expected, atol=1e-5)
+    policy.reset(seed=3)
+    drawn = [policy.act(seen[0], deterministic=False) for _ in range(60)]
+    policy.reset(seed=3)
+    again = [policy.act(seen[0], deterministic=False) for _ in range(60)]
+    assert np.array_equal(drawn, again)
+    assert len(np.unique(drawn)) > 1
+
+
+def test_a_nested_observation(tmp_path: Path) -> None:
+    policy = run(tmp_path / "run", env=Nested, steps=400).policy
+    seen = observations_of(Nested, 8)
+    batch = {
+        "direction": np.array([each["direction"] for each in seen]),
+        "rest": tuple(np.stack([each["rest"][part] for each in seen]) for part in (0, 1)),
+    }
+    assert policy.act(batch).tolist() == [policy.act(each) for each in seen]
+    with pytest.raises(SettingsError, match="rest/0"):
+        policy.act({"direction": 2})
+
+
+def test_it_acts_as_it_was_trained(tmp_path: Path) -> None:
+    """Normalisation and memory included: the log-probabilities of the last rollout are found again by hand."""
+
+    class Keep(Callback):
+        def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
+            self.observations = rollout.observations[""][:-1].copy()
+            self.actions = rollout.columns["actions"].copy()
+            self.log_probs = rollout.columns["log_probs"].copy()
+            self.ended = rollout.ended.copy()
+            self.first_memory = rollout.memory[0].copy()
+
+    keep = Keep()
+    # At a rate of nearly nothing the final policy is the one that collected.
+    options = {"memory": "gru", "learning_rate": 1e-12, "steps": SMALL["n_envs"] * SMALL["rollout_steps"]}
+    trained = run(tmp_path / "run", [keep], **options).policy
+    held = torch.from_numpy(keep.first_memory)
+    with torch.no_grad():
+        for t in range(len(keep.actions)):
+            row, actions = torch.from_numpy(keep.observations[t])[None], torch.from_numpy(keep.actions[t])[None]
+            found = trained.policy.evaluate({"": row}, actions, None, held, None)
+            np.testing.assert_allclose(found.log_probs[0].numpy(), keep.log_probs[t], atol=1e-4)
+            _, held = trained.policy.best_actions({"": row[0]}, held)
+            held[torch.from_numpy(keep.ended[t])] = 0.0
+
+
+def test_memory_lasts_from_call_to_call_until_reset(tmp_path: Path) -> None:
+    trained = run(tmp_path / "run", memory="lstm", env="Pendulum-v1", steps=400).policy
+    seen = observations_of("Pendulum-v1", 6)
+    first = [float(trained.act(observation)[0]) for observation in seen]
+    trained.reset()
+    assert [float(trained.act(observation)[0]) for observation in seen] == first
+    fresh = []
+    for observation in seen:
+        trained.reset()
+        fresh.append(float(trained.act(observation)[0]))
+    assert fresh[0] == first[0]
+    assert fresh[1:] != first[1:]
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_masks_are_minded(tmp_path: Path, deterministic: bool) -> None:
+    policy = run(tmp_path / "run", env=Masked, steps=400).policy
+    observation = np.array([1, 1, 0, 0, 0, 0], np.int8)
+    for allowed in range(6):
+        mask = np.arange(6) == allowed
+        assert policy.act(observation, mask=mask, deterministic=deterministic) == allowed
+    batch, masks = np.tile(observation, (6, 1)), np.eye(6, dtype=np.int8)
+    assert policy.act(batch, mask=masks, deterministic=deterministic).tolist() == list(range(6))
+
+
+def test_a_network_of_the_users_own_is_given_or_trusted(tmp_path: Path) -> None:
+    done = run(tmp_path / "run", network=OwnNetwork)
+    with pytest.raises(SettingsError, match="not part of Envfleet"):
+        _ = done.policy
+    zeros = np.zeros(4, np.float32)
+    given = Run.load(tmp_path / "run", policy=OwnNetwork).policy
+    trusted = Run.load(tmp_path / "run", trust=True).policy
+    assert given.act(zeros) == trusted.act(zeros)
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {here!r})
+from envfleet.errors import SettingsError
+from envfleet.runs.run import Run
+run = Run.load({path!r})
+assert run.settings["env"] == "evil:make"
+run.policy.act(__import__("numpy").zeros(4, "float32"))
+assert "evil" not in sys.modules, "it was imported"
+"""
+
+
+def test_nothing_that_a_run_names_is_imported_by_loading_it(tmp_path: Path) -> None:
+    """Its environment is a module that would say so if it were imported."""
+    run(tmp_path / "run")
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("env: CartPole-v1", "env: evil:make"))
+    script = SCRIPT.format(here=str(tmp_path), path=str(tmp_path / "run"))
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+THREADS = """
+import sys
+import envfleet
+from envfleet.algorithms.settings import PPO
+from envfleet.training.assembly import assemble, resolve
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Telling(CartPoleEnv):
+    def threads(self):
+        import torch
+        return torch.get_num_threads()
+
+if __name__ == "__main__":
+    assert "torch" not in sys.modules
+    settings = PPO(env=Telling, n_envs=8, backend="processes", workers=2, start_method={method!r}, seed=1)
+    parts = assemble(resolve(settings), quiet=True)
+    import torch
+    print(*parts.fleet.call("threads"), torch.get_num_threads())
+    parts.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "spawn",
+        pytest.param(
+            "fork",
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="entry.py: a forked worker is limited to one thread before its program imports torch, so one "
+                "forked by a process without torch acts with as many threads as there are cores",
+            ),
+        ),
+    ],
+)
+def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> None:
+    (tmp_path / "script.py").write_text(THREADS.format(method=method))
+    told = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], check=True, timeout=100, capture_output=True, text=True
+    )
+    assert told.stdout.split() == ["1"] * 9
