@@ -188,7 +188,7 @@ void show_changes(void) {
 #define PLAYER_SPRITE 0
 #define SWORD_SPRITE 2
 #define ENEMY_SPRITE(i) (3 + 2 * (i))
-#define PICKUP_SPRITE(i) (9 + (i))
+#define PICKUP_SPRITE(i) (7 + (i))
 
 #define SPRITE_Y(sprite) sprite_table[4 * (sprite)]
 #define SPRITE_X(sprite) sprite_table[4 * (sprite) + 1]
@@ -260,7 +260,6 @@ void place_sprites(void) {
         HIDE(SWORD_SPRITE);
     PLACE_ENEMY(0)
     PLACE_ENEMY(1)
-    PLACE_ENEMY(2)
 }
 
 /* Where something came or went: who is there, and what lies there. */

@@ -52,7 +52,7 @@
 #define steps_left BYTE_AT(0xC11F)   /* cells still to walk on that way; the status line shows it */
 
 /* what is on this screen */
-#define ENEMIES 3
+#define ENEMIES 2
 #define enemy_kind BYTES_AT(0xC120)  /* 0 none, 1 slime, 2 beetle */
 #define enemy_x BYTES_AT(0xC123)
 #define enemy_y BYTES_AT(0xC126)
@@ -61,6 +61,8 @@
 #define pickup_kind BYTES_AT(0xC130) /* 0 none, 1 gem, 2 heart, 3 key; the key is always the last of the three */
 #define pickup_x BYTES_AT(0xC133)
 #define pickup_y BYTES_AT(0xC136)
+
+#define ahead BYTE_AT(0xC13A)        /* the kind of the cell that the player faces; FFh beyond the screen */
 
 /* the rest of the world */
 #define rng_state WORD_AT(0xC140)

@@ -155,6 +155,17 @@ static void act(void) {
     walk();
 }
 
+static void look_ahead(void) {
+    u8 x = player_x + 8, y = player_y + 12;
+    switch (facing) {
+    case 0: y += REACH; break;
+    case 1: y -= REACH; break;
+    case 2: x -= REACH; break;
+    default: x += REACH;
+    }
+    ahead = x < 160 && y < 128 ? cells[cell_at(x, y)] : 0xFF;
+}
+
 static void take(u8 i) {
     u8 kind = pickup_kind[i];
     pickup_kind[i] = 0;
@@ -220,7 +231,6 @@ static void move_enemies(void) {
     slow ^= 1;
     MOVE_ENEMY(0)
     MOVE_ENEMY(1)
-    MOVE_ENEMY(2)
 }
 
 static void meet_enemies(void) {
@@ -228,7 +238,7 @@ static void meet_enemies(void) {
         --safe_frames;
         return;
     }
-    if (TOUCHES(enemy, 0, 11) || TOUCHES(enemy, 1, 11) || TOUCHES(enemy, 2, 11))
+    if (TOUCHES(enemy, 0, 11) || TOUCHES(enemy, 1, 11))
         hurt();
 }
 
@@ -251,6 +261,7 @@ void play_frame(void) {
     if (mode != MODE_PLAY)
         return;
     fall();
+    look_ahead();
     count_steps();
     pick_up();
     move_enemies();

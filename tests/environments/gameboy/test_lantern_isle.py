@@ -113,7 +113,7 @@ def test_the_key_opens_the_door_and_nothing_else_does(env: GameBoyEnv) -> None:
         env.step(4)
         env.step(4)
         assert (memory[0xC108], memory[0xC109]) == (3, 1)
-        memory[0xC120:0xC123] = [0, 0, 0]
+        memory[0xC120:0xC122] = [0, 0]
         memory[0xC10A], memory[0xC10B], memory[0xC10F] = 80, 8, has_key
         for _ in range(4):
             env.step(1)
@@ -128,7 +128,7 @@ def test_pits_cost_a_heart_and_lead_back_to_the_entrance(env: GameBoyEnv) -> Non
     entrance = memory[0xC10A], memory[0xC10B] ^ 32
     memory[0xC143], memory[0xC144] = entrance
     column, row = memory[0xC10A] // 16, (memory[0xC10B] + 8) // 16
-    memory[0xC120:0xC123] = [0, 0, 0]
+    memory[0xC120:0xC122] = [0, 0]
     memory[0xC200 + 10 * row + column] = 2
     env.step(0)
     assert memory[0xC10D] == 3 and (memory[0xC10A], memory[0xC10B]) == entrance

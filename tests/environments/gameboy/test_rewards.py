@@ -68,6 +68,7 @@ def test_homebrew(story: Any) -> None:
     assert step(health=3) == pytest.approx(game.weight("health_lost"))
     assert step(health=4) == 0.0
     assert step(enemies_beaten=1) == pytest.approx(game.weight("enemy"))
+    assert step(bushes_cut=1) == pytest.approx(game.weight("bush"))
     assert step(has_key=1) == pytest.approx(game.weight("key"))
     assert step(has_key=0) == 0.0
     assert step(has_key=1) == 0.0  # once is once
