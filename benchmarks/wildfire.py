@@ -29,10 +29,12 @@ from envfleet.environments.wildfire import (
     Landscape,
     SurfaceFire,
     Weather,
+    WildfireSettings,
     draw_fires,
     generate_landscape,
 )
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES
+from envfleet.settings import reference_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "wildfire.md"
@@ -239,15 +241,16 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         times = row["per_minute"] / SEED_EXPERIENCES_PER_MINUTE
         figures = f"{row['per_minute']:,} a minute ({times:,.0f} × {SEED_EXPERIENCES_PER_MINUTE})"
         speed.append(f"| experiences, {row['n_envs']} environments, {row['backend']} | {figures} |")
-    return {"comparison": "\n".join(comparison), "speed": "\n".join(speed)}
+    settings = reference_table(WildfireSettings).rstrip()
+    return {"comparison": "\n".join(comparison), "speed": "\n".join(speed), "settings": settings}
 
 
 def page_with_tables() -> str:
     """The page with its tables as the measured file has them."""
     text = PAGE.read_text()
     for name, table in tables(json.loads(RESULTS.read_text())).items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-        text = pattern.sub(lambda found, table=table: found[1] + table + found[2], text)  # type: ignore[misc]
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
     return text
 
 

@@ -38,6 +38,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+    settings_class = WildfireSettings
 
     def __init__(
         self,
