@@ -1,0 +1,220 @@
+"""A soak: training for a long time while workers are killed and environments raise, and what it costs the caller.
+
+    python -m benchmarks.soak --minutes 60 --kill-every 60
+    python -m benchmarks.soak --minutes 1 --kill-every 2 --raise-every 10000 --workers 8 --acting central
+
+Memory of the caller and its descriptors must not grow, and learning must go on. Restarts of the same worker wait
+longer each time, and eleven within five minutes end the training: kills that come quickly need many workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.wrappers import TimeLimit
+
+from envfleet.algorithms.settings import PPO
+from envfleet.rollout.arrays import Rollout
+from envfleet.training import train
+from envfleet.training.callbacks import Callback, Moment
+
+__all__ = ["Figures", "main", "soak", "unsteady_cart_pole"]
+
+SAMPLE_SECONDS = 0.5
+WARM_UP = 1 / 3  # the part of the time before which growth is not counted: libraries load, caches fill
+
+
+class _Unsteady(CartPoleEnv):
+    """CartPole that raises once in so many steps."""
+
+    def __init__(self, raise_every: int) -> None:
+        super().__init__()
+        self._raise_every = raise_every
+
+    def step(self, action: Any) -> Any:
+        if self.np_random.random() * self._raise_every < 1.0:
+            raise RuntimeError("the simulator has failed, as it does now and then")
+        return super().step(action)
+
+
+def unsteady_cart_pole(raise_every: int) -> Any:
+    return TimeLimit(_Unsteady(raise_every), 500)
+
+
+@dataclass
+class Figures:
+    """What a soak has shown."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    kills: int = 0
+    restarts: int = 0
+    lost_rows: int = 0
+    first_return: float = 0.0  # mean of the episodes of the first rollouts
+    last_return: float = 0.0  # mean of the last 100 episodes
+    memory_mb: list[float] = field(default_factory=list)  # private memory of the caller, every half second
+    descriptors: list[int] = field(default_factory=list)
+    children: list[int] = field(default_factory=list)  # after the end
+
+    def _warm(self, samples: list[Any]) -> list[Any]:
+        return samples[int(len(samples) * WARM_UP) :]
+
+    @property
+    def growth_mb(self) -> float:
+        """By how much the last tenth is above the first tenth after the warm-up."""
+        warm = self._warm(self.memory_mb)
+        part = max(1, len(warm) // 10)
+        return sum(warm[-part:]) / part - sum(warm[:part]) / part
+
+    @property
+    def most_descriptors(self) -> tuple[int, int]:
+        """The most that were open in the first and in the last third of the time after the warm-up."""
+        warm = self._warm(self.descriptors)
+        part = max(1, len(warm) // 3)
+        return max(warm[:part]), max(warm[-part:])
+
+    def summary(self) -> dict[str, Any]:
+        plain = {
+            name: value for name, value in asdict(self).items() if name not in ("memory_mb", "descriptors", "children")
+        }
+        before, after = self.most_descriptors
+        return {
+            **plain,
+            "memory_mb": round(self.memory_mb[-1], 1),
+            "growth_mb": round(self.growth_mb, 2),
+            "descriptors_before": before,
+            "descriptors_after": after,
+            "children_left": len(self.children),
+        }
+
+
+class _Watch(Callback):
+    """Kills workers by turns from a thread of its own, and takes the caller's measure."""
+
+    def __init__(self, kill_every: float) -> None:
+        self.figures = Figures()
+        self._kill_every = kill_every
+        self._process = psutil.Process()
+        self._over = threading.Event()
+        self._returns: list[float] = []
+
+    def __enter__(self) -> _Watch:
+        self._began = time.monotonic()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._kill, self._measure)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        self.figures.seconds = time.monotonic() - self._began
+        self.figures.children = self._workers()
+
+    def _workers(self) -> list[int]:
+        found = {name: child.pid for child in self._process.children(recursive=True) if (name := _worker_name(child))}
+        return [found[name] for name in sorted(found)]
+
+    def _kill(self) -> None:
+        while not self._over.wait(self._kill_every):
+            workers = self._workers()
+            if workers:  # each in its turn: a worker is restarted only so often within five minutes
+                os.kill(workers[self.figures.kills % len(workers)], signal.SIGKILL)
+                self.figures.kills += 1
+
+    def _measure(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self.figures.memory_mb.append(self._process.memory_full_info().uss / 2**20)
+            self.figures.descriptors.append(self._process.num_fds())
+
+    def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
+        self.figures.lost_rows += rollout.rewards.size - rollout.steps
+
+    def on_episode(self, moment: Moment, episode_return: float, length: int) -> None:
+        if len(self._returns) < 100:
+            self._returns.append(episode_return)
+
+    def on_update(self, moment: Moment) -> None:
+        figures = self.figures
+        figures.steps, figures.last_return = moment.steps, moment.mean_return
+        figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
+
+    def on_end(self, moment: Moment) -> None:
+        self.figures.first_return = sum(self._returns) / max(1, len(self._returns))
+
+
+def _worker_name(child: psutil.Process) -> str | None:
+    try:
+        name, alive = child.name(), child.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return None
+    return name if alive and name.startswith("envfleet") else None
+
+
+def soak(
+    folder: Path,
+    *,
+    minutes: float,
+    kill_every: float,
+    raise_every: int,
+    workers: int = 2,
+    acting: str = "worker",
+    schedule: str = "sync",
+) -> Figures:
+    """Trains in `folder` for so long, with a worker killed every so many seconds."""
+    settings = PPO(
+        env=unsteady_cart_pole,
+        env_kwargs={"raise_every": raise_every},
+        n_envs=4 * max(4, workers),
+        group_size=4,
+        rollout_steps=64,
+        duration=minutes / 60,
+        seed=1,
+        backend="processes",
+        workers=workers,
+        acting=acting,  # type: ignore[arg-type]  # checked by the settings
+        schedule=schedule,  # type: ignore[arg-type]
+        on_error="restart",
+        eval_every=0,
+        checkpoint_minutes=max(0.1, minutes / 20),
+        output_dir=str(folder),
+        quiet=True,
+    )
+    with _Watch(kill_every) as watch:
+        train(settings, callbacks=[watch])
+    return watch.figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--kill-every", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--raise-every", type=int, default=200_000, metavar="STEPS")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--acting", choices=["worker", "central"], default="worker")
+    parser.add_argument("--schedule", choices=["sync", "overlap"], default="sync")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    given = parser.parse_args()
+    options = {name: value for name, value in vars(given).items() if name != "json"}
+    with tempfile.TemporaryDirectory() as folder:
+        figures = soak(Path(folder) / "run", **options)
+    for name, value in figures.summary().items():
+        print(f"{name:20} {value:,.1f}" if isinstance(value, float) else f"{name:20} {value:,}")
+    if given.json is not None:
+        given.json.write_text(json.dumps({**asdict(figures), **figures.summary()}))
+
+
+if __name__ == "__main__":
+    main()
