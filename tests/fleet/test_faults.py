@@ -251,6 +251,21 @@ def test_hang_that_cannot_be_killed_is_a_named_error(
     fleet.close()
 
 
+def test_hang_is_noticed_in_a_program_that_ignores_ctrl_c(tmp_path: Path) -> None:
+    """As a shell starts it in the background."""
+    before = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.getsignal(signal.SIGUSR2)]
+    try:
+        fleet = make(lambda: HangsOnce(str(tmp_path / "flag")), {"backend": "sequential"}, timeout=0.3)
+        fleet.reset()
+        with pytest.raises(envfleet.EnvHungError, match=r"did not return within 0\.3 s"):
+            for _ in range(5):
+                fleet.step(ACTIONS)
+        fleet.close()
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGUSR2, before[1])
+
+
 def test_hang_in_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
     caught: list[BaseException] = []
 

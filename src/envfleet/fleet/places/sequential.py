@@ -132,6 +132,7 @@ class _Watchdog:
         self._limit: float | None = None
         self._round = 0
         self._thread_id = 0
+        self._signal = _signal_that_interrupts()
         self._stopped = False
         self._changed = threading.Condition()
         threading.Thread(target=self._watch, name="envfleet-watchdog", daemon=True).start()
@@ -167,13 +168,22 @@ class _Watchdog:
             elif time.monotonic() - since > limit:
                 self.stack = stack_of_thread(self._thread_id)
                 _hung.add(self._thread_id)
-                _interrupt(self._thread_id)
+                _interrupt(self._thread_id, self._signal)
                 since = time.monotonic()
 
 
-def _interrupt(thread_id: int) -> None:
+def _signal_that_interrupts() -> int:
+    """SIGINT; in a program that ignores it, as one started in the background by a shell does, a signal of our own."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        return signal.SIGINT
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR2, signal.default_int_handler)
+    return signal.SIGUSR2
+
+
+def _interrupt(thread_id: int, number: int) -> None:
     if thread_id == threading.main_thread().ident:
-        signal.pthread_kill(thread_id, signal.SIGINT)
+        signal.pthread_kill(thread_id, number)
     else:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt))
 
