@@ -136,8 +136,8 @@ static void draw_number(u8 *at, u8 number) {
 
 static void draw_status(void) {
     u8 i, way;
-    for (i = 0; i != 4; ++i)
-        TILE_MAP[1 + i] = i < health ? SIGN_FULL : SIGN_EMPTY;
+    for (i = 0; i != HEARTS; ++i)
+        TILE_MAP[i] = i < health ? SIGN_FULL : SIGN_EMPTY;
     draw_number(TILE_MAP + 7, gems);
     TILE_MAP[7] = SIGN_SMALL_GEM; /* there are never a hundred */
     TILE_MAP[12] = has_key ? SIGN_SMALL_KEY : SIGN_BLANK;

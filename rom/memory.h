@@ -30,7 +30,7 @@
 #define player_x BYTE_AT(0xC10A)     /* 0 to 144 */
 #define player_y BYTE_AT(0xC10B)     /* 0 to 112 */
 #define facing BYTE_AT(0xC10C)       /* 0 down, 1 up, 2 left, 3 right */
-#define health BYTE_AT(0xC10D)       /* hearts, 0 to 4 */
+#define health BYTE_AT(0xC10D)       /* hearts, 0 to 6 */
 #define gems BYTE_AT(0xC10E)
 #define has_key BYTE_AT(0xC10F)
 #define door_open BYTE_AT(0xC110)
@@ -52,6 +52,7 @@
 #define steps_left BYTE_AT(0xC11F)   /* cells still to walk on that way; the status line shows it */
 
 /* what is on this screen */
+#define HEARTS 6
 #define ENEMIES 2
 #define enemy_kind BYTES_AT(0xC120)  /* 0 none, 1 slime, 2 beetle */
 #define enemy_x BYTES_AT(0xC123)

@@ -2,7 +2,6 @@
 #include "draw.h"
 #include "generated.h"
 
-#define HEARTS 4
 #define SPEED 2        /* pixels per frame */
 #define SWORD_FRAMES 8
 #define SAFE_FRAMES 60 /* after an enemy's touch */

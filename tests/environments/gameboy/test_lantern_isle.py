@@ -98,7 +98,7 @@ def test_enemies_hurt_and_death_begins_a_new_game(env: GameBoyEnv) -> None:
     env._emulator.run(8)
     assert (memory[0xC112], memory[0xC10D], memory[0xC100]) == (1, 0, 2)
     env._emulator.run(400)
-    assert (memory[0xC112], memory[0xC10D], memory[0xC100], memory[0xC101]) == (0, 4, 1, 1)
+    assert (memory[0xC112], memory[0xC10D], memory[0xC100], memory[0xC101]) == (0, 6, 1, 1)
 
 
 def test_the_key_opens_the_door_and_nothing_else_does(env: GameBoyEnv) -> None:
@@ -131,4 +131,4 @@ def test_pits_cost_a_heart_and_lead_back_to_the_entrance(env: GameBoyEnv) -> Non
     memory[0xC120:0xC122] = [0, 0]
     memory[0xC200 + 10 * row + column] = 2
     env.step(0)
-    assert memory[0xC10D] == 3 and (memory[0xC10A], memory[0xC10B]) == entrance
+    assert memory[0xC10D] == 5 and (memory[0xC10A], memory[0xC10B]) == entrance
