@@ -81,7 +81,9 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
         else:
             axes.plot([], [], color=colour, label=f"{title}, {len(curves)} seeds")
     if task.least is not None:
-        axes.axhline(task.least, color="#666666", linewidth=1, linestyle="--", label=f"wanted: {task.least:g}")
+        axes.axhline(
+            task.least, color="#666666", linewidth=1, linestyle="--", label=f"wanted of the evaluation: {task.least:g}"
+        )
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
     axes.set_ylabel(f"return, mean of the last {task.recent} training episodes")
