@@ -244,6 +244,6 @@ def test_a_restored_learner_goes_on_to_the_same_bytes() -> None:
     told = whole.learn(second, 0.2)
     resumed: PPOLearner = learner_of(settings)
     resumed.policy.load_state_dict(weights)
-    resumed.restore(state)
+    resumed.restore(state, {})
     assert resumed.learn(second, 0.2) == told
     assert resumed.weights().tobytes() == whole.weights().tobytes()
