@@ -22,6 +22,7 @@ Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
 # What each extra of pyproject.toml installs; a test holds the two together.
 EXTRAS = {
     "atari": ("ale-py",),
+    "box2d": ("box2d",),
     "gameboy": ("pyboy",),
     "mujoco": ("mujoco",),
     "native": ("envpool",),
