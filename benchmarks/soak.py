@@ -91,7 +91,7 @@ class Figures:
         before, after = self.most_descriptors
         return {
             **plain,
-            "memory_mb": round(self.memory_mb[-1], 1),
+            "final_memory_mb": round(self.memory_mb[-1], 1),
             "growth_mb": round(self.growth_mb, 2),
             "descriptors_before": before,
             "descriptors_after": after,
