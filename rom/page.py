@@ -23,7 +23,7 @@ def filled(page: str, figures: dict[str, Any]) -> str:
         "settings": reference_table(GameBoySettings),
         "frames": _frames(figures["frames"]),
         "hardness": _hardness(figures),
-        "training": _training(figures["training"]),
+        "training": _training(figures.get("training", [])),
     }
     for name, table in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
@@ -63,6 +63,8 @@ def _hardness(figures: dict[str, Any]) -> str:
 
 
 def _training(runs: list[dict[str, Any]]) -> str:
+    if not runs:
+        return "No run is on record yet: that the preset finishes the game has not been shown.\n"
     rows = [
         "| command | seed | steps | minutes | return at the end | finished | return of random play |",
         "|---|---:|---:|---:|---:|---:|---:|",

@@ -120,20 +120,7 @@ def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule:
         assert len(witness.lost) == GROUP
 
 
-@pytest.mark.parametrize(
-    "shared",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="acting.py lose(): the recorded value of the state before the lost step is set to 0, and the "
-                "step before it is bootstrapped with that 0",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("shared", [False, True])
 def test_both_ways_of_acting_learn_the_same_from_a_death(shared: bool, tmp_path: Path) -> None:
     for acting in ("worker", "central"):
         options = {**SETTINGS, **PROCESSES, "acting": acting, "shared": shared}
@@ -141,20 +128,7 @@ def test_both_ways_of_acting_learn_the_same_from_a_death(shared: bool, tmp_path:
     assert weights(tmp_path / "worker") == weights(tmp_path / "central")
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        "sync",
-        pytest.param(
-            "overlap",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="reporting.py update(): the workers are looked at only while the schedule is idle, which with "
-                "overlap it never is there; so fleet/* and the health of workers are missing",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_the_metrics_tell_of_the_restart(schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envfleet.training.reporting.HEALTH_SECONDS", 0.0)
     witness = Witness()

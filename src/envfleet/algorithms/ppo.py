@@ -182,7 +182,8 @@ class PPOLearner:
         lags gets the values of the policy that learns from it.
         """
         time, envs = rollout.rewards.shape
-        recorded = rollout.columns.get("values")
+        # A step that was lost left no value behind, and the one before it needs that value.
+        recorded = rollout.columns.get("values") if rollout.valid.all() else None
         values = np.empty((time + 1, envs), np.float32)
         first = 0
         if recorded is not None:

@@ -111,7 +111,7 @@ class Reporter:
         """Writes the figures of an update; returns those of the fleet, which it adds."""
         now = time.monotonic()
         fleet: dict[str, float] = {}
-        if now - self._looked >= HEALTH_SECONDS and self._parts is not None and self._parts.schedule.idle:
+        if now - self._looked >= HEALTH_SECONDS and self._parts is not None:
             self._looked = now
             fleet = self._look(self._parts)
         row = self._metrics.write(progress.steps, {**metrics, **fleet})
