@@ -104,8 +104,7 @@ def test_an_environment_that_raises_stops_the_training_where_nothing_else_was_as
     assert failure.value.context.seed == SEED + 1
 
 
-@BOTH_WAYS
-@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+@pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("worker", "sync"), ("central", "overlap")])
 def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule: str, tmp_path: Path) -> None:
     """After the first update: in sync nothing is under way, with overlap it may be the second rollout."""
     witness = Witness(kill_after=1)

@@ -51,7 +51,6 @@ def test_chained_kills(tmp_path: Path, schedule: str, acting: str, memory: str) 
         lambda: resume(broken, quiet=True),
         kills=7,
         seed=len(schedule + acting + memory),
-        seconds=(0.05, 1.2),
     )
     assert kills == 7
     assert weights(broken) == weights(tmp_path / "whole")
