@@ -81,7 +81,6 @@ def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> Non
         lambda: resume(folder, quiet=True),
         kills=6,
         seed=1,
-        seconds=(0.2, 1.0),
     )
     assert kills >= 1
     assert weights(folder) == weights(tmp_path / "whole")
