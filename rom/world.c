@@ -144,6 +144,12 @@ static void set_out_pickups(u8 screen) {
     pickup_y[2] = y_of(key_cells[key_place]);
 }
 
+static void clear_bush(u8 x, u8 y) {
+    u8 cell = (y >> 4) * 10 + (x >> 4);
+    if (cells[cell] == CELL_BUSH)
+        cells[cell] = CELL_GRASS;
+}
+
 /* The player has come to screen_x, screen_y: takes some frames, with the picture off. */
 void enter_screen(void) {
     u8 screen = SCREEN, i;
@@ -154,6 +160,8 @@ void enter_screen(void) {
         cells[i] = map[i];
     if (door_open && screen == DOOR_SCREEN)
         cells[DOOR_CELL] = CELL_OPENED;
+    clear_bush(player_x + 4, player_y + 8); /* nobody shall come in and stand in a bush */
+    clear_bush(player_x + 11, player_y + 15);
     if (!(visited & bit)) {
         visited |= bit;
         ++screens_visited;
