@@ -100,12 +100,14 @@ def score(folder: Path, **settings: Any) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # on a machine that others use as well
 def test_cartpole_by_preset(tmp_path: Path) -> None:
     """475 over 100 episodes within 50,000 steps, seed 1."""
     assert score(tmp_path / "run", env="CartPole-v1", eval_every=50_000) >= 475.0
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # on a machine that others use as well
 def test_a_reward_ten_steps_away_is_found(tmp_path: Path) -> None:
     """Going back pays a little at once, the far end 1 after ten steps: found within 10,000 steps, seed 1."""
     settings = {"steps": 10_000, "n_step": 5, "gamma": 0.95, "exploration_fraction": 0.6, "train_frequency": 8}
@@ -114,12 +116,14 @@ def test_a_reward_ten_steps_away_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # on a machine that others use as well
 def test_masks_are_minded_by_actions_and_targets(tmp_path: Path) -> None:
     """At least 95 % of the optimum, which is 1 in each of 20 steps, within 10,000 steps, seed 1."""
     assert score(tmp_path / "run", env=Masked, steps=10_000, gamma=0.5, n_step=1) >= 19.0
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # on a machine that others use as well
 def test_pictures_are_told_apart(tmp_path: Path) -> None:
     """At least 9 of 10 quarters named right, within 6,000 steps, seed 1."""
     settings = {"steps": 6_000, "gamma": 0.1, "n_step": 1, "train_frequency": 8, "learning_starts": 500}
