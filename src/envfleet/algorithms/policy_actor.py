@@ -10,7 +10,8 @@ import torch
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy
 from envfleet.policies.q_policy import QPolicy
-from envfleet.rollout.acting import Decision
+from envfleet.policies.small import SmallPolicy, small_policy
+from envfleet.rollout.acting import Decision, Seat
 from envfleet.rollout.arrays import Column
 
 __all__ = ["PolicyActor"]
@@ -38,8 +39,23 @@ class PolicyActor:
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return self._policy.draw_noise(generator, shape)
 
-    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> _Seat:
+    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat:
+        small = small_policy(self._policy, len(memory))
+        if small is not None:
+            (rows,) = observations.values()
+            return _SmallSeat(small, rows, mask)
         return _Seat(self._policy, observations, memory, mask, list(self.columns))
+
+
+class _SmallSeat:
+    """One group's buffers, read by NumPy."""
+
+    def __init__(self, policy: SmallPolicy, observations: Array, mask: Array) -> None:
+        self._policy, self._observations, self._mask = policy, observations, mask
+
+    def act(self, noise: Array, *, masked: bool) -> Decision:
+        env_actions, actions, log_probs = self._policy.act(self._observations, noise, self._mask if masked else None)
+        return Decision(env_actions, (actions,) if log_probs is None else (actions, log_probs))
 
 
 class _Seat:

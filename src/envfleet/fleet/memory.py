@@ -16,7 +16,7 @@ import numpy as np
 
 from envfleet.fleet.portable import nameless_file
 
-__all__ = ["ArrayPlace", "Block", "Layout"]
+__all__ = ["ArrayPlace", "Block", "Layout", "aligned"]
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 64
@@ -80,3 +80,12 @@ class Block:
             os.close(self.fd)
             self.fd = None
         self.buffer = None
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros of this process alone, on such a boundary."""
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.zeros(count + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    found: Array = raw[start : start + count].view(dtype).reshape(shape)
+    return found

@@ -96,7 +96,7 @@ class Categorical(Distribution):
         super().__init__()
         self.parameter_size = self.noise_size = self.mask_size = int(space.n)
         self.action_shape, self.action_dtype = (), np.dtype(np.int64)
-        self._start = int(space.start)
+        self.start = int(space.start)
         self._env_dtype = _torch_dtype(space.dtype)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -138,7 +138,7 @@ class Categorical(Distribution):
         return Score(log_all.gather(1, chosen).squeeze(1), entropy, pull)
 
     def to_env(self, actions: Tensor) -> Tensor:
-        return (actions + self._start if self._start else actions).to(self._env_dtype)
+        return (actions + self.start if self.start else actions).to(self._env_dtype)
 
 
 class MultiCategorical(Distribution):
@@ -257,7 +257,7 @@ class Gaussian(Distribution):
                 f"bounds is 'tanh', but the action space {space} has no finite bounds to scale to",
                 hint="use bounds 'clip', or a wrapper that gives the actions bounds",
             )
-        self._half_log_2pi = 0.5 * self._count * _LOG_2PI
+        self.half_log_2pi = 0.5 * self._count * _LOG_2PI
         self.log_std: Tensor | None = nn.Parameter(torch.full((self._count,), float(initial_log_std)))
         self._env_dtype = _torch_dtype(space.dtype)
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
@@ -267,6 +267,11 @@ class Gaussian(Distribution):
         for name, constant in constants.items():
             tensor = torch.from_numpy(np.asarray(constant))
             self.register_buffer(name, tensor if name in ("low", "high") else tensor.float(), persistent=False)
+
+    @property
+    def clips(self) -> bool:
+        """Actions are clipped at their bounds, not squashed."""
+        return not self._tanh
 
     def read_log_std_from_network(self) -> None:
         """The network gives mean and log_std side by side: [batch, 2n]."""
@@ -286,7 +291,7 @@ class Gaussian(Distribution):
     def _log_prob(self, mean: Tensor, log_std: Tensor, std: Tensor, drawn: Tensor) -> Tensor:
         distance = (drawn - mean) / std
         # sum(distance^2 / 2 + log_std), in as few operations as possible
-        log_probs = -self._half_log_2pi - torch.addcmul(log_std, distance, distance, value=0.5).sum(1)
+        log_probs = -self.half_log_2pi - torch.addcmul(log_std, distance, distance, value=0.5).sum(1)
         if self._tanh:
             # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
             log_probs = log_probs - (2.0 * (math.log(2.0) - drawn - functional.softplus(-2.0 * drawn))).sum(1)
@@ -305,7 +310,7 @@ class Gaussian(Distribution):
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         mean, log_std = self._mean_and_log_std(parameters)
         log_probs = self._log_prob(mean, log_std, log_std.exp(), actions.reshape(len(actions), -1))
-        entropy = log_std.sum(-1) + (0.5 * self._count + self._half_log_2pi)
+        entropy = log_std.sum(-1) + (0.5 * self._count + self.half_log_2pi)
         return log_probs, entropy.expand(len(actions))
 
     def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:

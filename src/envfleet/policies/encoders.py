@@ -23,6 +23,7 @@ __all__ = [
     "Trunk",
     "build_trunk",
     "image_encoder",
+    "plain_layers",
 ]
 
 NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature network has nothing left to see
@@ -213,3 +214,12 @@ def build_trunk(
         encoders.append(MLP(inputs.vector_size, hidden, activation))
     encoders += [image_encoder(network, leaf) for leaf in images]
     return Trunk(list(encoders), sum(encoder.size for encoder in encoders))
+
+
+def plain_layers(trunk: nn.Module, head: nn.Linear) -> tuple[list[nn.Linear], str] | None:
+    """The linear layers of an MLP with its head, and the activation between them; None where it is anything more."""
+    encoders = list(trunk.encoders) if isinstance(trunk, Trunk) else []
+    if len(encoders) != 1 or not isinstance(encoders[0], MLP):
+        return None
+    hidden = [layer for layer in encoders[0].layers if isinstance(layer, nn.Linear)]
+    return [*hidden, head], encoders[0].activation

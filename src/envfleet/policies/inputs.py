@@ -59,6 +59,10 @@ class Inputs(nn.Module):
         """The parts that the encoders read, in their order."""
         raise NotImplementedError
 
+    def normaliser_of(self, leaf: Leaf) -> ObservationNormaliser | None:
+        """The one that scales the leaf."""
+        return self._normaliser_of.get(leaf.name)
+
     def update_normalisers(self, observations: dict[str, Tensor], valid: Tensor | None) -> None:
         """Adds observations `[..., *leaf.shape]` to the moments, in the order given; `valid` is `[...]`."""
         for name, normaliser in self._normaliser_of.items():

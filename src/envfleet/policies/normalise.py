@@ -18,7 +18,7 @@ __all__ = ["ObservationNormaliser", "RewardScaler", "RunningMoments"]
 
 Array = np.ndarray[Any, Any]
 _EPSILON = 1e-8
-_LIMIT = 10.0  # what is further away than ten standard deviations says no more than that
+LIMIT = 10.0  # what is further away than ten standard deviations says no more than that
 
 
 class RunningMoments:
@@ -72,7 +72,7 @@ class ObservationNormaliser(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """`values` [batch, *shape] float32, scaled."""
         held = buffers_of(self)
-        return torch.sub(values, held["mean"]).mul_(held["inverse_std"]).clamp_(-_LIMIT, _LIMIT)
+        return torch.sub(values, held["mean"]).mul_(held["inverse_std"]).clamp_(-LIMIT, LIMIT)
 
     def update(self, rows: Array) -> None:
         """Adds `rows` [rows, *shape] to the moments and renews the buffers in place."""
@@ -119,7 +119,7 @@ class RewardScaler:
         in_order = returns.T.reshape(-1) if valid is None else returns.T[valid.T]
         self.moments.update(in_order)
         scaled = rewards / np.sqrt(self.moments.var + _EPSILON)
-        return np.clip(scaled, -_LIMIT, _LIMIT).astype(np.float32)
+        return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
 
     def state(self) -> dict[str, Array]:
         """Everything it knows, as plain arrays."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from envfleet.policies.body import ActorCritic, Body
-from envfleet.policies.encoders import MLP
+from envfleet.policies.encoders import plain_layers
 
 __all__ = ["AutogradTape", "Tape", "TowersTape", "make_tape"]
 
@@ -116,9 +116,8 @@ def _towers(body: Body) -> tuple[_Tower, _Tower] | None:
         return None
     towers = []
     for trunk, head in ((body.actor, body.policy_head), (body.critic, body.value_head)):
-        encoders = list(trunk.encoders)
-        if len(encoders) != 1 or not isinstance(encoders[0], MLP):
+        plain = plain_layers(trunk, head)
+        if plain is None:
             return None
-        layers = [layer for layer in encoders[0].layers if isinstance(layer, nn.Linear)]
-        towers.append(_Tower([*layers, head], encoders[0].activation))
+        towers.append(_Tower(*plain))
     return towers[0], towers[1]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import spaces
 
-from envfleet.fleet.memory import ALIGNMENT
+from envfleet.fleet.memory import aligned
 from envfleet.fleet.spaces import leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
@@ -100,8 +100,8 @@ class GroupActor:
         self._rows = part = slice(rows.start, rows.stop)
         self._size = len(rows)
         leaves = leaves_of(observation_space)
-        self._scratch = {leaf.name: _aligned((len(rows), *leaf.shape), leaf.dtype) for leaf in leaves}
-        self._memory = _aligned((len(rows), actor.memory_size), np.dtype(np.float32))
+        self._scratch = {leaf.name: aligned((len(rows), *leaf.shape), leaf.dtype) for leaf in leaves}
+        self._memory = aligned((len(rows), actor.memory_size), np.dtype(np.float32))
         self._mask = arrays["allowed"][part]  # which actions may be chosen now
         self._mask[...] = True
         self._seat = actor.seat(self._scratch, self._memory, self._mask)
@@ -246,12 +246,3 @@ class _BufferViews:
         """How many finals each environment has stored before step t."""
         stored = self.truncated[:t] & ~self.terminated[:t] & self.valid[:t]
         return np.asarray(stored.sum(axis=0, dtype=np.int64))
-
-
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros on a 64-byte boundary: arithmetic on small batches may change with alignment."""
-    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.zeros(count + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    aligned: Array = raw[start : start + count].view(dtype).reshape(shape)
-    return aligned
