@@ -46,7 +46,7 @@ GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 \
 	$(if $(TRAIN_STEPS),--steps $(TRAIN_STEPS)) \
 	$(if $(TRAIN_ENVS),--n-envs $(TRAIN_ENVS)) \
 	$(if $(filter 1 2 3,$(TRAIN_ENVS)),--group-size 1) \
-	$(if $(TRAIN_EPISODE_LENGTH),--env-kwargs episode_length=$(TRAIN_EPISODE_LENGTH)) \
+	$(if $(TRAIN_EPISODE_LENGTH),--episode-length $(TRAIN_EPISODE_LENGTH)) \
 	$(if $(TRAIN_UPDATE_EPOCHS),--epochs $(TRAIN_UPDATE_EPOCHS)) \
 	$(if $(TRAIN_BATCH_SIZE),--minibatch-size $(TRAIN_BATCH_SIZE)) \
 	--output-dir $(TRAIN_OUTPUT_DIR)/$@__$(shell date +%Y-%m-%d_%H-%M-%S)

@@ -46,6 +46,55 @@ def refused(*arguments: str) -> str:
 # ---- flags ----
 
 
+def test_the_settings_of_an_environment_are_flags_and_keys_of_files(tmp_path: Path) -> None:
+    given = settings(
+        "ppo", "--env", "envfleet/GameBoy-v0", "--rom", "zelda.gbc", "--game=oracle_of_seasons", "--frame-skip", "8",
+        "--actions", "none", "up", "up+a", "--env-kwargs", "sticky=0.25", "--steps", "5",
+    )  # fmt: skip
+    assert given.env_kwargs == {
+        "sticky": 0.25, "rom": "zelda.gbc", "game": "oracle_of_seasons", "frame_skip": 8,
+        "actions": ("none", "up", "up+a"),
+    }  # fmt: skip
+    assert given.given == {"env", "env_kwargs", "steps"}
+    path = tmp_path / "fires.yaml"
+    path.write_text(
+        "algorithm: dqn\nenv: envfleet/Wildfire-v0\ngrid_size: 12\nfire_risk: high\nenv_kwargs: {block_size: 2}"
+    )
+    assert settings("--config", str(path)).env_kwargs == {"block_size": 2, "grid_size": 12, "fire_risk": "high"}
+    over = settings("--config", str(path), "--grid-size", "20")
+    assert over.env_kwargs == {"block_size": 2, "grid_size": 20, "fire_risk": "high"}
+
+
+def test_your_own_environment_declares_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+from dataclasses import dataclass
+from envfleet.settings import Settings, setting
+
+@dataclass(frozen=True, kw_only=True)
+class MazeSettings(Settings):
+    "How the maze is."
+    size: int = setting(8, "Rows and columns.", minimum=2)
+    seed: int = setting(0, "An algorithm has this one already.")
+
+class Maze:
+    settings_class = MazeSettings
+"""
+    (tmp_path / "own_maze.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = settings("ppo", "--env", "own_maze:Maze", "--size", "4", "--seed", "3")
+    assert (given.env_kwargs, given.seed) == ({"size": 4}, 3)
+    assert "--size: got '1', expected a whole number, at least 2" in refused(
+        "ppo", "--env=own_maze:Maze", "--size", "1"
+    )
+
+
+def test_a_wrong_value_for_an_environment_gets_a_sentence() -> None:
+    told = refused("ppo", "--env", "envfleet/GameBoy-v0", "--frame-skip", "often", "--shrink", "3")
+    assert "--frame-skip: got 'often', expected a whole number, at least 1, at most 60" in told
+    assert "shrink: got 3, expected a divisor of 144 and 160" in told
+
+
 def test_every_kind_of_setting_is_a_flag() -> None:
     given = settings(
         "ppo", "--env", "Pendulum-v1", "--n-envs", "64", "--steps", "2e5", "--seed=3", "--learning-rate", "1e-3",

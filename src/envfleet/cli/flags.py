@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import tyro
 
 from envfleet.errors import SettingsError
-from envfleet.settings import Settings, grouped
+from envfleet.settings import Settings, grouped, own_names
 from envfleet.settings.declaration import default_of, kinds_of
 
 __all__ = ["Flags"]
@@ -36,10 +36,15 @@ _METAVARS = {
 
 
 class Flags:
-    """The flags of a settings class. Help shows those in `shown`; the others, and other systems' names, work too."""
+    """The flags of a settings class. Help shows those in `shown`; the others, and other systems' names, work too.
 
-    def __init__(self, kind: type[Settings], shown: Iterable[str] | None = None) -> None:
-        self._kind = kind
+    `own` are the settings that the environment declares for itself: a group of flags more.
+    """
+
+    def __init__(
+        self, kind: type[Settings], shown: Iterable[str] | None = None, own: type[Settings] | None = None
+    ) -> None:
+        self._kind, self._own = kind, own
         self._shown = set(kinds_of(kind)) if shown is None else set(shown)
         others = [*(alias for alias in kind.aliases if alias.isidentifier()), *_COMPUTED]
         self._hidden = dict.fromkeys(others, str) | {  # what each is read as
@@ -50,24 +55,13 @@ class Flags:
         """Fields of a command's dataclass, a group of options each."""
         groups: list[tuple[str, Any, Any]] = []
         for title, text, fields in grouped(self._kind):
-            options = [self._option(field) for field in fields if field.name in self._shown]
-            if options:
-                group = dataclasses.make_dataclass(title, options)
-                marked = Annotated[group, tyro.conf.arg(help=text)]  # type: ignore[valid-type]  # made just now
-                groups.append((title, marked, dataclasses.field(default_factory=group)))
+            if options := [_option(self._kind, field) for field in fields if field.name in self._shown]:
+                groups.append(_group(title, text, options))
+        if self._own is not None:
+            names, text = own_names(self._own, self._kind), (self._own.__doc__ or "").partition("\n")[0]
+            options = [_option(self._own, field) for field in dataclasses.fields(self._own) if field.name in names]
+            groups.insert(1, _group("this_environment", text, options))
         return groups
-
-    def _option(self, field: dataclasses.Field[Any]) -> tuple[str, Any, Any]:
-        kind, default = kinds_of(self._kind)[field.name], default_of(field)
-        option = tyro.conf.arg(
-            prefix_name=False,
-            help=field.metadata["help"],
-            metavar=None if kind is bool else _METAVARS.get(field.name, _metavar(kind)),
-            help_behavior_hint="" if default is None or default in ((), {}) else f"(default: {_as_typed(default)})",
-        )
-        read_as = _read_as(kind)
-        nothing = {bool: False, str: ""}.get(read_as, ())
-        return field.name, Annotated[read_as, option], dataclasses.field(default=nothing)
 
     def parse(self, command: Any, arguments: Sequence[str], *, prog: str, examples: str) -> tuple[Any, dict[str, Any]]:
         """The command, and what the flags say, by flag and as it was written. tyro exits after help and mistakes."""
@@ -114,6 +108,25 @@ class Flags:
         return rest, values
 
 
+def _group(title: str, text: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
+    group = dataclasses.make_dataclass(title, options)
+    marked = Annotated[group, tyro.conf.arg(help=text)]  # type: ignore[valid-type]  # made just now
+    return title, marked, dataclasses.field(default_factory=group)
+
+
+def _option(cls: type[Settings], field: dataclasses.Field[Any]) -> tuple[str, Any, Any]:
+    kind, default = kinds_of(cls)[field.name], default_of(field)
+    option = tyro.conf.arg(
+        prefix_name=False,
+        help=field.metadata["help"],
+        metavar=None if kind is bool else _METAVARS.get(field.name, _metavar(kind)),
+        help_behavior_hint="" if default is None or default in ((), {}) else f"(default: {_as_typed(default)})",
+    )
+    read_as = _read_as(kind)
+    nothing = {bool: False, str: ""}.get(read_as, ())
+    return field.name, Annotated[read_as, option], dataclasses.field(default=nothing)
+
+
 def _flag(argument: str) -> tuple[str, str]:
     """A flag as it is written in help, and the name it means; both empty where it is none."""
     if not argument.startswith("--"):
@@ -126,7 +139,8 @@ def _read_as(kind: Any) -> Any:
     """What a flag is read as; the settings make their value of it."""
     if kind is bool:
         return bool
-    return tuple[str, ...] if get_origin(kind) in {tuple, list, dict} else str
+    kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    return tuple[str, ...] if any(get_origin(each) in {tuple, list, dict} for each in kinds) else str
 
 
 def _metavar(kind: Any) -> str:
@@ -135,6 +149,8 @@ def _metavar(kind: Any) -> str:
         return _metavar(options[0])
     if get_origin(kind) is Literal:
         return "{" + ",".join(map(str, options)) + "}"
+    if get_origin(kind) in {tuple, list}:
+        return f"{_metavar(options[0])} ..."
     return {int: "INT", float: "FLOAT", bool: "{true,false}"}.get(kind, "TEXT")
 
 

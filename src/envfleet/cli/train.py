@@ -13,7 +13,8 @@ import tyro
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.cli.flags import Flags
 from envfleet.errors import SettingsError
-from envfleet.settings import layered, read_settings_file
+from envfleet.settings import Settings, layered, read_settings_file, split_own
+from envfleet.settings.declaration import dotted_keys, name_of
 
 __all__ = ["Train"]
 
@@ -26,6 +27,7 @@ environment's family, else from the defaults below.
 _EXAMPLES = """
 examples:
   envfleet train {algorithm} --env CartPole-v1 --n-envs 64 --steps 200000 --seed 1
+  envfleet train {algorithm} --env envfleet/GameBoy-v0 --help   # with the settings of this environment
   envfleet train {algorithm} --env my_module:make_env --env-kwargs size=8 hard=true
   envfleet train {algorithm} --env Pendulum-v1 --duration 0.5 --output-dir runs/pendulum
   envfleet train --config experiment.yaml --seed 3   # it says algorithm: {algorithm}
@@ -49,13 +51,16 @@ class Train:
         from_file = {} if path is None else read_settings_file(path)
         named, flags_only = _algorithm(arguments, from_file, path)
         kind = ALGORITHMS[named]
-        flags = Flags(kind)
+        own = _own_settings(kind, from_file, flags_only)
+        flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="A YAML or JSON file with settings.", help_behavior_hint="")
         command = dataclasses.make_dataclass("train", [("config", Annotated[str, config], ""), *flags.fields()])
         command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named)
         examples = _EXAMPLES.format(algorithm=named)
         _, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
         source = "the command" if path is None else f"{path} with the flags over it"
+        if own is not None:
+            from_file, given = _with_env_kwargs(kind, own, from_file, given, source)
         return cls(kind.from_mapping(layered(kind, from_file, given), source=source))
 
     def run(self) -> int:
@@ -102,6 +107,37 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
         hint = f"did you mean `envfleet train {near[0]}`?" if near else "`envfleet train --help` shows how"
         raise SettingsError(f"unknown algorithm {chosen!r}, expected one of {known}", hint=hint)
     return chosen, flags
+
+
+def _own_settings(
+    kind: type[TrainingSettings], from_file: dict[str, Any], arguments: Sequence[str]
+) -> type[Settings] | None:
+    """The settings of the environment that the flags name, else the file: they are flags and keys too."""
+    from envfleet.training.environment import settings_of
+
+    env = next((value for key, value in dotted_keys(kind, from_file) if name_of(kind, key) == "env"), None)
+    for position, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag == "--env":
+            env = value if equals else next(iter(arguments[position + 1 : position + 2]), None)
+    return settings_of(env) if isinstance(env, str) else None
+
+
+def _with_env_kwargs(
+    kind: type[TrainingSettings],
+    own: type[Settings],
+    from_file: dict[str, Any],
+    given: dict[str, Any],
+    source: str,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """File and flags with the environment's own settings moved to where they belong: its arguments."""
+    from_file, own_of_file = split_own(from_file, own, kind, source=source)
+    given, own_of_flags = split_own(given, own, kind, source=source)
+    flag = "--env-kwargs"
+    others = [key for key in from_file if name_of(kind, key) == "env_kwargs"]
+    of_file = {} if flag in given else {name: value for key in others for name, value in dict(from_file[key]).items()}
+    joined = {**of_file, **own_of_file, **given.get(flag, {}), **own_of_flags}
+    return from_file, {**given, flag: joined} if joined else given
 
 
 def _title(kind: type[TrainingSettings]) -> str:

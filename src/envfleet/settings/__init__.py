@@ -1,7 +1,7 @@
 """Settings: one frozen dataclass per algorithm is the source of its options, its files and its documentation."""
 
 from envfleet.settings.declaration import Settings, differences, grouped, reference_table, setting
-from envfleet.settings.declared import DeclaresSettings, declared_settings
+from envfleet.settings.declared import DeclaresSettings, declared_settings, own_names, split_own
 from envfleet.settings.files import read_settings_file
 from envfleet.settings.layers import layered
 
@@ -12,7 +12,9 @@ __all__ = [
     "differences",
     "grouped",
     "layered",
+    "own_names",
     "read_settings_file",
     "reference_table",
     "setting",
+    "split_own",
 ]

@@ -12,11 +12,12 @@ An environment's class names them in `settings_class`; its constructor takes the
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from envfleet.settings.declaration import Settings
+from envfleet.settings.declaration import Settings, dotted_keys, kinds_of, name_of
 
-__all__ = ["DeclaresSettings", "declared_settings"]
+__all__ = ["DeclaresSettings", "declared_settings", "own_names", "split_own"]
 
 
 @runtime_checkable
@@ -36,3 +37,20 @@ def declared_settings(entry_point: Any) -> type[Settings] | None:
         entry_point = getattr(importlib.import_module(module), name, None)
     declared = getattr(entry_point, "settings_class", None)
     return declared if isinstance(declared, type) and issubclass(declared, Settings) else None
+
+
+def own_names(own: type[Settings], cls: type[Settings]) -> list[str]:
+    """The settings of an environment that can be given beside those of `cls`, whose names and aliases come first."""
+    return [name for name in kinds_of(own) if name_of(cls, name) is None]
+
+
+def split_own(
+    mapping: Mapping[str, Any], own: type[Settings], cls: type[Settings], *, source: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A mapping for `cls` without what is meant for the environment, and that: checked, by name, as it was given."""
+    names = own_names(own, cls)
+    keys = dict(dotted_keys(cls, mapping))
+    meant = {key: value for key, value in keys.items() if name_of(cls, key) is None and name_of(own, key) in names}
+    checked = own.from_mapping(meant, source=source)
+    rest = {key: value for key, value in keys.items() if key not in meant}
+    return rest, {name: getattr(checked, name) for name in names if name in checked.given}

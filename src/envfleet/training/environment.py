@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from envfleet.errors import SettingsError
+from envfleet.settings import Settings, declared_settings
 
 __all__ = [
     "WrappedEnv",
@@ -22,6 +23,7 @@ __all__ = [
     "make_folder_importable",
     "name_of",
     "named_environment",
+    "settings_of",
 ]
 
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
@@ -48,6 +50,21 @@ def named_environment(name: str) -> str | Callable[..., Any]:
         f"module {module_name!r} has no {attribute!r}",
         hint=f"nearest: {', '.join(near)}" if near else "name a function or class that builds the environment",
     )
+
+
+def settings_of(name: str) -> type[Settings] | None:
+    """The settings that the named environment declares for itself, if any."""
+    found: Any = named_environment(name)
+    if isinstance(found, str):
+        import gymnasium
+
+        if found not in gymnasium.registry:
+            return None  # building it says so
+        found = gymnasium.registry[found].entry_point
+    try:
+        return declared_settings(found)
+    except ImportError:
+        return None  # what is missing is told when it is built
 
 
 def keyword_arguments(pairs: Iterable[str]) -> dict[str, Any]:
