@@ -185,29 +185,36 @@ def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
 
 def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | None:
     """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None where it does."""
-    where = f" at {leaf.name!r}" if leaf.path else ""
-    expected = f"expected{where} {leaf.space}"
-    if leaf.shape != () and not isinstance(value, np.ndarray):
-        return f"{expected}, received {type(value).__name__} {_short(value)}"
     array = np.asarray(value)
-    if array.shape != leaf.shape:
-        return f"{expected}, received shape {array.shape} (shape {leaf.shape} was declared)"
-    if not _casts(array.dtype, leaf.dtype):
-        return f"{expected}, received dtype {array.dtype} (dtype {leaf.dtype} was declared)"
-    if not bounds:
+    received = None
+    if leaf.shape != () and not isinstance(value, np.ndarray):
+        received = f"{type(value).__name__} {_short(value)}"
+    elif array.shape != leaf.shape:
+        received = f"shape {array.shape} (shape {leaf.shape} was declared)"
+    elif not _casts(array.dtype, leaf.dtype):
+        received = f"dtype {array.dtype} (dtype {leaf.dtype} was declared)"
+    elif bounds:
+        received = _outside(leaf, array)
+    if received is None:
         return None
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        where_nan = "" if array.shape == () else f" at index {tuple(map(int, np.argwhere(np.isnan(array))[0]))}"
-        return f"{expected}, received NaN{where_nan}"
+    where = f" at {leaf.name!r}" if leaf.path else ""
+    return f"expected{where} {leaf.space}, received {received}"
+
+
+def _outside(leaf: Leaf, array: Array) -> str | None:
+    """What is beyond the bounds of a leaf, or no number; None where nothing is."""
     low, high = _bounds(leaf.space)
-    outside = (array < low) | (array > high)
-    if np.any(outside):
-        if array.shape == ():
-            return f"{expected}, received {value!r}, which is out of its bounds"
-        index = tuple(map(int, np.argwhere(outside)[0]))
-        low, high = np.broadcast_to(low, leaf.shape)[index], np.broadcast_to(high, leaf.shape)[index]
-        return f"{expected}, received {array[index]} at index {index}, which is outside [{low}, {high}]"
-    return None
+    inside = (array >= low) & (array <= high)
+    if inside.all():
+        return None
+    if array.shape == ():
+        return "NaN" if array != array else f"{array.item()!r}, which is out of its bounds"
+    at = array != array
+    if at.any():
+        return f"NaN at index {tuple(map(int, np.argwhere(at)[0]))}"
+    index = tuple(map(int, np.argwhere(~inside)[0]))
+    low, high = np.broadcast_to(low, leaf.shape)[index], np.broadcast_to(high, leaf.shape)[index]
+    return f"{array[index]} at index {index}, which is outside [{low}, {high}]"
 
 
 def _short(value: Any) -> str:
