@@ -63,18 +63,30 @@ def _hardness(figures: dict[str, Any]) -> str:
 
 
 def _training(runs: list[dict[str, Any]]) -> str:
-    if not runs:
+    full, short = ([run for run in runs if run["target"] == target] for target in ("train", "train-20k"))
+    if not full:
         return "No run is on record yet: that the preset finishes the game has not been shown.\n"
     rows = [
-        "| command | seed | steps | minutes | return at the end | finished | return of random play |",
+        "| `make train` | steps | minutes | steps/s (median) | finished | return in evaluation | random play |",
         "|---|---:|---:|---:|---:|---:|---:|",
+        *(
+            f"| seed {run['seed']} | {run['steps']:,} | {run['minutes']:.1f} | {run['steps_per_second']:,} | "
+            f"{run['evaluated']['finished']} of {run['evaluated']['episodes']} | {run['evaluated']['return']:.1f} | "
+            f"{run['random']:.1f} |"
+            for run in full
+        ),
     ]
-    for run in runs:
-        finished = "" if run["finished"] is None else f"{run['finished']} of {run['episodes']}"
-        rows.append(
-            f"| {run['command']} | {run['seed']} | {run['steps']:,} | {run['minutes']:.1f} | {run['return']:.1f} | "
-            f"{finished} | {run['random']:.1f} |"
-        )
+    if short:
+        rows += [
+            "",
+            "| `make train-20k` | steps | return, last 10 episodes | random play | times as high |",
+            "|---|---:|---:|---:|---:|",
+            *(
+                f"| seed {run['seed']} | {run['steps']:,} | {run['return']:.1f} | {run['random']:.1f} | "
+                f"{run['return'] / run['random']:.1f} |"
+                for run in short
+            ),
+        ]
     return "\n".join(rows) + "\n"
 
 

@@ -4,7 +4,7 @@
 
 #define SPEED 2        /* pixels per frame */
 #define SWORD_FRAMES 8
-#define SAFE_FRAMES 60 /* after an enemy's touch */
+#define SAFE_FRAMES 90 /* after an enemy's touch */
 #define REACH 14       /* of the sword, from the player's place */
 
 static const signed char step_x[] = {0, 0, -1, 1};

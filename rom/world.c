@@ -47,7 +47,7 @@ void scatter_world(void) {
         random_byte();
     key_place = random_below(KEY_PLACES);
     for (screen = 0; screen != 16; ++screen) {
-        enemies_left[screen] = screen == GOAL_SCREEN ? 0 : 1 + random_below(ENEMIES);
+        enemies_left[screen] = screen == GOAL_SCREEN ? 0 : random_below(ENEMIES + 1);
         for (i = 0; i != 2; ++i) {
             u8 kind = random_byte();
             cell = free_cell(screen);

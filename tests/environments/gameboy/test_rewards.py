@@ -66,7 +66,7 @@ def test_homebrew(story: Any) -> None:
     assert step(steps_left=99) == pytest.approx(-2 * game.weight("nearer"))
     assert step(gems=2) == pytest.approx(2 * game.weight("pickup"))
     assert step(health=3) == pytest.approx(game.weight("health_lost"))
-    assert step(health=4) == 0.0
+    assert step(health=4) == pytest.approx(game.weight("healed"))
     assert step(enemies_beaten=1) == pytest.approx(game.weight("enemy"))
     assert step(bushes_cut=1) == pytest.approx(game.weight("bush"))
     assert step(has_key=1) == pytest.approx(game.weight("key"))
