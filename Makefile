@@ -78,8 +78,8 @@ train-pure-rl: $(STAMP)  ## the same with the variables of your choice
 rom:  ## build the Game Boy adventure from its source, to the same bytes (needs sdcc)
 	@$(PYTHON) rom/build.py $(ARGS)
 
-demo: $(STAMP)  ## a few seconds of the fleet alone: speed, workers, and a worker that is killed on the way
-	@$(BIN)/envfleet demo $(ARGS)
+demo: $(STAMP)  ## a minute of wildfires on every backend, and the settings that suit this machine (bench-demo.png)
+	@$(BIN)/envfleet bench demo $(ARGS)
 
 settings-page: $(STAMP)  ## write docs/settings.md from the settings of the algorithms
 	@$(BIN)/python -m envfleet.cli.settings_page docs/settings.md

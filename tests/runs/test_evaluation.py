@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from envfleet.errors import MissingExtraError, SettingsError
-from envfleet.runs.evaluation import Evaluation, confidence_interval, evaluate, evaluation_seeds
+from envfleet.confidence import confidence_interval
+from envfleet.runs.evaluation import Evaluation, evaluate, evaluation_seeds
 from envfleet.runs.video import VideoWriter
 
 

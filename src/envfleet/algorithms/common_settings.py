@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from envfleet.settings import Settings, setting
 
@@ -92,6 +92,11 @@ class TrainingSettings(Settings):
         above=0,
     )
     seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
+    round_steps: int | None = setting(
+        None,
+        "Steps of every environment in a round. Where it is given, num_episodes and frequencies count rounds.",
+        minimum=1,
+    )
 
     # --- how collecting and learning take turns
     schedule: Literal["sync", "overlap"] = setting(
@@ -120,6 +125,7 @@ class TrainingSettings(Settings):
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
     )
     checkpoint_minutes: float = setting(5.0, "Minutes after which a checkpoint is written in any case.", above=0)
+    checkpoint_frequency: int | None = setting(None, "The same in rounds (see round_steps).", minimum=1)
     keep_checkpoints: int = setting(3, "How many periodic checkpoints are kept.", minimum=1)
     eval_every: int | None = setting(
         None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
@@ -141,11 +147,28 @@ class TrainingSettings(Settings):
         return []
 
     # --- what the training core asks of an algorithm
+        if self.checkpoint_frequency is not None and self.round_steps is None:
+            found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
 
     @property
     def rollout_length(self) -> int:
         """Steps of each environment per rollout."""
         raise NotImplementedError
+
+    def in_steps(self) -> Self:
+        """The same with everything that counts rounds in steps and updates."""
+        if self.round_steps is None:
+            return self
+        return self.but(**self.rounds_in_steps(self.round_steps * self.n_envs))
+
+    def rounds_in_steps(self, steps: int) -> dict[str, Any]:
+        """What changes where a round has so many steps, of all environments together."""
+        changes: dict[str, Any] = {"round_steps": None, "checkpoint_frequency": None, "num_episodes": None}
+        if self.num_episodes is not None:
+            changes["steps"] = min(self.num_episodes * steps, self.steps or self.num_episodes * steps)
+        if self.checkpoint_frequency is not None:
+            changes["checkpoint_every"] = self.checkpoint_frequency * steps
+        return changes
 
     @property
     def piece_length(self) -> int:

@@ -45,6 +45,7 @@ class DQN(TrainingSettings):
         "num_envs": "n_envs",
         "max_workers": "workers",
         "parallel_method": "backend",
+        "regenerate_memories": "regenerate_demonstrations",
         "parallel_start_method": "start_method",
         "total_timesteps": "steps",
     }
@@ -71,7 +72,9 @@ class DQN(TrainingSettings):
     n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)
     double: bool = setting(True, "Let the online network choose the action that the target network values.")
     loss: Literal["huber", "mse"] = setting("huber", "huber limits what a single large error can do.")
-    target_update_frequency: int = setting(250, "Updates after which the target network is renewed.", minimum=1)
+    target_update_frequency: int = setting(
+        250, "Updates (with round_steps: rounds) after which the target network is renewed.", minimum=1
+    )
     target_rate: float | None = setting(
         None, "Instead of that, the share by which it follows after every update.", above=0, maximum=1
     )
@@ -80,10 +83,15 @@ class DQN(TrainingSettings):
     # --- demonstrations
     demonstrations: str | Callable[..., Any] | None = setting(
         None,
-        "Who shows how: a file of trajectories (.npz, from envfleet.save_demonstrations), or module:function, a policy "
-        "that takes a batch of observations and returns actions.",
+        "Who shows how: a file of trajectories (.npz, from envfleet.save_demonstrations), module:function, a policy "
+        "that takes a batch of observations and returns actions, or environment: the environment itself, if it can.",
     )
-    demonstration_steps: int = setting(10_000, "Steps that such a policy plays before the training.", minimum=1)
+    demonstration_steps: int = setting(
+        10_000, "Steps that a policy or the environment shows before the training.", minimum=1
+    )
+    regenerate_demonstrations: bool = setting(
+        False, "Make what the environment demonstrates anew, though an earlier run with the same settings kept it."
+    )
     demonstration_share: float = setting(
         0.25, "Share of each batch that is drawn from the demonstrations.", minimum=0, maximum=1
     )
@@ -106,7 +114,9 @@ class DQN(TrainingSettings):
     network: Literal["auto", "mlp", "nature", "impala", "cells"] = setting(
         "auto", "auto: nature for images, mlp for all else. cells: one value per cell of a grid."
     )
-    hidden: tuple[int, ...] = setting((64, 64), "Units of each hidden layer of the mlp.", minimum=1)
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "Units of each hidden layer of the mlp; channels of each layer of cells.", minimum=1
+    )
     activation: Literal["tanh", "relu"] = setting("relu", "Activation of the mlp.")
     dueling: bool = setting(True, "Value of the state and advantages of actions apart.")
     noisy: bool = setting(False, "Explore by learned noise in the last layer instead of random actions.")
@@ -130,6 +140,13 @@ class DQN(TrainingSettings):
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found
+
+    def rounds_in_steps(self, steps: int) -> dict[str, Any]:
+        changes = super().rounds_in_steps(steps)
+        if "target_update_frequency" in self.given:
+            updates = self.target_update_frequency * steps * self.gradient_steps / self.train_frequency
+            changes["target_update_frequency"] = max(1, round(updates))
+        return changes
 
     @property
     def rollout_length(self) -> int:

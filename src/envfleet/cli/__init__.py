@@ -22,6 +22,7 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
+    "bench": _Command("Bench", "Measure this machine: backends, numbers of environments, what to use."),
     "check": _Command("Check", "Check an environment: every problem with its fix."),
     "demo": _Command("Demo", "Show the fleet at work for a few seconds, on one core and on all."),
     "doctor": _Command("Doctor", "Look at this machine: cores, memory, limits, extras, with advice."),

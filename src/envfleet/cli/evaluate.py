@@ -12,6 +12,7 @@ import tyro
 from envfleet.errors import SettingsError
 
 if TYPE_CHECKING:
+    from envfleet.offers import Comparison
     from envfleet.training.evaluating import RunEvaluation
 
 __all__ = ["Evaluate"]
@@ -20,6 +21,9 @@ __all__ = ["Evaluate"]
 @dataclass(frozen=True)
 class Evaluate:
     """Play episodes with the policy of a run, in a single environment, with seeds that training never uses.
+
+    An environment that can (envfleet/Wildfire-v0) compares the policy with ways to act that need no learning; its
+    report is in report/ of the run.
 
     examples:
       envfleet evaluate runs/cartpole --episodes 100
@@ -51,6 +55,9 @@ class Evaluate:
     render: bool = False
     """Show the episodes in a window."""
 
+    no_comparison: bool = False
+    """Leave out the comparison that the environment offers."""
+
     trust: bool = False
     """Import the run's own code (module:name), which it recorded."""
 
@@ -72,10 +79,27 @@ class Evaluate:
             render=self.render,
             video=self.video,
         )
-        sys.stdout.write(f"{json.dumps(result.to_json())}\n" if self.json else _report(result))
+        comparison = None if self.no_comparison or self.render or self.video else self._compared()
+        if self.json:
+            figures = {} if comparison is None else {"comparison": comparison.figures}
+            sys.stdout.write(f"{json.dumps({**result.to_json(), **figures})}\n")
+        else:
+            sys.stdout.write(_report(result) + ("" if comparison is None else f"\n{comparison.text}"))
         if self.video is not None and not self.json:
             sys.stdout.write(f"video: {self.video}\n")
         return 0
+
+    def _compared(self) -> Comparison | None:
+        from envfleet.training.comparing import compare_run
+
+        return compare_run(
+            self.path,
+            episodes=self.episodes,
+            checkpoint=self.checkpoint,
+            deterministic=not self.sampled,
+            seed=next(iter(self.seed), None),
+            trust=self.trust,
+        )
 
 
 def _report(result: RunEvaluation) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -13,10 +14,13 @@ import tyro
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.cli.flags import Flags
 from envfleet.errors import SettingsError
+from envfleet.offers import Translates
 from envfleet.settings import Settings, layered, read_settings_file, split_own
 from envfleet.settings.declaration import dotted_keys, name_of
 
 __all__ = ["Train"]
+
+_ENV_KWARGS = "--env-kwargs"
 
 _DESCRIPTION = """\
 Train an agent with {title}
@@ -43,6 +47,7 @@ class Train:
     """Train an agent."""
 
     settings: TrainingSettings
+    notices: tuple[str, ...] = ()  # about how the settings were read
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Train:
@@ -61,7 +66,10 @@ class Train:
         source = "the command" if path is None else f"{path} with the flags over it"
         if own is not None:
             from_file, given = _with_env_kwargs(kind, own, from_file, given, source)
-        return cls(kind.from_mapping(layered(kind, from_file, given), source=source))
+        values, notices = layered(kind, from_file, given), []
+        if isinstance(own, Translates):
+            values, notices = own.translated(values, given.get(_ENV_KWARGS, {}))
+        return cls(kind.from_mapping(values, source=source), tuple(notices))
 
     def run(self) -> int:
         """Trains; the exit code is 0 when the budget is spent."""
@@ -69,6 +77,8 @@ class Train:
         from envfleet.training.environment import make_folder_importable
 
         make_folder_importable()
+        if not self.settings.quiet:
+            sys.stderr.writelines(f"notice: {notice}\n" for notice in self.notices)
         train(self.settings)
         return 0
 
@@ -133,7 +143,7 @@ def _with_env_kwargs(
     """File and flags with the environment's own settings moved to where they belong: its arguments."""
     from_file, own_of_file = split_own(from_file, own, kind, source=source)
     given, own_of_flags = split_own(given, own, kind, source=source)
-    flag = "--env-kwargs"
+    flag = _ENV_KWARGS
     others = [key for key in from_file if name_of(kind, key) == "env_kwargs"]
     of_file = {} if flag in given else {name: value for key in others for name, value in dict(from_file[key]).items()}
     joined = {**of_file, **own_of_file, **given.get(flag, {}), **own_of_flags}

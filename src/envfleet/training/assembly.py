@@ -21,8 +21,10 @@ from envfleet.rollout.collectors import CentralCollector, Collector, WorkerColle
 from envfleet.rollout.program import ActingProgram
 from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
+from envfleet.settings import declared_settings
+from envfleet.settings.declaration import kinds_of
 from envfleet.training.environment import build_one, environment_of
-from envfleet.training.presets import Preset, preset_for
+from envfleet.training.presets import Preset, named_preset, preset_for
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
@@ -46,10 +48,37 @@ class Resolved:
 def resolve(settings: TrainingSettings) -> Resolved:
     """Looks at the environment and fills in what the user left open: the preset of its family, a seed."""
     env = environment_of(settings.env, settings.wrappers)
+    seen = _looked_at(env, settings.env_kwargs)
+    preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
+    if settings.preset is not None:
+        preset = named_preset(settings.preset, type(settings)).over(preset)
+    of_env = {name: value for name, value in preset.env.items() if name in seen.own and name not in settings.env_kwargs}
+    if of_env:
+        settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
+        seen = _looked_at(env, settings.env_kwargs)
+    filled = _with_budget(settings, preset).in_steps()
+    if filled.seed is None:  # drawn, and so not given
+        filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
+    assert filled.seed is not None
+    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a look at one environment tells."""
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    entry_point: str
+    own: frozenset[str]  # the settings that it declares for itself
+
+
+def _looked_at(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> _Seen:
     try:
-        sample = build_one(env, settings.env_kwargs)
+        sample = build_one(env, kwargs)
         observation_space, action_space = copy.deepcopy((sample.observation_space, sample.action_space))
         entry_point = str(getattr(sample.spec, "entry_point", "") or type(sample.unwrapped).__module__)
+        own = declared_settings(type(sample.unwrapped))
         sample.close()
     except EnvfleetError:
         raise
@@ -57,12 +86,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
         raise EnvError(
             f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=own_traceback(error)
         ) from None
-    preset = preset_for(settings, entry_point, observation_space, action_space)
-    filled = _with_budget(settings, preset)
-    if filled.seed is None:  # drawn, and so not given
-        filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
-    assert filled.seed is not None
-    return Resolved(filled, filled.seed, preset, env, observation_space, action_space)
+    return _Seen(observation_space, action_space, entry_point, frozenset(() if own is None else kinds_of(own)))
 
 
 def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings:

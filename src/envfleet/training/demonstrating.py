@@ -1,14 +1,21 @@
-"""Demonstrations for a learner that takes them: from a file, or played by a policy in environments of their own."""
+"""Demonstrations for a learner that takes them: from a file, from the environment, or played by a policy."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from envfleet.errors import SettingsError
 from envfleet.fleet.make import make
+from envfleet.fleet.spaces import leaves_of, pick, rebuild
+from envfleet.offers import Demonstrates, Demonstration
 from envfleet.rollout.collect import collect
-from envfleet.rollout.demonstrations import as_rollout, load_demonstrations
+from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
+from envfleet.rollout.trajectories import Trajectory
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Resolved
 from envfleet.training.environment import named_environment
@@ -16,32 +23,110 @@ from envfleet.training.environment import named_environment
 __all__ = ["demonstrate"]
 
 _STREAM = 16  # names the seeds of demonstrating environments among those of a run
+_FROM_ENVIRONMENT = "environment"
 
 
-def demonstrate(resolved: Resolved, learner: Any) -> int:
-    """Shows the learner what the settings name, where they name something; how many steps that were."""
+def demonstrate(resolved: Resolved, learner: Any, kept: Path) -> str | None:
+    """Shows the learner what the settings name, where they name something, and says what that was.
+
+    What an environment demonstrates is made once and kept in the folder `kept`, for runs with the same settings.
+    """
     given = getattr(resolved.settings, "demonstrations", None)
     if given is None:
-        return 0
-    if isinstance(given, str) and Path(given).suffix == ".npz":
+        return None
+    where = ""
+    if given == _FROM_ENVIRONMENT:
+        trajectories, where = _from_environment(resolved, kept)
+    elif isinstance(given, str) and Path(given).suffix == ".npz":
         trajectories = load_demonstrations(given, resolved.observation_space)
     else:
-        policy = named_environment(given) if isinstance(given, str) else given
-        if isinstance(policy, str):
-            raise SettingsError(
-                f"demonstrations is {given!r}, expected a .npz file or module:function",
-                hint="a function takes a batch of observations and returns their actions",
-            )
-        seed = derive_seed(resolved.seed, _STREAM)
-        fleet = make(resolved.env, 4, backend="sequential", seed=seed, env_kwargs=resolved.settings.env_kwargs)
-        try:
-            steps = getattr(resolved.settings, "demonstration_steps", 1)
-            trajectories = collect(fleet, policy, steps=steps, seed=seed).trajectories
-        finally:
-            fleet.close()
+        trajectories = _by_policy(resolved, given)
     trajectories = [trajectory for trajectory in trajectories if len(trajectory)]
     if not trajectories:
         raise SettingsError(f"the demonstrations {given!r} hold no step, expected at least one")
     first = int(getattr(resolved.action_space, "start", 0))
     learner.show(as_rollout(trajectories, resolved.observation_space, first_action=first))
-    return sum(map(len, trajectories))
+    return f"{sum(map(len, trajectories)):,} steps were demonstrated{where}"
+
+
+def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
+    """What a policy plays in environments of their own."""
+    policy = named_environment(given) if isinstance(given, str) else given
+    if isinstance(policy, str):
+        raise SettingsError(
+            f"demonstrations is {given!r}, expected environment, a .npz file or module:function",
+            hint="a function takes a batch of observations and returns their actions",
+        )
+    seed = derive_seed(resolved.seed, _STREAM)
+    fleet = make(resolved.env, 4, backend="sequential", seed=seed, env_kwargs=resolved.settings.env_kwargs)
+    try:
+        return collect(fleet, policy, steps=_wanted(resolved), seed=seed).trajectories
+    finally:
+        fleet.close()
+
+
+def _wanted(resolved: Resolved) -> int:
+    return int(getattr(resolved.settings, "demonstration_steps", 1))
+
+
+# ---- what the environment itself shows
+
+
+def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory], str]:
+    path = kept / f"{_digest(resolved)}.npz"
+    if path.exists() and not getattr(resolved.settings, "regenerate_demonstrations", False):
+        return load_demonstrations(path, resolved.observation_space), f", from {path}"
+    env = resolved.build_env()
+    try:
+        offer = env.unwrapped
+        if not isinstance(offer, Demonstrates):
+            raise SettingsError(
+                f"demonstrations is 'environment', but {type(offer).__name__} offers none",
+                hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
+            )
+        seed = derive_seed(resolved.seed, _STREAM)
+        trajectories: list[Trajectory] = []
+        for number, demonstration in enumerate(offer.demonstrations(seed)):
+            trajectories.append(_played(env, demonstration, derive_seed(seed, number)))
+            if sum(map(len, trajectories)) >= _wanted(resolved):
+                break
+    finally:
+        env.close()
+    if trajectories:
+        kept.mkdir(parents=True, exist_ok=True)
+        save_demonstrations(path, trajectories, resolved.observation_space)
+    return trajectories, f" and kept in {path}"
+
+
+def _digest(resolved: Resolved) -> str:
+    """Names demonstrations by all that they depend on."""
+    recorded = resolved.settings.to_json()
+    shaped_by = {name: recorded[name] for name in ("env", "env_kwargs", "wrappers", "demonstration_steps")}
+    text = json.dumps({**shaped_by, "seed": resolved.seed}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _played(env: Any, demonstration: Demonstration, seed: int) -> Trajectory:
+    """The episode; it ends where the environment says so, or with the actions."""
+    observation, _ = env.reset(seed=seed, options=dict(demonstration.options))
+    observations, actions, rewards = [observation], [], []
+    terminated = truncated = False
+    for action in demonstration.actions:
+        observation, reward, terminated, truncated, _ = env.step(action)
+        observations.append(observation)
+        actions.append(action)
+        rewards.append(float(reward))
+        if terminated or truncated:
+            break
+    space = env.observation_space
+    stacked = {leaf.path: np.stack([pick(each, leaf.path) for each in observations]) for leaf in leaves_of(space)}
+    return Trajectory(
+        env_index=0,
+        observations=rebuild(space, stacked),
+        actions=np.array(actions),
+        rewards=np.array(rewards),
+        terminated=bool(terminated),
+        truncated=not terminated,
+        complete=bool(terminated or truncated),
+        restarted=False,
+    )

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.confidence import confidence_interval
 from envfleet.conformance.report import own_traceback
 from envfleet.errors import EnvContext, EnvError, EnvfleetError, MissingExtraError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
-from envfleet.runs.evaluation import Evaluation, confidence_interval, evaluate
+from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import Player, TrainedPolicy
 from envfleet.runs.video import VideoWriter
 from envfleet.training.environment import build_one, environment_of
 from envfleet.training.trust import refuse_untrusted
 
-__all__ = ["RunEvaluation", "evaluate_run", "recorded_settings"]
+__all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,34 @@ class RunEvaluation:
 
 
 def evaluate_run(
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run to be played: its policy, and the environment it was trained in."""
+
+    folder: RunFolder
+    settings: TrainingSettings
+    checkpoint: str
+    step: int
+    policy: TrainedPolicy
+    env: Any
+
+    @classmethod
+    def open(
+        cls, path: str | Path, *, checkpoint: str | None, trust: bool, env: Any = None, policy: Any = None
+    ) -> OpenedRun:
+        """The run at `path`, with the arguments of `evaluate_run`."""
+        folder = RunFolder.open(path)
+        settings = recorded_settings(folder)
+        given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
+        refuse_untrusted(settings, given, trust=trust)
+        stored = Checkpoints(folder.checkpoints)
+        name = checkpoint or ("final" if stored.step_of("final") is not None else "last")
+        loaded = stored.load(name)
+        trained = TrainedPolicy.load(loaded.state["policy"], loaded.policy, policy=policy, trust=trust)
+        source = environment_of(settings.env if env is None else env, settings.wrappers)
+        return cls(folder, settings, name, loaded.step, trained, source)
+
+
     path: str | Path,
     *,
     episodes: int = 100,
@@ -67,24 +96,17 @@ def evaluate_run(
     give the user's own objects to a run that was trained with such; `trust=True` imports what it recorded. `render`
     shows the episodes in a window, `video` writes them to a file.
     """
-    folder = RunFolder.open(path)
-    settings = recorded_settings(folder)
-    given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
-    refuse_untrusted(settings, given, trust=trust)
-    stored = Checkpoints(folder.checkpoints)
-    name = checkpoint or ("final" if stored.step_of("final") is not None else "last")
-    loaded = stored.load(name)
-    trained = TrainedPolicy.load(loaded.state["policy"], loaded.policy, policy=policy, trust=trust)
-    own_seed = settings.seed or 0
+    opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
+    own_seed = opened.settings.seed or 0
     played = tuple(seeds) or (own_seed,)
-    stage = _Stage(environment_of(settings.env if env is None else env, settings.wrappers), settings.env_kwargs)
+    stage = _Stage(opened.env, opened.settings.env_kwargs)
     with contextlib.nullcontext() if video is None else VideoWriter(video) as film:
         stage.film, stage.render = film, render
         results = []
         for seed in played:
-            trained.reset(seed=seed)
+            opened.policy.reset(seed=seed)
             with _own_errors(seed):
-                player = Player(trained, deterministic=deterministic)
+                player = Player(opened.policy, deterministic=deterministic)
                 results.append(
                     evaluate(
                         stage.build,
@@ -96,7 +118,7 @@ def evaluate_run(
                         on_frame=film,
                     )
                 )
-    return _together(folder, settings, name, loaded.step, played, results)
+    return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, played, results)
 
 
 def recorded_settings(folder: RunFolder) -> TrainingSettings:

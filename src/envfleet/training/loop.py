@@ -75,8 +75,9 @@ class Training:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
-        if not self.progress.steps and (shown := demonstrate(self._resolved, learner)):
-            reporter.console.say(f"{shown:,} steps were demonstrated")
+        kept = reporter.folder.path.parent / "demonstrations"
+        if not self.progress.steps and (shown := demonstrate(self._resolved, learner, kept)):
+            reporter.console.say(shown)
         schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
         shares = TimeShares(self._parts.fleet.workers)
         with Interruption(quiet=self._settings.quiet) as interruption:

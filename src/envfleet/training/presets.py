@@ -1,4 +1,4 @@
-"""Presets: settings that are known to work for a family of environments, where the user gave none.
+"""Presets: settings that are known to work, where the user gave none: for a family of environments, or by name.
 
 The values for classic control and MuJoCo start from those that the RL Zoo of Stable-Baselines3 and CleanRL
 publish, for images from the Atari settings of the PPO paper; `docs/train.md` shows the curves they give here.
@@ -6,14 +6,17 @@ publish, for images from the Atari settings of the PPO paper; `docs/train.md` sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DQN, PPO, TrainingSettings
+from envfleet.machine import usable_cores
+from envfleet.settings.declaration import kinds_of
 
-__all__ = ["Preset", "preset_for"]
+__all__ = ["NAMED", "Preset", "named_preset", "preset_for"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Preset:
 
     name: str
     values: dict[str, Any]
+    env: dict[str, Any] = field(default_factory=dict)  # of the environment, where it declares them
+
+    def over(self, other: Preset) -> Preset:
+        """Both, with this one's word where they differ."""
+        return Preset(f"{other.name}, {self.name}", {**other.values, **self.values}, {**other.env, **self.env})
 
 
 _CLASSIC = Preset(
@@ -189,13 +197,47 @@ _DQN_IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
+# What pays is learned from single steps: breaks that hold fires up pay at once, and what the next ones will add says
+# little about this one. Many fires per reward make few steps worth more. Evaluations are left to `envfleet evaluate`.
+_DQN_WILDFIRE = Preset(
+    "DQN, wildfire",
+    {
+    },
+)
 _DQN_GENERAL = Preset("DQN, general", {"n_envs": 8, "train_frequency": 4})
 
 
 def _dqn_preset(entry_point: str, observation_space: spaces.Space[Any]) -> Preset:
+    if ".wildfire" in entry_point:
+        return _DQN_WILDFIRE
     if _has_image(observation_space):
         return _DQN_IMAGES
     return _DQN_CLASSIC if ".classic_control" in entry_point else _DQN_GENERAL
+
+
+# ---- by name, over the preset of the family
+
+
+def _auto_scale() -> Preset:
+    cores = usable_cores()
+    values = {"n_envs": min(8, cores), "workers": max(1, cores // 2), "backend": "threads"}
+    return Preset("auto-scale", values)
+
+
+NAMED: dict[str, Callable[[], Preset]] = {
+    "auto-scale": _auto_scale,
+    "low-memory": lambda: Preset(
+        "low-memory", {"n_envs": 2, "replay_size": 10_000, "minibatch_size": 16}, {"grid_size": 20}
+    ),
+    "faster": lambda: Preset("faster", {"train_frequency": 2}, {"steps_per_episode": 30}),
+    "debug": lambda: Preset("debug", {"n_envs": 1, "backend": "sequential", "verbose": True}),
+}
+
+
+def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
+    """The preset of this name, with what the algorithm has of it."""
+    preset = NAMED[name]()
+    return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
 
 
 _MEMORY = {

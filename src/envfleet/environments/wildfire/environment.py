@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -15,15 +16,16 @@ from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire, dr
 from envfleet.environments.wildfire.landscape import Landscape
 from envfleet.environments.wildfire.observation import CHANNELS, layers_as_seen
 from envfleet.environments.wildfire.settings import WildfireSettings
-from envfleet.environments.wildfire.sources import landscape_source
+from envfleet.environments.wildfire.sources import ANY_LANDSCAPE, landscape_source
 from envfleet.environments.wildfire.weather import Weather
 from envfleet.errors import ProtocolError, SettingsError, StateError
-from envfleet.seeding import stream
+from envfleet.offers import Agent, Comparison, Demonstration
+from envfleet.seeding import derive_seed, stream
 
 __all__ = ["WildfireEnv"]
 
-_ANY_LANDSCAPE = 2**31  # numbers to draw from where every number is a landscape
 _FIRES_IN_A_PICTURE = 100
+_HELD_OUT = 0xE7A1  # names the landscapes of evaluation among the streams of a landscape seed
 
 
 class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
@@ -57,7 +59,8 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
             raise SettingsError(f"render_mode is {render_mode!r}, expected rgb_array or None")
         self.render_mode = render_mode
         self.settings = WildfireSettings(**settings)
-        self._source = landscape_source(self.settings, landscapes)
+        self._given = None if landscapes is None else tuple(landscapes)
+        self._source = landscape_source(self.settings, self._given)
         self._fire_model: FireModel = SurfaceFire() if fire_model is None else fire_model
         size = self.settings.grid_size
         rows, columns = (size, size) if landscapes is None else self._source.landscape(0).shape
@@ -65,9 +68,10 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         if rows % block or columns % block:
             raise SettingsError(f"block_size is {block}, expected a divisor of {rows} rows and {columns} columns")
         self._blocks = rows // block, columns // block
-        self._steps_of_budget = max(1, int(rows * columns * self.settings.budget_percent / 100 / block**2))
+        self._steps_of_budget = self.steps_of(self.settings.budget_percent)
         self.observation_space = spaces.Box(0.0, 1.0, (len(CHANNELS), rows, columns), np.float32)
         self.action_space = spaces.Discrete(self._blocks[0] * self._blocks[1])
+        self._limit = self.settings.steps_per_episode
         self._landscape: Landscape | None = None
         self._number = -1
         self._open = np.zeros(self._blocks, np.bool_)  # blocks that can still become breaks
@@ -77,9 +81,14 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begins an episode without breaks; `options={"landscape": number}` chooses its landscape."""
+        """Begins an episode without breaks.
+
+        `options` may choose its `landscape` by number, and its `budget_percent`, with which steps are not limited.
+        """
         super().reset(seed=seed)
-        landscape = self._enter(self._next_number(seed, (options or {}).get("landscape")))
+        asked = options or {}
+        landscape = self._enter(self._next_number(seed, asked.get("landscape")))
+        self._begin_budget(asked.get("budget_percent"))
         self._fires = draw_fires(landscape, self.np_random, self.settings.memory_simulations)
         self._steps = 0
         self._breaks = np.zeros(landscape.shape, np.bool_)
@@ -102,8 +111,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
             self._burned = self._burned_cells(landscape)
         reward = 100.0 * (before - self._burned) / self._breaks.size
         terminated = self._steps >= self._steps_of_budget or not self._open.any()
-        limit = self.settings.steps_per_episode
-        truncated = not terminated and limit is not None and self._steps >= limit
+        truncated = not terminated and self._limit is not None and self._steps >= self._limit
         return self._seen.copy(), reward, terminated, truncated, self._info(landscape)
 
     def render(self) -> NDArray[np.uint8] | None:
@@ -115,7 +123,44 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         landscape = self._begun()
         return picture(landscape, self._breaks, self.burn_probability())
 
-    # ---- for baselines, reports and pictures ----
+    # ---- demonstrations, comparisons, pictures ----
+
+    def demonstrations(self, seed: int) -> Iterator[Demonstration]:
+        """Breaks by centrality of fire paths, by ridge lines and at random, from `percentage_increment` to 20 %."""
+        from envfleet.environments.wildfire.memories import memories
+
+        return memories(self.settings, self._source, self._fire_model, self._blocks, seed)
+
+    def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
+        """The agent beside no breaks, random ones, centrality and greedy search, on landscapes it has not seen."""
+        from envfleet.environments.wildfire.comparison import compare
+
+        return compare(self, agent, folder, episodes=episodes, seed=seed)
+
+    def held_out(self) -> WildfireEnv:
+        """The same environment with landscapes that training does not see; with given ones they are the same."""
+        settings = self.settings.to_json()
+        if self._given is None:
+            settings |= {"landscape_seed": derive_seed(self.settings.landscape_seed, _HELD_OUT), "num_landscapes": 0}
+        return WildfireEnv(landscapes=self._given, fire_model=self._fire_model, **settings)
+
+    def landscape_number(self, number: int) -> int:
+        """A number that there is a landscape for: they come again where they are counted."""
+        return number % (self._source.count or ANY_LANDSCAPE)
+
+    @property
+    def landscapes_are_given(self) -> bool:
+        """Whether the landscapes were given, so that there are no others."""
+        return self._given is not None
+
+    @property
+    def fire_model(self) -> FireModel:
+        """What says how fires spread."""
+        return self._fire_model
+
+    def steps_of(self, budget_percent: float) -> int:
+        """How many steps a budget is good for."""
+        return max(1, int(self._blocks[0] * self._blocks[1] * budget_percent / 100))
 
     @property
     def landscape(self) -> Landscape:
@@ -146,6 +191,8 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         if self._landscape is not None:
             state |= {
                 "steps": self._steps,
+                "steps_of_budget": self._steps_of_budget,
+                "limit": self._limit,
                 "breaks": self._breaks.copy(),
                 "open": self._open.copy(),
                 "ignitions": [fire.ignition for fire in self._fires],
@@ -166,7 +213,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
                 f"the state is of a landscape of {state['breaks'].shape} cells, and this one has {landscape.shape}",
                 hint="build the environment with the same settings and landscapes",
             )
-        self._steps = int(state["steps"])
+        self._steps, self._steps_of_budget, self._limit = state["steps"], state["steps_of_budget"], state["limit"]
         self._breaks = np.array(state["breaks"], np.bool_)
         fires = zip(state["ignitions"], state["weathers"], strict=True)
         self._fires = tuple(Fire(int(ignition), Weather(*weather)) for ignition, weather in fires)
@@ -177,14 +224,19 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     # ---- inside ----
 
+    def _begin_budget(self, asked: Any) -> None:
+        """The budget of an episode: that of the settings, or the one that was asked for."""
+        self._limit = self.settings.steps_per_episode if asked is None else None
+        self._steps_of_budget = self.steps_of(self.settings.budget_percent if asked is None else float(asked))
+
     def _next_number(self, seed: int | None, asked: Any) -> int:
         count = self._source.count
         if asked is not None:
-            if not 0 <= int(asked) < (count or _ANY_LANDSCAPE):
-                raise SettingsError(f"landscape is {asked}, expected 0 to {(count or _ANY_LANDSCAPE) - 1}")
+            if not 0 <= int(asked) < (count or ANY_LANDSCAPE):
+                raise SettingsError(f"landscape is {asked}, expected 0 to {(count or ANY_LANDSCAPE) - 1}")
             return int(asked)
         if count == 0:
-            return int(self.np_random.integers(_ANY_LANDSCAPE))
+            return int(self.np_random.integers(ANY_LANDSCAPE))
         if seed is not None or self._number < 0:
             return (seed or 0) % count
         return (self._number + 1) % count

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES, RISKS
+from envfleet.environments.wildfire.landscape import LAYERS
 from envfleet.settings import Settings, setting
 
 __all__ = ["WildfireSettings"]
+
+MEMORIES = ("centrality", "ridge", "random")
+
+# Keys of files of the system before this one that are not needed here, with the reason.
+_NO_EFFECT = {
+    "collection_batch_size": "each environment collects rollout_steps steps, then all of them go into the replay",
+    "experience_buffer_size": "steps go straight into the replay (buffer_size), there is no buffer before it",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +27,7 @@ class WildfireSettings(Settings):
     groups: ClassVar = {
         "grid_size": ("landscapes", "where the fires burn"),
         "budget_percent": ("episodes", "what an episode is, and what it rewards"),
+        "memories": ("demonstrations", "what is shown before the training, with `demonstrations: environment`"),
     }
 
     grid_size: int = setting(25, "rows and columns of a landscape", minimum=4, maximum=2000)
@@ -41,9 +51,46 @@ class WildfireSettings(Settings):
         120.0, "how long a fire burns; if it burns long, everything burns and no break matters", above=0
     )
 
+    memories: tuple[str, ...] = setting(
+        MEMORIES,
+        "by what demonstrated breaks are placed: centrality of fire paths, ridge lines, chance",
+        choices=MEMORIES,
+    )
+    percentage_increment: float = setting(
+        2.0,
+        "demonstrated are breaks on so many percent of the cells, on twice as many and so on up to 20",
+        above=0,
+        maximum=20,
+    )
+    input_channels: int = setting(
+        len(LAYERS), "raster layers in the observation, which are always all of them", choices=(len(LAYERS),)
+    )
+
+    @classmethod
+    def translated(cls, values: dict[str, Any], env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """A training as the system before this one has it in its files: rounds, memories, buffers."""
+        found = {key: value for key, value in values.items() if _word(key) not in _NO_EFFECT}
+        notices = [
+            f"{_word(key)} has no effect: {_NO_EFFECT[_word(key)]}" for key in values if _word(key) in _NO_EFFECT
+        ]
+        words = {_word(key): value for key, value in found.items()}
+        rounds = env_kwargs.get("steps_per_episode")
+        if rounds is not None and "round_steps" not in words:
+            found["round_steps"] = rounds
+            if "num_episodes" in words:
+                notices.append(f"num_episodes and frequencies count rounds of {rounds} steps on every environment")
+        if "pretrain_steps" in words and "demonstrations" not in words:
+            found["demonstrations"] = "environment"
+        return found, notices
+
     def problems(self) -> list[str]:
         """What does not fit together."""
         found = super().problems()
         if self.grid_size % self.block_size:
             found.append(f"block_size: got {self.block_size}, expected a divisor of grid_size {self.grid_size}")
         return found
+
+
+def _word(key: str) -> str:
+    """A key of a file or a flag as the name it means."""
+    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

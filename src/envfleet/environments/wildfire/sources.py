@@ -12,7 +12,9 @@ from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.errors import SettingsError
 from envfleet.seeding import derive_seed
 
-__all__ = ["LandscapeSource", "landscape_source"]
+__all__ = ["ANY_LANDSCAPE", "LandscapeSource", "landscape_source"]
+
+ANY_LANDSCAPE = 2**31  # numbers to draw from where every number is a landscape
 
 
 class LandscapeSource(Protocol):

@@ -1,0 +1,181 @@
+"""`envfleet bench demo`: how fast this machine collects, backend by backend, and the settings that suit it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import envfleet
+from envfleet.errors import SettingsError
+from envfleet.machine import usable_cores
+from envfleet.seeding import stream
+
+if TYPE_CHECKING:
+    from envfleet.fleet.fleet import Fleet
+
+__all__ = ["Bench"]
+
+BACKENDS = ("sequential", "threads", "processes")
+ENOUGH = 0.95  # of the best speed: fewer environments are then the better choice
+SHARE_OF_STARTING = 0.4  # of the time; the rest is measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a fleet did with random allowed actions."""
+
+    backend: str
+    n_envs: int
+    workers: int
+    experiences_per_second: float
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Seconds until all environments have stepped once."""
+        return self.n_envs / self.experiences_per_second
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measures sequential, threads and processes over numbers of environments, and recommends settings.
+
+    examples:
+      envfleet bench demo
+      envfleet bench demo --env CartPole-v1 --n-envs 8 64 512 --seconds 30
+    """
+
+    what: Annotated[Literal["demo"], tyro.conf.Positional, tyro.conf.arg(metavar="demo")]
+    """demo: the fleet without learning, random actions that the environment allows."""
+
+    env: str = "envfleet/Wildfire-v0"
+    """Gymnasium id of the environment, or module:callable."""
+
+    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
+    """Arguments for the environment, such as grid_size=50."""
+
+    n_envs: tuple[int, ...] = (1, 2, 4, 8, 16)
+    """The numbers of environments to try."""
+
+    seconds: float = 60.0
+    """How long it may take, about."""
+
+    picture: str = "bench-demo.png"
+    """Where to draw the result."""
+
+    seed: int = 1
+    """Environment i is seeded with seed + i."""
+
+    def run(self) -> int:
+        """Prints the table and the recommendation, and draws the picture."""
+        if not self.seconds > 0 or not self.n_envs or min(self.n_envs) < 1:
+            raise SettingsError(
+                f"seconds is {self.seconds} and n_envs is {self.n_envs}, expected numbers above 0, and at least one"
+            )
+        console = Console(highlight=False)
+        console.print(f"{self.env} on {usable_cores()} usable cores: random actions, nothing is learned\n")
+        results = self._measured(console)
+        console.print(_table(results))
+        best = recommended(results)
+        console.print(
+            f"\nrecommended here: --n-envs {best.n_envs} --backend {best.backend}"
+            + ("" if best.backend == "sequential" else f" --workers {best.workers}")
+            + f"\n  e.g. envfleet train dqn --env {self.env} --n-envs {best.n_envs} --backend {best.backend}"
+        )
+        draw(results, Path(self.picture), self.env)
+        console.print(f"picture: {self.picture}")
+        return 0
+
+    def _measured(self, console: Console) -> list[Measured]:
+        from envfleet.training.environment import keyword_arguments, named_environment
+
+        env, kwargs = named_environment(self.env), keyword_arguments(self.env_kwargs)
+        trials = [(backend, count) for backend in BACKENDS for count in sorted(set(self.n_envs))]
+        seconds = self.seconds * (1 - SHARE_OF_STARTING) / len(trials)
+        results = []
+        with console.status("starting") as status:
+            for backend, count in trials:
+                status.update(f"{backend}, {count} environments")
+                with closing(
+                    envfleet.make(env, count, backend=backend, seed=self.seed, env_kwargs=kwargs, quiet=True)
+                ) as fleet:
+                    speed = experiences_per_second(fleet, seconds, self.seed)
+                    results.append(Measured(backend, count, fleet.workers, speed))
+        return results
+
+
+def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
+    """Steps with random allowed actions for so long; what is compiled or loaded at first does not count."""
+    generator = stream(seed, fleet.num_envs)
+    fleet.action_space.seed(seed)
+    _, infos = fleet.reset()
+    for _ in range(2):
+        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
+    steps, started = 0, time.perf_counter()
+    while (passed := time.perf_counter() - started) < seconds or not steps:
+        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
+        steps += fleet.num_envs
+    return steps / passed
+
+
+def _allowed(fleet: Fleet, infos: dict[str, Any], generator: np.random.Generator) -> Any:
+    """Random actions, allowed ones where the environment says which are."""
+    mask = infos.get("action_mask")
+    if mask is None or np.asarray(mask).dtype == object:
+        return fleet.action_space.sample()
+    return np.where(mask, generator.random(mask.shape), -1.0).argmax(axis=1)
+
+
+def recommended(results: Sequence[Measured]) -> Measured:
+    """The fastest, or one with fewer environments that is nearly as fast."""
+    best = max(result.experiences_per_second for result in results)
+    enough = [result for result in results if result.experiences_per_second >= ENOUGH * best]
+    return min(enough, key=lambda result: (result.n_envs, -result.experiences_per_second))
+
+
+def _table(results: Sequence[Measured]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_column("backend")
+    for heading in ("environments", "workers", "experiences/s", "seconds per step", "× sequential"):
+        table.add_column(heading, justify="right")
+    alone = {result.n_envs: result.experiences_per_second for result in results if result.backend == "sequential"}
+    for result in results:
+        table.add_row(
+            result.backend,
+            str(result.n_envs),
+            str(result.workers),
+            f"{result.experiences_per_second:,.0f}",
+            f"{result.seconds_per_step:.5f}",
+            f"{result.experiences_per_second / alone[result.n_envs]:.2f}",
+        )
+    return table
+
+
+def draw(results: Sequence[Measured], path: Path, env: str) -> None:
+    """Experiences per second and seconds per step over the number of environments, a line for each backend."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    speed, time_of_step = figure.subplots(1, 2)
+    for backend in dict.fromkeys(result.backend for result in results):
+        own = [result for result in results if result.backend == backend]
+        counts = [result.n_envs for result in own]
+        speed.plot(counts, [result.experiences_per_second for result in own], marker="o", label=backend)
+        time_of_step.plot(counts, [1e3 * result.seconds_per_step for result in own], marker="o", label=backend)
+    for axis, title in ((speed, "experiences per second"), (time_of_step, "milliseconds per step of all environments")):
+        axis.set_title(title)
+        axis.set_xlabel("environments")
+        axis.set_ylim(bottom=0)
+        axis.grid(alpha=0.3)
+    speed.legend(frameon=False)
+    figure.suptitle(f"{env}, random actions")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,42 @@
+"""A trained agent beside others, where its environment offers that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from envfleet.offers import Compares, Comparison
+from envfleet.runs.trained_policy import Player
+from envfleet.training.environment import build_one
+from envfleet.training.evaluating import OpenedRun
+
+__all__ = ["compare_run"]
+
+
+def compare_run(
+    path: str | Path,
+    *,
+    episodes: int = 100,
+    checkpoint: str | None = None,
+    deterministic: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+    env: Any = None,
+    policy: Any = None,
+) -> Comparison | None:
+    """The comparison that the run's environment offers, its report in `report/` of the run; None if it offers none.
+
+    `seed` is that of the run if none is given; the other arguments are those of `evaluate_run`.
+    """
+    opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
+    built = build_one(opened.env, opened.settings.env_kwargs)
+    try:
+        offer = built.unwrapped
+        if not isinstance(offer, Compares):
+            return None
+        chosen = (opened.settings.seed or 0) if seed is None else seed
+        opened.policy.reset(seed=chosen)
+        player = Player(opened.policy, deterministic=deterministic)
+        return offer.compare(player, opened.folder.report, episodes=episodes, seed=chosen)
+    finally:
+        built.close()

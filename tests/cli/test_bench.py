@@ -1,0 +1,44 @@
+"""`envfleet bench demo`: every backend and number of environments, the recommendation that follows, a picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from envfleet import cli
+from envfleet.cli.bench import Measured, recommended
+
+
+def test_it_measures_recommends_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "bench.png"
+    flags = ["--env-kwargs", "grid_size=8", "--n-envs", "1", "2", "--seconds", "1", "--picture", str(picture)]
+    assert cli.main(["bench", "demo", *flags]) == 0
+    shown = capsys.readouterr().out
+    rows = re.findall(r"^(sequential|threads|processes) +(\d) +\d +[\d,]+ +[\d.]+ +[\d.]+", shown, re.MULTILINE)
+    assert rows == [(backend, count) for backend in ("sequential", "threads", "processes") for count in "12"]
+    assert re.search(r"recommended here: --n-envs [12] --backend (sequential|threads|processes)", shown)
+    assert picture.read_bytes()[1:4] == b"PNG"
+
+
+def test_an_environment_without_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", "CartPole-v1", "--n-envs", "2", "--seconds", "0.5", "--picture", str(tmp_path / "p.png")]
+    assert cli.main(["bench", "demo", *flags]) == 0
+    assert "CartPole-v1 on" in capsys.readouterr().out
+
+
+def test_fewer_environments_are_recommended_where_they_are_as_fast() -> None:
+    slow, enough, best = (
+        Measured("sequential", 1, 1, 500.0),
+        Measured("threads", 4, 2, 960.0),
+        Measured("processes", 16, 2, 1000.0),
+    )
+    assert recommended([slow, enough, best]) is enough
+    assert recommended([slow, best]) is best
+    assert best.seconds_per_step == pytest.approx(0.016)
+
+
+def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "demo", "--seconds", "0"]) == 2
+    assert "expected numbers above 0" in capsys.readouterr().err

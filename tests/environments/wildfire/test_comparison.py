@@ -1,0 +1,111 @@
+"""An agent beside the others: figures that fit the plans, maps that can be read, the hook of `evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envfleet import cli
+from envfleet.environments.wildfire import WildfireEnv, generate_landscape
+from envfleet.offers import Compares, Comparison
+
+
+class FirstAllowed:
+    """Breaks in the upper left corner, where they are worth little."""
+
+    def reset(self) -> None:
+        pass
+
+    def __call__(self, observation: Any, info: dict[str, Any]) -> int:
+        return int(np.flatnonzero(info["action_mask"])[0])
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    env = WildfireEnv(grid_size=15)
+    assert isinstance(env, Compares)
+    return env.compare(FirstAllowed(), tmp_path_factory.mktemp("run") / "report", episodes=5, seed=1)
+
+
+def test_figures(compared: Comparison) -> None:
+    figures = compared.figures
+    assert json.loads(json.dumps(figures)) == json.loads((compared.folder / "comparison.json").read_text())
+    assert figures["landscapes"] == 5 and figures["held_out"] and figures["breaks"] == 11  # 5 % of 225
+    ways = figures["ways"]
+    assert list(ways) == ["no breaks", "random", "centrality", "greedy", "agent"]
+    burned = {name: way["burned_hectares"] for name, way in ways.items()}
+    assert burned["greedy"] < burned["centrality"] < burned["random"] < burned["no breaks"]
+    assert burned["centrality"] < burned["agent"] < burned["no breaks"]
+    for way in ways.values():
+        each, agents = way["burned_hectares_per_landscape"], ways["agent"]["burned_hectares_per_landscape"]
+        assert way["burned_hectares"] == pytest.approx(np.mean(each), abs=1e-4)
+        assert way["more_than_agent"] == pytest.approx(np.mean(np.subtract(each, agents)), abs=1e-4)
+        low, high = way["confidence_interval"]
+        assert low < way["burned_hectares"] < high
+
+
+def test_the_report_says_it_all(compared: Comparison) -> None:
+    report = (compared.folder / "report.md").read_text()
+    for name, way in compared.figures["ways"].items():
+        assert f"| {name} | {way['burned_hectares']:.2f} (" in report
+        assert f"{name} " in compared.text
+    for number in range(4):
+        assert f"landscape-{number}.png" in report
+        assert (compared.folder / f"landscape-{number}.png").stat().st_size > 10_000
+    assert not (compared.folder / "landscape-4.png").exists()
+
+
+def test_maps_can_be_read_again(compared: Comparison) -> None:
+    import rasterio
+
+    with rasterio.open(compared.folder / "landscape-0-breaks.tif") as raster:
+        order = raster.read(1)
+    assert sorted(order[order > 0].tolist()) == list(range(1, 12))
+    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) > 0).all()  # it went from cell to cell
+    with rasterio.open(compared.folder / "landscape-0-burn-probability.tif") as raster:
+        burned = raster.read(1)
+    assert burned.shape == order.shape and 0 < burned.max() <= 1
+    assert not burned[order > 0].any()
+
+
+def test_the_same_seed_compares_the_same(compared: Comparison, tmp_path: Path) -> None:
+    again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1)
+    other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2)
+    key = "burned_hectares_per_landscape"
+    for name, way in compared.figures["ways"].items():
+        assert again.figures["ways"][name][key] == way[key]
+        assert other.figures["ways"][name][key] != way[key]  # other fires
+
+
+def test_landscapes_are_held_out_unless_they_were_given() -> None:
+    env = WildfireEnv(grid_size=15, num_landscapes=3)
+    held_out = env.held_out()
+    assert not env.landscapes_are_given and held_out.landscape_number(7) == 7
+    seen = set()
+    for stage, numbers in ((env, range(3)), (held_out, range(20))):
+        for number in numbers:
+            stage.reset(options={"landscape": number})
+            seen.add(stage.landscape.name)
+    assert len(seen) == 23
+    given = WildfireEnv(landscapes=[generate_landscape(size=15, seed=1), generate_landscape(size=15, seed=2)])
+    assert given.landscapes_are_given and given.held_out().landscape_number(7) == 1
+
+
+def test_evaluate_compares_without_knowing_wildfire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    flags = ["--grid-size", "8", "--n-envs", "2", "--steps", "16", "--seed", "1", "--backend", "sequential", "--quiet"]
+    small = ["--rollout-steps", "4", "--learning-starts", "8", "--hidden", "4", "--network", "cells"]
+    command = ["train", "dqn", "--env", "envfleet/Wildfire-v0", *flags, *small, "--output-dir", str(run)]
+    assert cli.main(command) == 0
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(run), "--episodes", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "greedy" in shown and "more than the agent" in shown and str(run / "report") in shown
+    assert cli.main(["evaluate", str(run), "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["comparison"]["landscapes"] == 2
+    assert cli.main(["evaluate", str(run), "--episodes", "2", "--no-comparison", "--json"]) == 0
+    assert "comparison" not in json.loads(capsys.readouterr().out)
