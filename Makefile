@@ -34,22 +34,28 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
 	@touch $@
 
-train: $(STAMP)  ## train an agent on CartPole-v1 (about half a minute) and evaluate it; ARGS="--seed 2" and the like
-	@$(BIN)/envfleet train ppo --env CartPole-v1 --seed 1 --output-dir runs/make-train --overwrite $(ARGS)
-	@$(BIN)/envfleet evaluate runs/make-train --episodes 100
-
 # The Game Boy. What is not set here or on the command line comes from the preset; TRAIN_OUTPUT_DIR is the parent
 # folder of the runs. A variable on the command line wins over those of a target. Few environments are a group each, so
 # that they run in parallel.
 TRAIN_OUTPUT_DIR ?= training_runs
-GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 \
+TRAIN_SEED ?= 1
+TRAIN_RANDOM_STEPS ?= 20000
+STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
+GAMEBOY_RUN = $(TRAIN_OUTPUT_DIR)/$@__$(STARTED)
+GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 --seed $(TRAIN_SEED) \
 	$(if $(TRAIN_STEPS),--steps $(TRAIN_STEPS)) \
 	$(if $(TRAIN_ENVS),--n-envs $(TRAIN_ENVS)) \
 	$(if $(filter 1 2 3,$(TRAIN_ENVS)),--group-size 1) \
 	$(if $(TRAIN_EPISODE_LENGTH),--episode-length $(TRAIN_EPISODE_LENGTH)) \
 	$(if $(TRAIN_UPDATE_EPOCHS),--epochs $(TRAIN_UPDATE_EPOCHS)) \
 	$(if $(TRAIN_BATCH_SIZE),--minibatch-size $(TRAIN_BATCH_SIZE)) \
-	--output-dir $(TRAIN_OUTPUT_DIR)/$@__$(shell date +%Y-%m-%d_%H-%M-%S)
+	--random-steps $(TRAIN_RANDOM_STEPS) --output-dir $(GAMEBOY_RUN)
+
+train: $(STAMP)  ## learn to finish the Game Boy adventure (some minutes): summary, plot, evaluation, video
+	@$(BIN)/envfleet train ppo $(GAMEBOY_FLAGS) $(ARGS)
+	@$(BIN)/envfleet plot $(GAMEBOY_RUN)
+	@$(BIN)/envfleet evaluate $(GAMEBOY_RUN) --episodes 50
+	@$(BIN)/envfleet evaluate $(GAMEBOY_RUN) --episodes 1 --video $(GAMEBOY_RUN)/videos/agent.mp4
 
 train-20k: TRAIN_STEPS = 20000
 train-20k: TRAIN_ENVS = 2
@@ -57,7 +63,7 @@ train-20k: TRAIN_EPISODE_LENGTH = 750
 train-20k: TRAIN_UPDATE_EPOCHS = 6
 train-20k: TRAIN_BATCH_SIZE = 128
 train-20k: $(STAMP)  ## 20,000 steps of the Game Boy adventure in 2 environments; TRAIN_STEPS=50000 and the like
-	@$(BIN)/envfleet train ppo --eval-every 0 $(GAMEBOY_FLAGS) $(ARGS)
+	@$(BIN)/envfleet train ppo --eval-every 0 --learning-rate-schedule constant --verbose $(GAMEBOY_FLAGS) $(ARGS)
 
 train-parallel: TRAIN_STEPS = 5000
 train-parallel: TRAIN_ENVS = 2
@@ -65,7 +71,7 @@ train-parallel: TRAIN_EPISODE_LENGTH = 500
 train-parallel: TRAIN_UPDATE_EPOCHS = 4
 train-parallel: TRAIN_BATCH_SIZE = 128
 train-parallel: $(STAMP)  ## a short test of the same in two worker processes
-	@$(BIN)/envfleet train ppo --eval-every 0 --backend processes --workers 2 $(GAMEBOY_FLAGS) $(ARGS)
+	@$(BIN)/envfleet train ppo --eval-every 0 --verbose --backend processes --workers 2 $(GAMEBOY_FLAGS) $(ARGS)
 
 train-pure-rl: TRAIN_STEPS = 20000
 train-pure-rl: TRAIN_ENVS = 1
@@ -73,7 +79,7 @@ train-pure-rl: TRAIN_EPISODE_LENGTH = 500
 train-pure-rl: TRAIN_UPDATE_EPOCHS = 4
 train-pure-rl: TRAIN_BATCH_SIZE = 128
 train-pure-rl: $(STAMP)  ## the same with the variables of your choice
-	@$(BIN)/envfleet train ppo --eval-every 0 $(GAMEBOY_FLAGS) $(ARGS)
+	@$(BIN)/envfleet train ppo --eval-every 0 --verbose $(GAMEBOY_FLAGS) $(ARGS)
 
 rom:  ## build the Game Boy adventure from its source, to the same bytes (needs sdcc)
 	@$(PYTHON) rom/build.py $(ARGS)

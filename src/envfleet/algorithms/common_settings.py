@@ -24,6 +24,7 @@ HARMLESS = frozenset(
         "keep_checkpoints",
         "num_episodes",
         "quiet",
+        "random_steps",
         "start_method",
         "steps",
         "timeout",
@@ -91,12 +92,12 @@ class TrainingSettings(Settings):
         "Hours to train for (0.017 is a minute). As the only budget it makes linear schedules follow the clock.",
         above=0,
     )
-    seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
     round_steps: int | None = setting(
         None,
         "Steps of every environment in a round. Where it is given, num_episodes and frequencies count rounds.",
         minimum=1,
     )
+    seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
 
     # --- how collecting and learning take turns
     schedule: Literal["sync", "overlap"] = setting(
@@ -124,13 +125,19 @@ class TrainingSettings(Settings):
     checkpoint_every: int | None = setting(
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
     )
-    checkpoint_minutes: float = setting(5.0, "Minutes after which a checkpoint is written in any case.", above=0)
     checkpoint_frequency: int | None = setting(None, "The same in rounds (see round_steps).", minimum=1)
+    checkpoint_minutes: float = setting(5.0, "Minutes after which a checkpoint is written in any case.", above=0)
     keep_checkpoints: int = setting(3, "How many periodic checkpoints are kept.", minimum=1)
     eval_every: int | None = setting(
         None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
     )
     eval_episodes: int = setting(10, "Episodes of each evaluation.", minimum=1)
+    random_steps: int = setting(
+        0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
+    )
+    preset: Literal["auto-scale", "low-memory", "faster", "debug"] | None = setting(
+        None, "Settings by name, over those of the environment's family and under what is given here."
+    )
     init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")
     track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
     quiet: bool = setting(False, "Say nothing but errors.")
@@ -140,20 +147,13 @@ class TrainingSettings(Settings):
         found = super().problems()
         if self.quiet and self.verbose:
             found.append("quiet and verbose were both asked for; expected at most one")
+        if self.checkpoint_frequency is not None and self.round_steps is None:
+            found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
         return found
 
     def notices(self) -> list[str]:
         """What the user should know about these settings, one line each."""
         return []
-
-    # --- what the training core asks of an algorithm
-        if self.checkpoint_frequency is not None and self.round_steps is None:
-            found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
-
-    @property
-    def rollout_length(self) -> int:
-        """Steps of each environment per rollout."""
-        raise NotImplementedError
 
     def in_steps(self) -> Self:
         """The same with everything that counts rounds in steps and updates."""
@@ -169,6 +169,13 @@ class TrainingSettings(Settings):
         if self.checkpoint_frequency is not None:
             changes["checkpoint_every"] = self.checkpoint_frequency * steps
         return changes
+
+    # --- what the training core asks of an algorithm
+
+    @property
+    def rollout_length(self) -> int:
+        """Steps of each environment per rollout."""
+        raise NotImplementedError
 
     @property
     def piece_length(self) -> int:

@@ -27,6 +27,7 @@ _COMMANDS = {
     "demo": _Command("Demo", "Show the fleet at work for a few seconds, on one core and on all."),
     "doctor": _Command("Doctor", "Look at this machine: cores, memory, limits, extras, with advice."),
     "evaluate": _Command("Evaluate", "Play episodes with a trained policy: mean, spread, video."),
+    "plot": _Command("Plot", "Draw the learning curve of a run, or of several."),
     "resume": _Command("Resume", "Go on with a run that was stopped or killed."),
     "runs": _Command("Runs", "List the runs: how far, how good."),
     "train": _Command("Train", "Train an agent, from flags, a settings file, or both."),

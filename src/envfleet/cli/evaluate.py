@@ -112,6 +112,8 @@ def _report(result: RunEvaluation) -> str:
         lines.append(f"  95 %    the mean lies between {low:.2f} and {high:.2f}")
     lines.append(f"  range   {min(result.returns):.2f} to {max(result.returns):.2f}")
     lines.append(f"  length  {result.mean_length:.1f} steps")
+    if result.success_rate is not None:
+        lines.append(f"  success {100 * result.success_rate:.0f} % of the episodes")
     if len(result.seeds) > 1:
         each = zip(result.seeds, result.mean_reward_per_seed, strict=True)
         lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.2f}" for seed, mean in each))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
 from envfleet.seeding import derive_seed
 
-__all__ = ["Actor", "Evaluation", "evaluate", "evaluation_seeds"]
+__all__ = ["Actor", "Evaluation", "evaluate", "evaluation_seeds", "random_play"]
 
 _STREAM = 0xE7A1  # names the seeds of evaluation among the streams of a run
 _TRAINING_SEEDS = 2**20  # training uses seed, seed + 1, ... up to this many environments
@@ -37,6 +38,7 @@ class Evaluation:
     confidence_interval: tuple[float, float] | None  # 95 % for the mean (Student's t); None for one episode
     seeds: tuple[int, ...]
     deterministic: bool
+    successes: tuple[bool, ...] | None = None  # per episode; None where the environment does not tell
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -68,10 +70,18 @@ def evaluate(
         played = [_play(env, act, episode_seed, max_episode_steps, on_frame) for episode_seed in seeds]
     finally:
         env.close()
-    returns, lengths = zip(*played, strict=True)
-    mean, spread = float(np.mean(returns)), float(np.std(returns))
-    interval = confidence_interval(returns)
-    return Evaluation(mean, spread, episodes, returns, lengths, interval, tuple(seeds), deterministic)
+    returns, lengths, told = zip(*played, strict=True)
+    return Evaluation(
+        mean_reward=float(np.mean(returns)),
+        std_reward=float(np.std(returns)),
+        episodes=episodes,
+        returns=returns,
+        lengths=lengths,
+        confidence_interval=confidence_interval(returns),
+        seeds=tuple(seeds),
+        deterministic=deterministic,
+        successes=None if all(success is None for success in told) else tuple(map(bool, told)),
+    )
 
 
 def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None) -> list[int]:
@@ -91,8 +101,8 @@ def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None)
 
 def _play(
     env: Any, act: Actor, seed: int, max_episode_steps: int | None, on_frame: Callable[[Any], None] | None
-) -> tuple[float, int]:
-    """Return and length of one episode."""
+) -> tuple[float, int, bool | None]:
+    """Return and length of one episode, and whether it was a success where `info["is_success"]` says so."""
     observation, info = env.reset(seed=seed)
     act.reset()
     _show(env, on_frame)
@@ -101,7 +111,44 @@ def _play(
         observation, reward, terminated, truncated, info = env.step(act(observation, info))
         total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         _show(env, on_frame)
-    return total, length
+    success = info.get("is_success")
+    return total, length, None if success is None else bool(success)
+
+
+def random_play(
+    make_env: Callable[[], Any], *, steps: int, seed: int, training_seed: int | None = None
+) -> tuple[list[float], int]:
+    """The returns of whole episodes of uniformly drawn actions, about `steps` in all, and how many steps they were."""
+    env = make_env()
+    returns: list[float] = []
+    played = 0
+    seeds: list[int] = []
+    try:
+        act = _RandomActor(env.action_space, seed)
+        while played < steps:
+            if len(returns) == len(seeds):  # the first of more seeds are the same
+                seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
+            total, length, _ = _play(env, act, seeds[len(returns)], None, None)
+            returns.append(total)
+            played += length
+    finally:
+        env.close()
+    return returns, played
+
+
+class _RandomActor:
+    """Any action with the same probability, among the allowed ones where `info` has a mask."""
+
+    def __init__(self, space: Any, seed: int) -> None:
+        self._space = copy.deepcopy(space)
+        self._space.seed(derive_seed(seed, _STREAM, _STREAM) >> 1)
+
+    def reset(self) -> None:
+        pass
+
+    def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
+        mask = info.get("action_mask")
+        return self._space.sample() if mask is None else self._space.sample(mask=np.asarray(mask, np.int8))
 
 
 def _show(env: Any, on_frame: Callable[[Any], None] | None) -> None:
@@ -111,27 +158,3 @@ def _show(env: Any, on_frame: Callable[[Any], None] | None) -> None:
     for frame in frames if isinstance(frames, list) else [frames]:
         if frame is not None:  # the environment shows itself in a window
             on_frame(frame)
-
-
-# ---- statistics ----
-
-# Student's t for 97.5 %, for 1, 2, ... 30 degrees of freedom.
-_T = (
-    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-    2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
-    2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
-)  # fmt: skip
-_Z = 1.959964  # of the normal distribution
-
-
-def confidence_interval(values: tuple[float, ...]) -> tuple[float, float] | None:
-    """Where the mean lies with a confidence of 95 %, if the values are spread normally."""
-    freedom = len(values) - 1
-    if freedom < 1:
-        return None
-    # Beyond the table, the first terms of the expansion of t around the normal quantile.
-    expansion = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-    t = _T[freedom - 1] if freedom <= len(_T) else expansion
-    mean = float(np.mean(values))
-    margin = t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean - margin, mean + margin

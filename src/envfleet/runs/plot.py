@@ -24,10 +24,10 @@ def plot_runs(paths: Sequence[str | Path], output: str | Path, *, title: str | N
     folders = [RunFolder.open(path) for path in paths]
     rows = [read_metrics(folder.metrics) for folder in folders]
     for folder, metrics in zip(folders, rows, strict=True):
-        if not _points(metrics, "rollout/ep_rew_mean")[0]:
+        if not any(_points(metrics, name)[0] for name in ("rollout/ep_rew_mean", "eval/mean_reward")):
             raise SettingsError(
                 f"no episode of {folder.path} has ended yet, so there is nothing to draw",
-                hint="train for longer than an episode takes",
+                hint="train for longer than an episode takes, or with evaluations (--eval-every)",
             )
     _draw(folders, rows, output, title or str(folders[0].read_manifest().get("env", "")))
     return output

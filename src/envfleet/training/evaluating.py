@@ -43,13 +43,13 @@ class RunEvaluation:
     mean_reward_per_seed: tuple[float, ...]
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    success_rate: float | None  # None where the environment has no info["is_success"]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
-def evaluate_run(
 @dataclass(frozen=True)
 class OpenedRun:
     """A run to be played: its policy, and the environment it was trained in."""
@@ -78,6 +78,7 @@ class OpenedRun:
         return cls(folder, settings, name, loaded.step, trained, source)
 
 
+def evaluate_run(
     path: str | Path,
     *,
     episodes: int = 100,
@@ -141,6 +142,7 @@ def _together(
 ) -> RunEvaluation:
     returns = tuple(value for result in results for value in result.returns)
     lengths = tuple(value for result in results for value in result.lengths)
+    successes = [value for result in results for value in result.successes or ()]
     return RunEvaluation(
         run=str(folder.path),
         env=str(folder.read_manifest().get("env", settings.env)),
@@ -156,6 +158,7 @@ def _together(
         mean_reward_per_seed=tuple(result.mean_reward for result in results),
         returns=returns,
         lengths=lengths,
+        success_rate=float(np.mean(successes)) if successes else None,
     )
 
 

@@ -16,7 +16,7 @@ from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment, apply_calls
 from envfleet.training.demonstrating import demonstrate
 from envfleet.training.interruption import Interruption
-from envfleet.training.progress import Progress, TimeShares
+from envfleet.training.progress import LATEST, Progress, TimeShares
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import take_parts
 
@@ -75,6 +75,9 @@ class Training:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
+        if not self.progress.steps and self._settings.random_steps:
+            reporter.play_at_random()
+            self.progress.begin()
         kept = reporter.folder.path.parent / "demonstrations"
         if not self.progress.steps and (shown := demonstrate(self._resolved, learner, kept)):
             reporter.console.say(shown)
@@ -92,6 +95,7 @@ class Training:
                 waited, schedule.waited = schedule.waited, 0.0
                 self._moment.metrics = {
                     "rollout/ep_rew_mean": self.progress.mean_return,
+                    f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
                     "rollout/ep_len_mean": self.progress.mean_length,
                     "rollout/episodes": float(self.progress.episodes),
                     **shares.shares(seconds, waited, learning, rollout.rewards.size),
@@ -107,6 +111,7 @@ class Training:
     def _tell_rollout(self, rollout: Any, ended: list[tuple[float, int]]) -> None:
         moment, progress = self._moment, self.progress
         moment.steps, moment.episodes, moment.mean_return = progress.steps, progress.episodes, progress.mean_return
+        self._reporter.episodes(progress, ended)
         for callback in self._callbacks:
             callback.on_rollout(moment, rollout)
             for episode_return, length in ended:
@@ -167,6 +172,7 @@ class Training:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
+        self._parts.close()
         if interruption.asked:
             self._reporter.stopped(self.progress)
         else:

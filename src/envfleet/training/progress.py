@@ -11,9 +11,9 @@ import numpy as np
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.rollout.arrays import Rollout
 
-__all__ = ["Progress", "TimeShares"]
+__all__ = ["LATEST", "RECENT", "Progress", "TimeShares"]
 
-RECENT = 100
+RECENT, LATEST = 100, 10  # episodes that the means of returns are over
 
 
 class Progress:
@@ -27,6 +27,10 @@ class Progress:
         self._began = time.monotonic()
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
+
+    def begin(self) -> None:
+        """The clock of the budget starts now."""
+        self._began = time.monotonic()
 
     def add(self, rollout: Rollout) -> list[tuple[float, int]]:
         """Counts a rollout; the episodes that ended in it."""
@@ -46,6 +50,10 @@ class Progress:
     @property
     def mean_return(self) -> float:
         return float(np.mean(self._returns)) if self._returns else float("nan")
+
+    @property
+    def mean_of_latest(self) -> float:
+        return float(np.mean(list(self._returns)[-LATEST:])) if self._returns else float("nan")
 
     @property
     def mean_length(self) -> float:
@@ -86,7 +94,7 @@ class Progress:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.steps, self.episodes, self._seconds_before = state["steps"], state["episodes"], state["seconds"]
-        self._began = time.monotonic()
+        self.begin()
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
 

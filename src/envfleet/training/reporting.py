@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 from envfleet.machine import usable_cores
 from envfleet.policies.policy import Policy
 from envfleet.runs.console import Console, WorkerHealth
-from envfleet.runs.evaluation import Evaluation, evaluate
+from envfleet.runs.evaluation import Evaluation, evaluate, random_play
 from envfleet.runs.folder import RunFolder
+from envfleet.runs.live_view import clock
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, read_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
@@ -18,7 +20,7 @@ from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
 from envfleet.settings import differences
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
-from envfleet.training.progress import Progress
+from envfleet.training.progress import LATEST, RECENT, Progress
 
 __all__ = ["Reporter"]
 
@@ -114,10 +116,7 @@ class Reporter:
         if now - self._looked >= HEALTH_SECONDS and self._parts is not None:
             self._looked = now
             fleet = self._look(self._parts)
-        row = self._metrics.write(progress.steps, {**metrics, **fleet})
-        for writer in (self._tensorboard, self._tracker):
-            if writer is not None:
-                writer.write(row)
+        self._write(progress.steps, {**metrics, **fleet})
         if fleet and self._tensorboard is not None:
             self._tensorboard.flush()
         self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
@@ -143,20 +142,41 @@ class Reporter:
             seed=resolved.seed,
             deterministic=True,
         )
-        row = self._metrics.write(
-            steps,
-            {
-                "eval/mean_reward": evaluation.mean_reward,
-                "eval/std_reward": evaluation.std_reward,
-                "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
-            },
-        )
+        figures = {
+            "eval/mean_reward": evaluation.mean_reward,
+            "eval/std_reward": evaluation.std_reward,
+            "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
+        }
+        line = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f} over {evaluation.episodes} episodes"
+        if evaluation.successes is not None:
+            figures["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
+            line += f", {sum(evaluation.successes)} of them a success"
+        self._write(steps, figures)
+        self.console.say(f"evaluation at step {steps:,}: {line}")
+        return evaluation
+
+    def play_at_random(self) -> None:
+        """Measures random play, so that the summary has something to compare with."""
+        resolved, steps = self._resolved, self._resolved.settings.random_steps
+        self.console.say(f"playing {steps:,} steps at random, to compare with")
+        returns, _ = random_play(resolved.build_env, steps=steps, seed=resolved.seed)
+        self._write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
+
+    def episodes(self, progress: Progress, ended: Sequence[tuple[float, int]]) -> None:
+        """With --verbose a line for every episode, as it ends."""
+        if not self._resolved.settings.verbose:
+            return
+        for number, (episode_return, length) in enumerate(ended, start=progress.episodes - len(ended) + 1):
+            self.console.say(
+                f"episode {number:,}  step {progress.steps:,}  return {episode_return:.2f}  length {length}  "
+                f"last {LATEST} {progress.mean_of_latest:.2f}  {clock(progress.seconds)}"
+            )
+
+    def _write(self, steps: int, figures: Mapping[str, float]) -> None:
+        row = self._metrics.write(steps, figures)
         for writer in (self._tensorboard, self._tracker):
             if writer is not None:
                 writer.write(row)
-        spread = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f}"
-        self.console.say(f"evaluation at step {steps:,}: {spread} over {evaluation.episodes} episodes")
-        return evaluation
 
     def description(self, parts: Parts) -> dict[str, Any]:
         """The policy as plain data, for its checkpoint."""
@@ -166,14 +186,23 @@ class Reporter:
 
     def end(self, progress: Progress) -> None:
         """The summary, and what to do next."""
-        path = self.folder.path
-        speed = progress.steps / max(progress.seconds, 1e-9)
+        path, seconds = self.folder.path, max(progress.seconds, 1e-9)
+        environments = _counted(self._resolved.settings.n_envs, "environment")
+        self.console.say(f"closed {environments}")
         summary = {
-            "steps": f"{progress.steps:,} in {progress.seconds:.1f} s ({speed:,.0f} steps/s)",
-            "episodes": f"{progress.episodes:,}",
-            "return": f"{progress.mean_return:.1f} (mean of the last 100 episodes)",
-            "run": str(path),
+            "steps": f"{progress.steps:,} in {seconds:.1f} s ({progress.steps / seconds:,.0f} steps/s)",
+            "episodes": f"{progress.episodes:,} in {environments} ({progress.episodes / seconds:.2f} episodes/s)",
+            "return": (
+                f"{progress.mean_return:.1f} (mean of the last {RECENT} episodes), "
+                f"{progress.mean_of_latest:.1f} (of the last {LATEST})"
+            ),
         }
+        for row in read_metrics(self.folder.metrics)[:1]:  # of a resumed run too
+            if "random/ep_rew_mean" in row:
+                summary["random play"] = (
+                    f"{row['random/ep_rew_mean']:.1f} (mean of {row['random/episodes']:.0f} episodes)"
+                )
+        summary["run"] = str(path)
         commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
         self.console.finish(summary, commands)
 

@@ -13,7 +13,7 @@ import yaml
 from envfleet.environments.gameboy.game_files import GAMES_FOLDER, load_game, shipped_games
 from envfleet.environments.gameboy.games import Game
 from envfleet.errors import SettingsError
-from rom.page import filled
+from rom.page import filled, filled_readme
 
 ROOT = Path(__file__).parents[3]
 SMALL: dict[str, Any] = {
@@ -116,7 +116,14 @@ def test_the_example_of_the_documentation_is_a_game(tmp_path: Path) -> None:
 def test_the_tables_of_the_documentation_are_current() -> None:
     figures = json.loads((ROOT / "docs" / "gameboy.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "gameboy.md").read_text(encoding="utf-8")
-    assert filled(page, figures) == page, "run `python -m rom.page`"
+    speeds = json.loads((ROOT / "docs" / "benchmarks" / "gameboy.json").read_text(encoding="utf-8"))
+    assert filled(page, figures, speeds) == page, "run `python -m rom.page`"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert filled_readme(readme, figures) == readme, "run `python -m rom.page`"
+    trained = [run["evaluated"] for run in figures["training"] if run["target"] == "train"]
+    assert len(trained) == 3 and all(run["finished"] >= 45 and run["episodes"] == 50 for run in trained)
+    short = [run for run in figures["training"] if run["target"] == "train-20k"]
+    assert len(short) == 3 and all(run["return"] >= 2 * run["random"] > 0 for run in short)
     assert figures["random"]["episodes"] == 1000 and figures["random"]["wins"] < 10
     assert figures["by_heart"]["wins"] < 0.2 * figures["by_heart"]["solutions"] * figures["by_heart"]["seeds"]
 

@@ -1,0 +1,251 @@
+"""The Game Boy's speed: `python -m benchmarks.gameboy [PART ...]`, alone on the machine.
+
+Parts are stepping-features, stepping-pixels, training-features, training-pixels and memory; all of them if none is
+named. Each takes some minutes at most and replaces its own figures in docs/benchmarks/gameboy.json, from which
+`python -m rom.page` makes the tables of docs/gameboy.md.
+
+The *limit* of stepping is independent raw loops over PyBoy, one process and one console per core: the same ROM, the
+same frames per step, random buttons, one rendered frame per step, nothing read, nobody told. It is measured right
+before and right after each measurement of a fleet, and a share is the fleet's speed over their mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.interleave import quartiles
+
+RESULTS = Path(__file__).parents[1] / "docs/benchmarks/gameboy.json"
+FRAME_SKIP = 4
+NUMBERS = (1, 2, 4, 8, 16)  # of environments
+ROUNDS, SECONDS, WARMUP = 5, 1.6, 0.4  # of stepping; each limit lasts half of it
+TRAINING_ROUNDS = {"features": 3, "pixels": 1}
+TRAINING_STEPS = {"features": 8_000, "pixels": 2_000}
+# As the system that Game Boy users come from was run: episodes, epochs and batch.
+EPISODE_LENGTH, EPOCHS, BATCH = 750, 6, 128
+FURTHER = 8  # instances over which the memory of a further one is the mean
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parts = {
+        **{f"stepping-{kind}": lambda kind=kind: stepping(kind) for kind in ("features", "pixels")},
+        **{f"training-{kind}": lambda kind=kind: training(kind) for kind in ("features", "pixels")},
+        "memory": memory,
+    }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="what to measure")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    for name in options.parts or parts:
+        measured = parts[name]()  # type: ignore[no-untyped-call]  # a lambda has no types
+        print(f"{name}: {json.dumps(measured)}")
+        known = json.loads(options.output.read_text()) if options.output.exists() else {}
+        known |= {name: measured, "machine": _machine()}
+        options.output.write_text(json.dumps(known, indent=1) + "\n")
+    return 0
+
+
+def _machine() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    from envfleet.machine import describe
+
+    return {**describe(), "pyboy": version("pyboy")}
+
+
+# ---- stepping ----
+
+
+def stepping(observation: str) -> list[dict[str, Any]]:
+    """Steps per second of a fleet for every number of environments, beside the limit."""
+    rows = []
+    with closing(_Limit()) as limit:
+        for n_envs in NUMBERS:
+            with closing(_Stepping(observation, n_envs)) as fleet:
+                pairs = []
+                for _ in range(ROUNDS):
+                    before = limit.steps_per_second(SECONDS / 2)
+                    rate = fleet.steps_per_second(SECONDS)
+                    pairs.append((rate, (before + limit.steps_per_second(SECONDS / 2)) / 2))
+            rows.append(
+                {
+                    "n_envs": n_envs,
+                    "steps_per_second": quartiles(rate for rate, _ in pairs),
+                    "limit": quartiles(limit_rate for _, limit_rate in pairs),
+                    "share": quartiles(rate / limit_rate for rate, limit_rate in pairs),
+                }
+            )
+    return rows
+
+
+class _Limit:
+    """One process per core, each with a console of its own."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ends: list[Connection] = []
+        self._processes = []
+        for _ in range(len(os.sched_getaffinity(0))):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_raw_loop, args=(theirs,), daemon=True)
+            process.start()
+            self._ends.append(ours)
+            self._processes.append(process)
+        for end in self._ends:
+            end.recv()  # it plays
+
+    def steps_per_second(self, seconds: float) -> float:
+        """All together, measured at the same time."""
+        for end in self._ends:
+            end.send(seconds)
+        return float(sum(end.recv() for end in self._ends))
+
+    def close(self) -> None:
+        for end, process in zip(self._ends, self._processes, strict=True):
+            end.send(None)
+            process.join()
+
+
+def _raw_loop(end: Connection) -> None:
+    from envfleet.environments.gameboy.emulator import Emulator
+    from envfleet.environments.gameboy.game_files import load_game
+
+    game = load_game("homebrew")
+    assert game.rom is not None
+    emulator = Emulator(game.rom.read_bytes())  # for its setting-up of PyBoy; the loop is PyBoy's own calls
+    emulator.run(game.start.frames)
+    emulator.memory[game.memory["rng_seed"].address] = 7
+    emulator.memory[game.memory["start_request"].address] = 1
+    emulator.run(game.start.at_most)
+    console = emulator._console
+    names = ("up", "down", "left", "right", "a")
+    pressed = [names[number] for number in np.random.default_rng(0).integers(0, len(names), 4096)]
+    end.send("ready")
+    step = 0
+    while (seconds := end.recv()) is not None:
+        count, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < seconds:
+            console.button(pressed[step % len(pressed)], FRAME_SKIP)
+            console.tick(FRAME_SKIP, True, False)
+            step += 1
+            count += 1
+        end.send(count / passed)
+    emulator.close()
+
+
+class _Stepping:
+    """A fleet with random actions that were drawn beforehand."""
+
+    def __init__(self, observation: str, n_envs: int) -> None:
+        import envfleet
+
+        self._n_envs = n_envs
+        self._fleet = envfleet.make(
+            "envfleet/GameBoy-v0",
+            n_envs,
+            backend="processes",
+            group_size=1 if n_envs < 4 else None,
+            env_kwargs={"observation": observation, "frame_skip": FRAME_SKIP, "episode_length": EPISODE_LENGTH},
+            seed=1,
+            quiet=True,
+        )
+        self._fleet.reset()
+        self._actions = np.random.default_rng(0).integers(0, 6, (512, n_envs))
+
+    def steps_per_second(self, seconds: float) -> float:
+        self._run(WARMUP)
+        return self._run(seconds)
+
+    def _run(self, seconds: float) -> float:
+        count, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < seconds:
+            self._fleet.step(self._actions[count % len(self._actions)])
+            count += 1
+        return count * self._n_envs / passed
+
+    def close(self) -> None:
+        self._fleet.close()
+
+
+# ---- training ----
+
+
+def training(observation: str) -> list[dict[str, Any]]:
+    """Steps per second of PPO, acting and learning included, for every number of environments."""
+    rates: dict[int, list[float]] = {n_envs: [] for n_envs in NUMBERS}
+    for round_number in range(TRAINING_ROUNDS[observation]):
+        order = NUMBERS if round_number % 2 == 0 else NUMBERS[::-1]
+        for n_envs in order:
+            rates[n_envs].append(_training_speed(observation, n_envs))
+    return [{"n_envs": n_envs, "steps_per_second": quartiles(found)} for n_envs, found in rates.items()]
+
+
+def _training_speed(observation: str, n_envs: int) -> float:
+    """From the end of the first update to the end of the last, so that starting does not count."""
+    import envfleet
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = envfleet.PPO(
+            env="envfleet/GameBoy-v0",
+            env_kwargs={"observation": observation, "frame_skip": FRAME_SKIP, "episode_length": EPISODE_LENGTH},
+            n_envs=n_envs,
+            group_size=1 if n_envs < 4 else None,
+            rollout_steps=128,
+            epochs=EPOCHS,
+            minibatch_size=BATCH,
+            steps=TRAINING_STEPS[observation] + 128 * n_envs,
+            backend="processes" if n_envs > 1 else "sequential",
+            eval_every=0,
+            quiet=True,
+            seed=1,
+            output_dir=f"{folder}/run",
+        )
+        rows = envfleet.train(settings).metrics
+    first, last = rows[0], rows[-1]
+    return float((last["step"] - first["step"]) / (last["time"] - first["time"]))
+
+
+# ---- memory ----
+
+
+def memory() -> dict[str, float]:
+    """Megabytes of a process with one console, and of each further console in it."""
+    context = multiprocessing.get_context("spawn")
+    sizes = {}
+    for instances in (1, 1 + FURTHER):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_resident, args=(theirs, instances))
+        process.start()
+        sizes[instances] = float(ours.recv())
+        process.join()
+    return {"process_with_one": sizes[1], "further_instance": (sizes[1 + FURTHER] - sizes[1]) / FURTHER}
+
+
+def _resident(end: Connection, instances: int) -> None:
+    import psutil
+
+    from envfleet.environments.gameboy.environment import GameBoyEnv
+
+    envs = [GameBoyEnv(observation="pixels") for _ in range(instances)]
+    for env in envs:
+        env.reset(seed=1)
+        for _ in range(200):
+            env.step(0)
+    end.send(psutil.Process().memory_info().rss / 2**20)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
