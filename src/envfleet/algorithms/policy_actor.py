@@ -40,22 +40,26 @@ class PolicyActor:
         return self._policy.draw_noise(generator, shape)
 
     def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat:
-        small = small_policy(self._policy, len(memory))
+        small = small_policy(self._policy, len(memory), with_values=self.with_values)
         if small is not None:
             (rows,) = observations.values()
-            return _SmallSeat(small, rows, mask)
+            return _SmallSeat(small, rows, memory, mask)
         return _Seat(self._policy, observations, memory, mask, list(self.columns))
 
 
 class _SmallSeat:
     """One group's buffers, read by NumPy."""
 
-    def __init__(self, policy: SmallPolicy, observations: Array, mask: Array) -> None:
-        self._policy, self._observations, self._mask = policy, observations, mask
+    def __init__(self, policy: SmallPolicy, observations: Array, memory: Array, mask: Array) -> None:
+        self._policy, self._observations, self._memory, self._mask = policy, observations, memory, mask
 
     def act(self, noise: Array, *, masked: bool) -> Decision:
-        env_actions, actions, log_probs = self._policy.act(self._observations, noise, self._mask if masked else None)
-        return Decision(env_actions, (actions,) if log_probs is None else (actions, log_probs))
+        acted = self._policy.act(self._observations, self._memory, noise, self._mask if masked else None)
+        if acted.log_probs is None:
+            return Decision(acted.env_actions, (acted.actions,))
+        if acted.values is None:
+            return Decision(acted.env_actions, (acted.actions, acted.log_probs))
+        return Decision(acted.env_actions, (acted.actions, acted.log_probs, acted.values))
 
 
 class _Seat:

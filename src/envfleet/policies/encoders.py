@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -216,10 +216,17 @@ def build_trunk(
     return Trunk(list(encoders), sum(encoder.size for encoder in encoders))
 
 
-def plain_layers(trunk: nn.Module, head: nn.Linear) -> tuple[list[nn.Linear], str] | None:
-    """The linear layers of an MLP with its head, and the activation between them; None where it is anything more."""
+class PlainLayers(NamedTuple):
+    """Linear layers and the activation between them."""
+
+    linear: list[nn.Linear]
+    activation: str
+
+
+def plain_layers(trunk: nn.Module, *heads: nn.Linear) -> PlainLayers | None:
+    """The layers of an MLP and its head; None where it is anything more."""
     encoders = list(trunk.encoders) if isinstance(trunk, Trunk) else []
     if len(encoders) != 1 or not isinstance(encoders[0], MLP):
         return None
     hidden = [layer for layer in encoders[0].layers if isinstance(layer, nn.Linear)]
-    return [*hidden, head], encoders[0].activation
+    return PlainLayers([*hidden, *heads], encoders[0].activation)

@@ -40,52 +40,99 @@ class _GRUSequence(torch.autograd.Function):
         time, batch, _ = features.shape
         units = state.shape[1]
         projected = torch.addmm(bias_input, features.flatten(0, 1), of_input.t()).view(time, batch, 3 * units)
-        before = features.new_empty(time, batch, units)  # the state that each step began with
-        outputs = features.new_empty(time, batch, units)
         gates = projected[:, :, : 2 * units].contiguous()  # r and z of each step
         candidates = projected[:, :, 2 * units :].contiguous()  # n of each step
-        recalled = features.new_empty(time, batch, units)  # h U_n of each step
+        pulled = features.new_empty(time, batch, 3 * units)  # h U + b of each step
+        states = features.new_empty(time + 1, batch, units)
+        states[0] = state
         fresh = _steps_that_start(starts)
         across = of_state.t()
-        for t in range(time):
+        # Views of all steps are made at once: a slice costs as much as a small product.
+        of_steps = zip(
+            states.unbind(),
+            pulled.unbind(),
+            pulled[:, :, : 2 * units].unbind(),
+            pulled[:, :, 2 * units :].unbind(),
+            gates.unbind(),
+            gates[:, :, :units].unbind(),
+            gates[:, :, units:].unbind(),
+            candidates.unbind(),
+            states[1:].unbind(),
+            strict=False,
+        )
+        for t, (held, all_pulled, to_gates, to_candidate, gate, reset, update, candidate, after) in enumerate(of_steps):
+            before = held
             if t in fresh:
                 assert starts is not None
-                state = state.masked_fill(starts[t].unsqueeze(1), 0.0)
-            before[t] = state
-            pulled = torch.addmm(bias_state, state, across)
-            gate = gates[t].add_(pulled[:, : 2 * units]).sigmoid_()
-            recalled[t] = last = pulled[:, 2 * units :]
-            candidate = candidates[t].addcmul_(gate[:, :units], last).tanh_()
-            state = torch.lerp(candidate, state, gate[:, units:])
-            outputs[t] = state
+                before = held.masked_fill(starts[t].unsqueeze(1), 0.0)
+            torch.addmm(bias_state, before, across, out=all_pulled)
+            gate.add_(to_gates).sigmoid_()
+            candidate.addcmul_(reset, to_candidate).tanh_()
+            torch.lerp(candidate, before, update, out=after)
+        before = states[:-1]
+        if fresh:
+            assert starts is not None
+            before = before.masked_fill(starts.unsqueeze(2), 0.0)
+        recalled = pulled[:, :, 2 * units :]
         ctx.save_for_backward(features, starts, of_input, of_state, before, gates, candidates, recalled)
-        return outputs
+        return states[1:]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         features, starts, of_input, of_state, before, gates, candidates, recalled = ctx.saved_tensors
         time, batch, units = gradient.shape
         of_pulled = gradient.new_empty(time, batch, 3 * units)  # gradients of h U + b, step by step
-        of_projected = gradient.new_empty(time, batch, 3 * units)  # gradients of x W + b
+        toward_candidates = gradient.new_empty(time, batch, units)
         reset, update = gates[:, :, :units], gates[:, :, units:]
         # What the loop needs of the activations, for all steps at once.
         slope_candidate = (1.0 - candidates.square()).mul_(1.0 - update)  # d h' / d n, through tanh
         slope_update = (before - candidates).mul_(update).mul_(1.0 - update)  # d h' / d z, through sigmoid
         slope_reset = recalled.mul(reset).mul_(1.0 - reset)
         fresh = _steps_that_start(starts)
+        of_steps = zip(
+            *(
+                reversed(each.unbind())
+                for each in (
+                    gradient,
+                    slope_candidate,
+                    slope_reset,
+                    slope_update,
+                    reset,
+                    update,
+                    toward_candidates,
+                    of_pulled,
+                    of_pulled[:, :, :units],
+                    of_pulled[:, :, units : 2 * units],
+                    of_pulled[:, :, 2 * units :],
+                )
+            ),
+            strict=True,
+        )
         carried = gradient.new_zeros(batch, units)
-        for t in range(time - 1, -1, -1):
-            carried = carried + gradient[t]
-            toward_candidate = carried * slope_candidate[t]
-            pulled, projected = of_pulled[t], of_projected[t]
-            torch.mul(toward_candidate, slope_reset[t], out=projected[:, :units])
-            torch.mul(carried, slope_update[t], out=projected[:, units : 2 * units])
-            projected[:, 2 * units :] = toward_candidate
-            pulled[:, : 2 * units] = projected[:, : 2 * units]
-            torch.mul(toward_candidate, reset[t], out=pulled[:, 2 * units :])
-            carried = torch.addmm(carried * update[t], pulled, of_state)
+        for back, (
+            given,
+            candidate,
+            through_reset,
+            through_update,
+            r,
+            z,
+            toward,
+            pulled,
+            to_r,
+            to_z,
+            to_n,
+        ) in enumerate(of_steps):
+            carried = carried + given
+            torch.mul(carried, candidate, out=toward)
+            torch.mul(toward, through_reset, out=to_r)
+            torch.mul(carried, through_update, out=to_z)
+            torch.mul(toward, r, out=to_n)
+            carried = torch.addmm(carried.mul_(z), pulled, of_state)
+            t = time - 1 - back
             if t in fresh:
                 carried = carried.masked_fill(starts[t].unsqueeze(1), 0.0)
+        of_projected = of_pulled.clone()  # gradients of x W + b: the same, but for the candidates
+        of_projected[:, :, 2 * units :] = toward_candidates
         pulled, projected = of_pulled.flatten(0, 1), of_projected.flatten(0, 1)
         return (
             projected.mm(of_input).view_as(features) if ctx.needs_input_grad[0] else None,

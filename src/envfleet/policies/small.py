@@ -1,8 +1,9 @@
 """Small networks by NumPy, for acting.
 
 Whoever acts decides for a handful of rows at a time. For products of that size torch spends most of its time on
-bookkeeping, and NumPy needs a quarter of it. What is covered here are MLPs on one vector of floats, for Discrete
-and clipped Box actions and for values of actions; `small_policy` gives None for everything else, and torch acts.
+bookkeeping, and NumPy needs a quarter of it. What is covered here are MLPs on one vector of floats, with or without
+a GRU after them, for Discrete and clipped Box actions and for values of actions; `small_policy` gives None for
+everything else, and torch acts.
 
 The arrays are views of the policy's weights, so those must have found their place before (`FlatParameters`).
 """
@@ -15,10 +16,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from envfleet.fleet.memory import aligned
-from envfleet.policies.body import ActorCritic
-from envfleet.policies.distributions import FORBIDDEN, Categorical, Gaussian
+from envfleet.policies.body import ActorCritic, Body
+from envfleet.policies.distributions import FORBIDDEN, Categorical, Distribution, Gaussian
 from envfleet.policies.encoders import plain_layers
 from envfleet.policies.inputs import Inputs, JoinedInputs
+from envfleet.policies.memory import Memory
 from envfleet.policies.normalise import LIMIT, ObservationNormaliser
 from envfleet.policies.policy import Policy
 from envfleet.policies.q_policy import QPolicy
@@ -26,6 +28,7 @@ from envfleet.policies.q_policy import QPolicy
 __all__ = ["SmallActed", "SmallPolicy", "small_policy"]
 
 Array = np.ndarray[Any, Any]
+_FLOAT = np.dtype(np.float32)
 # Below these sizes of a product NumPy's library computes it with one thread, whatever the process is set to: as
 # rows x inputs x outputs, and for a single row as inputs x outputs.
 _ONE_THREAD, _ONE_THREAD_SINGLE = 2**18, 2**13
@@ -37,15 +40,16 @@ class SmallActed(NamedTuple):
     env_actions: Array  # as the environment gets them
     actions: Array  # as they are stored
     log_probs: Array | None  # [batch], of a policy that has them
+    values: Array | None  # [batch], where they were asked for
 
 
 class SmallPolicy(Protocol):
-    """Decides for one group."""
+    """Decides for one group; its memory [batch, n] is changed in place."""
 
-    def act(self, observations: Array, noise: Array, mask: Array | None) -> SmallActed: ...
+    def act(self, observations: Array, memory: Array, noise: Array, mask: Array | None) -> SmallActed: ...
 
 
-def small_policy(policy: Policy | QPolicy, rows: int) -> SmallPolicy | None:
+def small_policy(policy: Policy | QPolicy, rows: int, *, with_values: bool) -> SmallPolicy | None:
     """The policy for batches of `rows`, by NumPy; None where torch does it better, or alone can."""
     read = _reader(policy.inputs)
     if read is None:
@@ -53,19 +57,13 @@ def small_policy(policy: Policy | QPolicy, rows: int) -> SmallPolicy | None:
     if isinstance(policy, QPolicy):
         # A dueling network's value of the state is the same for all actions, so it does not change which is the best.
         head = policy.plain_head()
-        values = None if head is None else _network(*head, rows)
-        return None if values is None else _SmallValues(read, values, policy)
-    body, distribution = policy.body, policy.distribution
-    if not isinstance(body, ActorCritic) or body.memory is not None or body.shared:
-        return None
-    network = _network(body.actor, body.policy_head, rows)
-    if network is None:
-        return None
-    if isinstance(distribution, Categorical):
-        return _SmallCategorical(read, network, distribution.start, rows)
-    if isinstance(distribution, Gaussian) and distribution.log_std is not None and distribution.clips:
-        return _SmallGaussian(read, network, distribution)
-    return None
+        layers = None if head is None else plain_layers(*head)
+        if layers is None or not _fit(layers.linear, rows):
+            return None
+        return _SmallValues(read, _Network(layers.linear, layers.activation, rows), policy)
+    draw = _drawing(policy.distribution, rows)
+    body = _small_body(policy.body, rows, with_values=with_values)
+    return None if draw is None or body is None else _SmallActor(read, body, draw)
 
 
 class _Reader:
@@ -96,20 +94,19 @@ def _reader(inputs: Inputs) -> _Reader | None:
 class _Network:
     """Linear layers with an activation between them, over a few rows."""
 
-    def __init__(self, layers: list[nn.Linear], activation: str, rows: int) -> None:
+    def __init__(self, layers: list[nn.Linear], activation: str, rows: int, *, activate_last: bool = False) -> None:
         self._layers = [
-            (_view(layer.weight).T, _view(layer.bias), aligned((rows, layer.out_features), np.dtype(np.float32)))
-            for layer in layers
+            (_view(layer.weight).T, _view(layer.bias), aligned((rows, layer.out_features), _FLOAT)) for layer in layers
         ]
+        self._activated = len(layers) - (0 if activate_last else 1)
         self._tanh = activation == "tanh"
 
     def __call__(self, rows: Array) -> Array:
         """The outputs; the array is used again by the next call."""
-        last = len(self._layers) - 1
         for depth, (weight, bias, out) in enumerate(self._layers):
             np.matmul(rows, weight, out=out)
             np.add(out, bias, out=out)
-            if depth < last:
+            if depth < self._activated:
                 if self._tanh:
                     np.tanh(out, out=out)
                 else:
@@ -118,51 +115,130 @@ class _Network:
         return rows
 
 
-def _network(trunk: nn.Module, head: nn.Linear, rows: int) -> _Network | None:
-    found = plain_layers(trunk, head)
-    if found is None:
+class _SmallGRU:
+    """As `torch.gru_cell`."""
+
+    def __init__(self, memory: Memory, rows: int) -> None:
+        self._units = memory.units
+        self._of_input, self._of_state = _view(memory.weight_input).T, _view(memory.weight_state).T
+        self._bias_input, self._bias_state = _view(memory.bias_input), _view(memory.bias_state)
+        self._projected = aligned((rows, 3 * memory.units), _FLOAT)
+        self._pulled = aligned((rows, 3 * memory.units), _FLOAT)
+
+    def __call__(self, features: Array, state: Array) -> Array:
+        """The state after the step, in place of the one before."""
+        units = self._units
+        projected = np.matmul(features, self._of_input, out=self._projected)
+        projected += self._bias_input
+        pulled = np.matmul(state, self._of_state, out=self._pulled)
+        pulled += self._bias_state
+        gates = projected[:, : 2 * units]
+        gates += pulled[:, : 2 * units]
+        gates *= 0.5  # sigmoid(x) = (tanh(x / 2) + 1) / 2
+        np.tanh(gates, out=gates)
+        gates += 1.0
+        gates *= 0.5
+        candidate = gates[:, :units] * pulled[:, 2 * units :]
+        candidate += projected[:, 2 * units :]
+        np.tanh(candidate, out=candidate)
+        state -= candidate
+        state *= gates[:, units:]
+        state += candidate
+        return state
+
+
+class _SmallBody:
+    """An actor, with its critic where they share a network, after a memory or not."""
+
+    def __init__(self, trunk: _Network, memory: _SmallGRU | None, head: _Network, value: _Network | None) -> None:
+        self._trunk, self._memory, self._head, self._value = trunk, memory, head, value
+
+    def __call__(self, rows: Array, memory: Array) -> tuple[Array, Array | None]:
+        features = self._trunk(rows)
+        if self._memory is not None:
+            features = self._memory(features, memory)
+        return self._head(features), None if self._value is None else self._value(features)[:, 0]
+
+
+def _small_body(body: Body, rows: int, *, with_values: bool) -> _SmallBody | None:
+    if not isinstance(body, ActorCritic) or (body.memory is not None and body.memory.kind != "gru"):
         return None
-    layers, activation = found
-    largest = max(layer.in_features * layer.out_features for layer in layers)
-    if rows * largest >= _ONE_THREAD or (rows == 1 and largest >= _ONE_THREAD_SINGLE):
+    if with_values and not body.shared:
         return None
-    return _Network(layers, activation, rows)
+    layers = plain_layers(body.actor)
+    if layers is None or not _fit([*layers.linear, body.policy_head, body.value_head], rows):
+        return None
+    if body.memory is not None and not _fits(body.memory.weight_state.numel(), rows):
+        return None
+    return _SmallBody(
+        _Network(layers.linear, layers.activation, rows, activate_last=True),
+        None if body.memory is None else _SmallGRU(body.memory, rows),
+        _Network([body.policy_head], "", rows),
+        _Network([body.value_head], "", rows) if with_values else None,
+    )
+
+
+def _fit(layers: list[nn.Linear], rows: int) -> bool:
+    return all(_fits(layer.weight.numel(), rows) for layer in layers)
+
+
+def _fits(weights: int, rows: int) -> bool:
+    return rows * weights < _ONE_THREAD and (rows > 1 or weights < _ONE_THREAD_SINGLE)
+
+
+class _SmallActor:
+    """An actor and its distribution."""
+
+    def __init__(self, read: _Reader, body: _SmallBody, draw: _Drawing) -> None:
+        self._read, self._body, self._draw = read, body, draw
+
+    def act(self, observations: Array, memory: Array, noise: Array, mask: Array | None) -> SmallActed:
+        parameters, values = self._body(self._read(observations), memory)
+        return SmallActed(*self._draw(parameters, noise, mask), values)
+
+
+class _Drawing(Protocol):
+    """Actions for the environment, actions to store and their log-probabilities."""
+
+    def __call__(self, parameters: Array, noise: Array, mask: Array | None) -> tuple[Array, Array, Array]: ...
+
+
+def _drawing(distribution: Distribution, rows: int) -> _Drawing | None:
+    if isinstance(distribution, Categorical):
+        return _SmallCategorical(distribution.start, rows)
+    if isinstance(distribution, Gaussian) and distribution.log_std is not None and distribution.clips:
+        return _SmallGaussian(distribution, distribution.log_std)
+    return None
 
 
 class _SmallCategorical:
     """As `Categorical.sample`."""
 
-    def __init__(self, read: _Reader, network: _Network, start: int, rows: int) -> None:
-        self._read, self._network, self._start = read, network, start
-        self._rows = np.arange(rows)
+    def __init__(self, start: int, rows: int) -> None:
+        self._start, self._rows = start, np.arange(rows)
 
-    def act(self, observations: Array, noise: Array, mask: Array | None) -> SmallActed:
-        logits = self._network(self._read(observations))
-        if mask is not None:
-            logits = _forbid(logits, mask)
+    def __call__(self, parameters: Array, noise: Array, mask: Array | None) -> tuple[Array, Array, Array]:
+        logits = parameters if mask is None else _forbid(parameters, mask)
         chosen = (logits + noise).argmax(1)
         logits = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
         log_probs = logits[self._rows, chosen] - np.log(np.add.reduce(np.exp(logits), axis=1))
-        return SmallActed(chosen + self._start if self._start else chosen, chosen, log_probs)
+        return chosen + self._start if self._start else chosen, chosen, log_probs
 
 
 class _SmallGaussian:
     """As `Gaussian.sample`, with one standard deviation for all observations and actions clipped."""
 
-    def __init__(self, read: _Reader, network: _Network, distribution: Gaussian) -> None:
-        assert distribution.log_std is not None
-        self._read, self._network = read, network
-        self._log_std = _view(distribution.log_std)
+    def __init__(self, distribution: Gaussian, log_std: Tensor) -> None:
+        self._log_std = _view(log_std)
         self._low, self._high = distribution.low.numpy(), distribution.high.numpy()
         self._constant = np.float32(distribution.half_log_2pi)
         self._shape = distribution.action_shape
-        self._whole = distribution.low.numpy().dtype.kind != "f"
+        self._whole = self._low.dtype.kind != "f"
 
-    def act(self, observations: Array, noise: Array, mask: Array | None) -> SmallActed:
-        mean = self._network(self._read(observations))
+    def __call__(self, parameters: Array, noise: Array, mask: Array | None) -> tuple[Array, Array, Array]:
         std = np.exp(self._log_std)
-        drawn = mean + std * noise
-        distance = (drawn - mean) / std  # from the stored action, as the learner computes it
+        drawn = parameters + std * noise
+        distance = (drawn - parameters) / std  # from the stored action, as the learner computes it
         distance *= distance
         distance *= 0.5
         distance += self._log_std
@@ -170,7 +246,7 @@ class _SmallGaussian:
         actions = drawn.reshape(-1, *self._shape)
         sent = np.rint(actions) if self._whole else actions
         sent = np.minimum(np.maximum(sent.astype(self._low.dtype, copy=False), self._low), self._high)
-        return SmallActed(sent, actions, log_probs)
+        return sent, actions, log_probs
 
 
 class _SmallValues:
@@ -181,12 +257,12 @@ class _SmallValues:
         self._epsilon = _view(policy.epsilon)
         self._actions, self._start = policy.actions, policy.start
 
-    def act(self, observations: Array, noise: Array, mask: Array | None) -> SmallActed:
+    def act(self, observations: Array, memory: Array, noise: Array, mask: Array | None) -> SmallActed:
         values, anywhere = self._advantages(self._read(observations)), noise[:, 1 : 1 + self._actions]
         if mask is not None:
             values, anywhere = _forbid(values, mask), _forbid(anywhere, mask)
         chosen = np.where(noise[:, 0] < self._epsilon, anywhere.argmax(1), values.argmax(1))
-        return SmallActed(chosen + self._start if self._start else chosen, chosen, None)
+        return SmallActed(chosen + self._start if self._start else chosen, chosen, None, None)
 
 
 def _forbid(values: Array, mask: Array) -> Array:

@@ -1,0 +1,127 @@
+"""Small networks by NumPy: they decide what torch decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.policies.flat import FlatParameters
+from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.q_policy import QPolicy, build_q_policy
+from envfleet.policies.q_settings import QSettings
+from envfleet.policies.settings import PolicySettings
+from envfleet.policies.small import small_policy
+
+Array = np.ndarray[Any, Any]
+ROWS = 4
+VECTOR = spaces.Box(-np.inf, np.inf, (5,), np.float32)
+ACTIONS: list[spaces.Space[Any]] = [
+    spaces.Discrete(3),
+    spaces.Discrete(4, start=2),
+    spaces.Box(-0.3, 0.5, (2,), np.float32),
+    spaces.Box(-1.0, 1.0, (2, 3), np.float64),
+    spaces.Box(-3, 4, (2,), np.int64),
+]
+
+
+def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
+    """The policy with its weights in one array, as training has them, and none of them zero."""
+    flat = FlatParameters(policy)
+    random = np.random.default_rng(3)
+    flat.numpy()[...] += random.normal(size=len(flat.numpy())).astype(np.float32) * 0.2
+    return policy
+
+
+def both(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: Any = np.float32) -> None:
+    """Acts by NumPy and by torch on the same rows, and compares everything."""
+    random = np.random.default_rng(7)
+    small = small_policy(policy, ROWS, with_values=with_values)
+    assert small is not None
+    for _ in range(20):
+        observations = random.normal(size=(ROWS, 5)).astype(dtype)
+        memory = random.normal(size=(ROWS, policy.memory_size)).astype(np.float32)
+        noise = policy.draw_noise(random, (ROWS,))
+        mask = random.random((ROWS, policy.mask_size)) < 0.5 if masked else None
+        with torch.inference_mode():
+            expected = policy.act(
+                {"": torch.from_numpy(observations)},
+                torch.from_numpy(memory.copy()),
+                torch.from_numpy(noise),
+                None if mask is None else torch.from_numpy(mask),
+                with_values=with_values,
+            )
+            sent = policy.to_env(expected.actions).numpy()
+        acted = small.act(observations, memory, noise, mask)
+        np.testing.assert_allclose(acted.actions, expected.actions, atol=2e-6)
+        np.testing.assert_allclose(acted.env_actions, sent, atol=2e-6)
+        np.testing.assert_allclose(memory, expected.memory, atol=2e-6)
+        if isinstance(policy, Policy):
+            assert acted.log_probs is not None
+            np.testing.assert_allclose(acted.log_probs, expected.log_probs, atol=1e-5)
+        assert (acted.values is None) == (expected.values is None)
+        if acted.values is not None and expected.values is not None:
+            np.testing.assert_allclose(acted.values, expected.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("action_space", ACTIONS, ids=str)
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_an_actor_decides_as_torch_does(action_space: spaces.Space[Any], activation: Any, memory: Any) -> None:
+    settings = PolicySettings(hidden=(16, 8), activation=activation, memory=memory, memory_size=6)
+    policy = moved(build_policy(VECTOR, action_space, settings, seed=1))
+    both(policy, masked=False, with_values=memory == "gru")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_masks_and_a_shared_network(shared: bool) -> None:
+    settings = PolicySettings(hidden=(16,), shared=shared)
+    policy = moved(build_policy(VECTOR, spaces.Discrete(4), settings, seed=1))
+    both(policy, masked=True, with_values=shared)
+
+
+def test_normalised_observations_of_another_width() -> None:
+    wide = spaces.Box(-np.inf, np.inf, (5,), np.float64)
+    policy = build_policy(wide, spaces.Discrete(3), PolicySettings(normalise_observations=True), seed=1)
+    FlatParameters(policy)
+    rows = torch.from_numpy(np.random.default_rng(0).normal(3.0, [0.01, 0.1, 1.0, 2.0, 5.0], (64, 5)))
+    policy.update_normaliser({"": rows})
+    both(policy, masked=False, with_values=False, dtype=np.float64)
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_values_of_actions_choose_as_torch_does(dueling: bool, masked: bool) -> None:
+    policy = build_q_policy(VECTOR, spaces.Discrete(4, start=1), QSettings(hidden=(16, 8), dueling=dueling), seed=1)
+    moved(policy)
+    policy.epsilon.fill_(0.4)
+    both(policy, masked=masked, with_values=False)
+
+
+def test_weights_that_arrive_later_are_used() -> None:
+    policy = build_policy(VECTOR, spaces.Discrete(3), PolicySettings(), seed=1)
+    flat = FlatParameters(policy)
+    small = small_policy(policy, ROWS, with_values=False)
+    assert small is not None
+    rows, noise = np.ones((ROWS, 5), np.float32), np.zeros((ROWS, 3), np.float32)
+    before = small.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).log_probs
+    flat.numpy()[...] *= 3.0
+    after = small.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).log_probs
+    assert before is not None and after is not None and not np.allclose(before, after)
+
+
+@pytest.mark.parametrize(
+    ("space", "settings", "rows"),
+    [
+        (spaces.Box(0, 255, (64, 64, 3), np.uint8), PolicySettings(), ROWS),
+        (spaces.Dict(a=VECTOR, b=VECTOR), PolicySettings(), ROWS),
+        (VECTOR, PolicySettings(memory="lstm"), ROWS),
+        (VECTOR, PolicySettings(hidden=(256, 256)), ROWS),  # large: torch is as fast, and keeps to its threads
+        (VECTOR, PolicySettings(hidden=(128, 128)), 1),
+    ],
+)
+def test_everything_else_is_left_to_torch(space: spaces.Space[Any], settings: PolicySettings, rows: int) -> None:
+    assert small_policy(build_policy(space, spaces.Discrete(3), settings, seed=1), rows, with_values=False) is None
