@@ -7,6 +7,7 @@ still allow. Every function that reads such files takes `root`, so that tests ca
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import platform
@@ -22,6 +23,7 @@ __all__ = [
     "affinity_cores",
     "available_memory",
     "describe",
+    "keep_freed_memory",
     "open_file_limit",
     "open_files",
     "physical_cores",
@@ -33,6 +35,7 @@ __all__ = [
 
 ROOT = Path("/")
 _CGROUP_MOUNT = "sys/fs/cgroup"
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as <malloc.h> numbers them
 _DESCRIBED_LIBRARIES = ("gymnasium", "numpy", "torch")
 
 
@@ -185,6 +188,20 @@ def _number(text: str | None) -> int | None:
 
 
 # ----------------------------------------------------------------------------------------------- open files
+
+
+def keep_freed_memory() -> None:
+    """From now on this process keeps large memory that it frees, to use it again.
+
+    The C library gives blocks above 128 KiB (32 MiB at most) back to the system at once. Whoever needs tens of
+    megabytes for every minibatch then pays a page fault for each 4 KiB of them, again and again.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # not glibc
+        return
+    mallopt(_M_MMAP_THRESHOLD, 2**30)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def open_file_limit() -> int:

@@ -15,7 +15,7 @@ from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, 
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
 from envfleet.fleet.plan import Timeouts
-from envfleet.machine import available_memory
+from envfleet.machine import available_memory, keep_freed_memory
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
 from envfleet.rollout.program import ActingProgram
@@ -147,6 +147,7 @@ def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: i
 
     settings, seed = resolved.settings, resolved.seed
     torch.set_num_threads(1)  # each thread of the learner computes with one, as do workers and whoever acts
+    keep_freed_memory()
     actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
     shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(fleet.groups))
     _refuse_too_large(shape)
