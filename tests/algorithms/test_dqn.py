@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,16 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     optimiser.step()
     for (name, found), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
+    learner = learner_of(gamma=0.0, n_step=1)
+    drawn = replace(experience(), discounts=np.zeros(16, np.float32))
+    with torch.no_grad():
+        wanted = learner._wanted(drawn, (None, None, None))
+        valued = learner._wanted(replace(drawn, discounts=np.full(16, 1e-9, np.float32)), (None, None, None))
+    assert np.array_equal(wanted, drawn.returns)
+    assert np.allclose(valued, drawn.returns)
 
 
 def test_the_target_follows_all_at_once_or_a_little() -> None:

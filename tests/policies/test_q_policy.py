@@ -80,8 +80,18 @@ def test_cells_have_a_value_each(shape: tuple[int, ...]) -> None:
     policy = build_q_policy(grid, spaces.Discrete(30), QSettings(network="cells"), seed=0)
     with torch.no_grad():
         assert policy.q_values({"": torch.rand(2, *shape)}).shape == (2, 30)
-    with pytest.raises(SettingsError, match="6x5, but there are 7 actions"):
+    with pytest.raises(SettingsError, match=r"but there are 7 actions"):
         build_q_policy(grid, spaces.Discrete(7), QSettings(network="cells"), seed=0)
+
+
+def test_blocks_of_cells_have_a_value_each() -> None:
+    grid = spaces.Box(0.0, 1.0, (9, 8, 8), np.float32)
+    cells = build_q_policy(grid, spaces.Discrete(64), QSettings(network="cells", dueling=False), seed=0)
+    blocks = build_q_policy(grid, spaces.Discrete(16), QSettings(network="cells", dueling=False), seed=0)
+    seen = {"": torch.rand(2, 9, 8, 8)}
+    with torch.no_grad():
+        each, together = cells.q_values(seen).reshape(2, 8, 8), blocks.q_values(seen).reshape(2, 4, 4)
+    assert torch.allclose(together[1, 2, 3], each[1, 4:6, 6:8].mean(), atol=1e-6)
 
 
 def test_only_a_number_of_actions_can_be_valued() -> None:

@@ -233,6 +233,8 @@ class DQNLearner:
 
     def _wanted(self, experience: Experience, noise: tuple[Tensor | None, ...]) -> Tensor:
         """What the chosen actions' values should have been."""
+        if not experience.discounts.any():
+            return self._tensor(experience.returns)  # nothing that follows counts, so nothing need be valued
         following = self._tensors(experience.following)
         valued = self._target.q_values(following, noise[2])
         chooser = self.policy.q_values(following, noise[1]) if self._settings.double else valued

@@ -68,7 +68,7 @@ class DQN(TrainingSettings):
     learning_rate_schedule: Literal["constant", "linear"] = setting(
         "constant", "linear falls to zero at the end of the budget."
     )
-    gamma: float = setting(0.99, "Discount of future rewards.", above=0, maximum=1)
+    gamma: float = setting(0.99, "Discount of future rewards; 0: the next one is all.", minimum=0, maximum=1)
     n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)
     double: bool = setting(True, "Let the online network choose the action that the target network values.")
     loss: Literal["huber", "mse"] = setting("huber", "huber limits what a single large error can do.")

@@ -99,6 +99,7 @@ class Evaluate:
             deterministic=not self.sampled,
             seed=next(iter(self.seed), None),
             trust=self.trust,
+            say=lambda line: sys.stderr.write(f"{line}\n"),
         )
 
 

@@ -200,7 +200,7 @@ class _NoisyLinear(nn.Module):
 
 
 class _CellValues(nn.Module):
-    """Fully convolutional: one value per cell of a grid, from what lies around it and from the whole.
+    """Fully convolutional: one value per cell of a grid, or per block, from what lies around it and from the whole.
 
     Each layer looks twice as far as the one before, up to `_FARTHEST` cells, and adds to what the last one found.
     """
@@ -213,12 +213,7 @@ class _CellValues(nn.Module):
         (leaf,) = leaves if len(leaves) == 1 else (None,)
         if leaf is None or not is_image(leaf):
             raise SettingsError("the network 'cells' needs one grid [channels, height, width] as the observation")
-        self._last = leaf.shape[1] * leaf.shape[2] != actions
-        if self._last and leaf.shape[0] * leaf.shape[1] != actions:
-            raise SettingsError(
-                f"the network 'cells' has one value per cell of a grid {leaf.shape}, but there are {actions} actions",
-                hint="use network 'auto'",
-            )
+        self._last, self._block = _grid_of(leaf.shape, actions)
         self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0
         seen = leaf.shape[2] if self._last else leaf.shape[0]
         self.layers = nn.ModuleList()
@@ -242,11 +237,24 @@ class _CellValues(nn.Module):
             found = torch.relu(layer(near))
             near = near + found if near.shape == found.shape else found
         whole = torch.relu(self.whole(near.mean(dim=(2, 3))))
-        advantages: Tensor = self.cell(near + whole[:, :, None, None]).flatten(1)
+        values = self.cell(near + whole[:, :, None, None])
+        advantages: Tensor = (values if self._block == 1 else functional.avg_pool2d(values, self._block)).flatten(1)
         if self.state is None:
             return advantages
         value: Tensor = self.state(whole)
         return value + advantages - advantages.mean(1, keepdim=True)
+
+
+def _grid_of(shape: tuple[int, ...], actions: int) -> tuple[bool, int]:
+    """Whether the channels of a grid come last, and how many cells wide the block of an action is."""
+    for last, (height, width) in ((False, shape[1:]), (True, shape[:2])):
+        for block in range(1, min(height, width) + 1):
+            if height % block == width % block == 0 and height * width == actions * block**2:
+                return last, block
+    raise SettingsError(
+        f"the network 'cells' has one value per cell or block of a grid {shape}, but there are {actions} actions",
+        hint="use network 'auto'",
+    )
 
 
 def _squashed(normal: Array) -> Array:

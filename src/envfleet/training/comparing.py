@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ def compare_run(
     trust: bool = False,
     env: Any = None,
     policy: Any = None,
+    say: Callable[[str], Any] | None = None,
 ) -> Comparison | None:
     """The comparison that the run's environment offers, its report in `report/` of the run; None if it offers none.
 
-    `seed` is that of the run if none is given; the other arguments are those of `evaluate_run`.
+    `seed` is that of the run if none is given, and `say` is told when it begins; the other arguments are those of
+    `evaluate_run`.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
     built = build_one(opened.env, opened.settings.env_kwargs)
@@ -34,6 +37,8 @@ def compare_run(
         offer = built.unwrapped
         if not isinstance(offer, Compares):
             return None
+        if say is not None:
+            say(f"comparing with others on {episodes} episodes, which may take minutes (--no-comparison leaves it out)")
         chosen = (opened.settings.seed or 0) if seed is None else seed
         opened.policy.reset(seed=chosen)
         player = Player(opened.policy, deterministic=deterministic)

@@ -197,12 +197,32 @@ _DQN_IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
-# What pays is learned from single steps: breaks that hold fires up pay at once, and what the next ones will add says
-# little about this one. Many fires per reward make few steps worth more. Evaluations are left to `envfleet evaluate`.
+# A break that holds fires up pays at once, so the next reward is all that is learned (gamma 0); what later breaks add
+# would be noise. Many fires per reward make each step worth more, and cost less than learning from more steps.
 _DQN_WILDFIRE = Preset(
     "DQN, wildfire",
     {
+        "n_envs": 8,
+        "rollout_steps": 16,
+        "schedule": "overlap",
+        "replay_size": 30_000,
+        "learning_starts": 2_000,
+        "minibatch_size": 64,
+        "train_frequency": 24,
+        "learning_rate": 2e-3,
+        "learning_rate_schedule": "linear",
+        "gamma": 0.0,
+        "n_step": 1,
+        "double": False,
+        "dueling": False,
+        "loss": "mse",
+        "network": "cells",
+        "hidden": (16, 16, 16, 16, 16),
+        "exploration_fraction": 0.4,
+        "epsilon_min": 0.1,
+        "steps": 240_000,
     },
+    {"memory_simulations": 16},
 )
 _DQN_GENERAL = Preset("DQN, general", {"n_envs": 8, "train_frequency": 4})
 
