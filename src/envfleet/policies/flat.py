@@ -94,7 +94,11 @@ class FlatParameters:
 
     @staticmethod
     def _window(flat: Tensor, tensor: Tensor, offset: int) -> Tensor:
-        return flat[offset : offset + tensor.numel()].view(tensor.shape)
+        part = flat[offset : offset + tensor.numel()]
+        if tensor.dim() == 4:  # a convolution's, in the order in which torch is quickest: channels last
+            outputs, inputs, height, width = tensor.shape
+            return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+        return part.view(tensor.shape)
 
 
 def _padded(tensor: Tensor) -> int:
