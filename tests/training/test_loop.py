@@ -77,11 +77,6 @@ def test_best_is_the_checkpoint_of_the_best_evaluation(tmp_path: Path) -> None:
     assert Run.load(tmp_path / "run", checkpoint="best").policy.act(np.zeros(4, np.float32)) in (0, 1)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="loop.py _evaluate_if_due(): the checkpoint already says that this evaluation was the best when `best` is "
-    "not marked yet; killed in between, the run never marks it",
-)
 def test_best_survives_a_kill_just_before_it_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         """As if by kill -9: nothing after it is done."""
@@ -213,14 +208,7 @@ def test_environments_can_be_called_between_rollouts(
     "schedule",
     [
         "sync",
-        pytest.param(
-            "overlap",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="loop.py _save(): with overlap, calls that callbacks asked for wait beyond the checkpoint and "
-                "are not saved in it; a resumed run never makes them",
-            ),
-        ),
+        "overlap",
     ],
 )
 def test_calls_that_wait_are_not_forgotten_by_a_resume(tmp_path: Path, schedule: str) -> None:
@@ -262,11 +250,6 @@ def test_weights_that_are_no_numbers_end_the_training_and_keep_the_last_good_che
         resume(tmp_path / "run", env=Adjustable, quiet=True)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ppo.py: where the norm of the gradient overflows, the gradient is scaled to zero and the loss is infinite; "
-    "only the weights are looked at, so the training goes on and learns nothing",
-)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_loss_that_is_no_number_ends_the_training_too(tmp_path: Path) -> None:
     exploding = {"env": Adjustable, "env_kwargs": {"explode_after": 5, "explosion": 1e30}}

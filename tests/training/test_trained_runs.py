@@ -189,14 +189,7 @@ if __name__ == "__main__":
     "method",
     [
         "spawn",
-        pytest.param(
-            "fork",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="entry.py: a forked worker is limited to one thread before its program imports torch, so one "
-                "forked by a process without torch acts with as many threads as there are cores",
-            ),
-        ),
+        "fork",
     ],
 )
 def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> None:

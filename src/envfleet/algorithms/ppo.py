@@ -12,6 +12,7 @@ rollout that was collected with weights one update old (schedule "overlap") is c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -135,14 +136,15 @@ class PPOLearner:
             if stopped:
                 break
         self.updates += told.count
-        self._refuse_nan(rollout.number)
+        figures = told.figures(settings, clip)
+        self._refuse_nan(rollout.number, figures)
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
         return {
-            **told.figures(settings, clip),
+            **figures,
             "train/explained_variance": _explained_variance(values[rollout.valid], returns[rollout.valid]),
             "train/learning_rate": rate,
             "train/clip_range": clip,
@@ -345,13 +347,18 @@ class PPOLearner:
         rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)
         return tuple(column[part.valid] for column in rows) if lost else rows
 
-    def _refuse_nan(self, number: int) -> None:
-        if not bool(torch.isfinite(self._flat.data.sum())):
-            raise TrainingError(
-                f"the weights are no longer numbers (NaN or infinite) after rollout {number}",
-                hint="the last checkpoint is sound: resume from it with a lower learning_rate, or look for rewards "
-                "or observations of extreme size (normalise_observations, normalise_rewards)",
-            )
+    def _refuse_nan(self, number: int, figures: dict[str, float]) -> None:
+        """An infinite loss may leave the weights as they are, because its gradient is scaled to nothing."""
+        sound = bool(torch.isfinite(self._flat.data.sum()))
+        bad = [name for name, figure in figures.items() if not math.isfinite(figure)]
+        if sound and not bad:
+            return
+        what = "the weights are no longer numbers" if not sound else f"{bad[0]} is no longer a number"
+        raise TrainingError(
+            f"{what} (NaN or infinite) after rollout {number}",
+            hint="the last checkpoint is sound: resume from it with a lower learning_rate, or look for rewards "
+            "or observations of extreme size (normalise_observations, normalise_rewards)",
+        )
 
     # --- state
 

@@ -64,7 +64,7 @@ class Training:
         self._callbacks = callbacks
         self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
         self.progress = Progress(self._settings)
-        self._best = -math.inf
+        self._best, self._best_steps = -math.inf, 0
         self._moment = Moment(0, 0, math.nan, {})
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._evaluated_steps = 0
@@ -123,7 +123,7 @@ class Training:
             self._evaluated_steps = self.progress.steps
             evaluation = self._reporter.evaluate(self._parts.policy, self.progress.steps)
             if evaluation.mean_reward > self._best:
-                self._best = evaluation.mean_reward
+                self._best, self._best_steps = evaluation.mean_reward, self.progress.steps
                 self._save()
                 self._checkpoints.mark("best", self.progress.steps)
             for callback in self._callbacks:
@@ -149,11 +149,13 @@ class Training:
         if self._saved_steps == self.progress.steps:
             return
         self._parts.schedule.settle()
+        apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
         state = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts),
             "progress": self.progress.state(),
             "best": self._best,
+            "best_steps": self._best_steps,
             "evaluated_steps": self._evaluated_steps,
         }
         pieces = self._parts.learner.pieces()
@@ -163,8 +165,11 @@ class Training:
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""
         self.progress.restore(state["progress"])
-        self._best, self._evaluated_steps = state["best"], state["evaluated_steps"]
+        self._best, self._best_steps = state["best"], state["best_steps"]
+        self._evaluated_steps = state["evaluated_steps"]
         self._saved_steps = self.progress.steps
+        if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
+            self._checkpoints.mark("best", self._best_steps)
 
     def _end(self, interruption: Interruption) -> Run:
         self._save()

@@ -30,9 +30,21 @@ from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
 from envfleet.fleet.worker import Bells, Worker
 
-__all__ = ["Links", "Prelude", "fork_on_request", "live", "main"]
+__all__ = ["SINGLE_THREADED", "Links", "Prelude", "fork_on_request", "live", "main"]
 
 STACK_SIGNAL = signal.SIGUSR1
+# A worker computes with one thread: libraries read these when they are loaded.
+SINGLE_THREADED = dict.fromkeys(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "NUMEXPR_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    ),
+    "1",
+)
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
     try:
         plan = plan or _receive_plan(channel)
         if forked:
-            _one_thread_for_blas()
+            _one_thread()
         # Environments that draw from the global generators shall not draw the same in every worker.
         random.seed(plan.settings.seed + plan.groups[0].start)
         np.random.seed((plan.settings.seed + plan.groups[0].start) % 2**32)  # noqa: NPY002 (the global one)
@@ -153,11 +165,12 @@ def _receive_plan(channel: SocketChannel) -> WorkerPlan:
     return plan
 
 
-def _one_thread_for_blas() -> None:
-    """A forked worker inherits thread pools sized for the whole machine; it is to use one core."""
+def _one_thread() -> None:
+    """A forked worker inherits thread pools sized for the whole machine, and loads libraries that would make more."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(1)
+    os.environ.update(SINGLE_THREADED)
 
 
 def fork_on_request(fd: int, parent_pid: int) -> None:

@@ -24,23 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import envfleet
-from envfleet.fleet.places.entry import Links, live
+from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import open_pidfd, wait_readable
 
 __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
-
-_SINGLE_THREADED = dict.fromkeys(
-    (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "NUMBA_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-    ),
-    "1",
-)
 
 
 class Process:
@@ -153,7 +141,7 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
         f"sys.path.insert(0, {root!r}); from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
     )
     command = [sys.executable, "-c", boot, *arguments]
-    environment = {**os.environ, **_SINGLE_THREADED}
+    environment = {**os.environ, **SINGLE_THREADED}
     popen: subprocess.Popen[bytes] = _launch(
         lambda: subprocess.Popen(command, pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
     )
