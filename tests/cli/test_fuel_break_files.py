@@ -130,7 +130,7 @@ def test_other_numbers_of_layers_are_refused() -> None:
 
 def test_it_trains(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The whole file, cut to two rounds of five steps and less to show."""
-    flags = ["--num_episodes", "2", "--steps-per-episode", "5", "--percentage-increment", "10", "--pretrain-steps", "2"]
+    flags = ["--num_episodes", "2", "--steps-per-episode", "5", "--demonstration-steps", "150", "--pretrain-steps", "2"]
     command = ["train", "dqn", "--env", "envfleet/Wildfire-v0", "--config", "parallel_config.json", *flags]
     assert cli.main([*command, "--learning-starts", "16", "--seed", "1", "--eval-every", "0"]) == 0
     shown = capsys.readouterr()

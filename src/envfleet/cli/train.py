@@ -66,7 +66,8 @@ class Train:
         source = "the command" if path is None else f"{path} with the flags over it"
         if own is not None:
             from_file, given = _with_env_kwargs(kind, own, from_file, given, source)
-        values, notices = layered(kind, from_file, given), []
+        values = layered(kind, from_file, given)
+        notices: list[str] = []
         if isinstance(own, Translates):
             values, notices = own.translated(values, given.get(_ENV_KWARGS, {}))
         return cls(kind.from_mapping(values, source=source), tuple(notices))

@@ -208,7 +208,7 @@ _DQN_WILDFIRE = Preset(
         "replay_size": 30_000,
         "learning_starts": 2_000,
         "minibatch_size": 64,
-        "train_frequency": 24,
+        "train_frequency": 16,
         "learning_rate": 2e-3,
         "learning_rate_schedule": "linear",
         "gamma": 0.0,
@@ -217,12 +217,12 @@ _DQN_WILDFIRE = Preset(
         "dueling": False,
         "loss": "mse",
         "network": "cells",
-        "hidden": (16, 16, 16, 16, 16),
-        "exploration_fraction": 0.4,
+        "hidden": (16, 16, 16, 16),
+        "exploration_fraction": 0.2,
         "epsilon_min": 0.1,
-        "steps": 240_000,
+        "steps": 100_000,
     },
-    {"memory_simulations": 16},
+    {"memory_simulations": 64},
 )
 _DQN_GENERAL = Preset("DQN, general", {"n_envs": 8, "train_frequency": 4})
 

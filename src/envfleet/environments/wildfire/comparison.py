@@ -71,7 +71,7 @@ def compare(env: WildfireEnv, agent: Agent, folder: Path, *, episodes: int, seed
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # fires are computed without the GIL
         model = env.fire_model
         results = list(pool.map(lambda case: _planned(case, model, minutes), cases))
-    figures = _figures(results, env)
+    figures = _figures(results, env, cases[0].landscape)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "comparison.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     landscapes = [case.landscape for case in cases[:_MAPS]]
@@ -123,7 +123,7 @@ def _planned(case: _Case, shared_model: FireModel, minutes: float) -> dict[str, 
     return found
 
 
-def _figures(results: list[dict[str, Plan]], env: WildfireEnv) -> dict[str, Any]:
+def _figures(results: list[dict[str, Plan]], env: WildfireEnv, landscape: Landscape) -> dict[str, Any]:
     """Means over the landscapes with their confidence, and the differences landscape by landscape."""
     hectares = {name: [plans[name].hectares for plans in results] for name in results[0]}
     ways: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _figures(results: list[dict[str, Plan]], env: WildfireEnv) -> dict[str, Any]
     return {
         "landscapes": len(results),
         "held_out": not env.landscapes_are_given,
-        "grid_size": env.observation_space.shape[1],
+        "cells": list(landscape.shape),
         "breaks": float(np.mean([len(plans[AGENT].cells) for plans in results])),
         "planned_fires": _PLANNED_FIRES,
         "test_fires": _TEST_FIRES,

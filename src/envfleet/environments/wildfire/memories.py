@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ def memories(
     step = settings.percentage_increment
     percents = [step * number for number in range(1, int(LARGEST_PERCENT / step) + 1)]
     episodes = list(itertools.product(percents, settings.memories))
+    plan: Iterable[tuple[int, tuple[float, str]]]
     if source.count:
         plan = itertools.product(range(source.count), episodes)
     else:
@@ -44,7 +45,7 @@ def memories(
         count = max(1, int(blocks[0] * blocks[1] * percent / 100))
         cells = _cells(landscape, kind, model, settings.spread_minutes, generator)
         actions = _as_blocks(cells, landscape.shape[1], settings.block_size)[:count]
-        yield Demonstration(actions, {"landscape": number, "budget_percent": percent})
+        yield Demonstration(actions.tolist(), {"landscape": number, "budget_percent": percent})
 
 
 def _cells(
@@ -61,4 +62,4 @@ def _as_blocks(cells: NDArray[np.int64], columns: int, block: int) -> NDArray[np
     """The blocks in which the cells lie, each where its first cell was."""
     blocks = cells // columns // block * (columns // block) + cells % columns // block
     _, first = np.unique(blocks, return_index=True)
-    return blocks[np.sort(first)]
+    return np.asarray(blocks[np.sort(first)], np.int64)

@@ -52,7 +52,7 @@ def _words(figures: dict[str, Any]) -> str:
         "landscapes that training had not" if figures["held_out"] else "landscapes of the training, with other fires"
     )
     return (
-        f"{figures['landscapes']} {where}, {figures['grid_size']} × {figures['grid_size']} cells, "
+        f"{figures['landscapes']} {where}, {figures['cells'][0]} × {figures['cells'][1]} cells, "
         f"{figures['breaks']:.0f} breaks each, burned by the same {figures['test_fires']} fires of "
         f"{figures['spread_minutes']:g} minutes; centrality and greedy planned for {figures['planned_fires']} others."
     )
