@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from envfleet.errors import EnvError
+from envfleet.errors import EnvError, WorkerError
 from envfleet.rollout.arrays import Rollout
 from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
@@ -75,6 +75,12 @@ def test_a_worker_that_is_killed_in_a_rollout(acting: str, schedule: str, tmp_pa
     assert [row["step"] for row in done.metrics] == [256, 512, 768]
     assert all(np.isfinite(row["train/loss"]) for row in done.metrics)
     assert weights(tmp_path / "run")
+
+
+def test_no_more_restarts_than_allowed(tmp_path: Path) -> None:
+    options = {**SETTINGS, **PROCESSES, "restarts": 0}
+    with pytest.raises(WorkerError, match="restarts= allows more"):
+        run(tmp_path / "run", env_kwargs=fault("kill", tmp_path), **options)
 
 
 def test_an_environment_that_hangs(tmp_path: Path) -> None:

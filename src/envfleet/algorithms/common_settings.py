@@ -25,6 +25,7 @@ HARMLESS = frozenset(
         "num_episodes",
         "quiet",
         "random_steps",
+        "restarts",
         "start_method",
         "steps",
         "timeout",
@@ -77,6 +78,12 @@ class TrainingSettings(Settings):
     timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
     on_error: Literal["raise", "restart"] = setting(
         "raise", "What happens when an environment raises: the run stops, or the environment is restarted."
+    )
+
+    restarts: int = setting(
+        10,
+        "How often within five minutes a worker, or an environment with on_error restart, may be restarted.",
+        minimum=0,
     )
 
     # --- the budget: whichever comes first

@@ -130,6 +130,7 @@ def assemble(resolved: Resolved, *, quiet: bool = False) -> Parts:
         start_method=settings.start_method,
         timeout=Timeouts(settings.timeout, max(settings.timeout, 600.0)),
         on_error=settings.on_error,
+        restarts=settings.restarts,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if settings.acting == "worker" else None,
