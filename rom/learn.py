@@ -66,7 +66,7 @@ def _learned(target: str, seed: int, path: Path) -> dict[str, Any]:
         "seed": seed,
         "processor": describe()["cpu"],
         "steps": updates[-1]["step"],
-        "minutes": round((updates[-1]["time"] - updates[0]["time"]) / 60, 2),
+        "minutes_by_the_clock": round((updates[-1]["time"] - updates[0]["time"]) / 60, 2),
         "steps_per_second": round(median(speeds)),
         "return": round(updates[-1]["rollout/ep_rew_mean_10"], 2),
         "random": round(next(row["random/ep_rew_mean"] for row in rows if "random/ep_rew_mean" in row), 2),

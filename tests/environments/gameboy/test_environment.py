@@ -33,7 +33,7 @@ def make() -> Iterator[Any]:
         env.close()
 
 
-FEATURES = 125  # of homebrew.yaml
+FEATURES = 133  # of homebrew.yaml
 
 
 def actions(count: int, seed: int = 0) -> list[int]:

@@ -65,6 +65,12 @@ class Emulator:
         picture: Bytes = self._console.screen.ndarray[:, :, :3]
         return picture
 
+    @property
+    def screen(self) -> Bytes:
+        """The same with transparency, [144, 160, 4]: as it lies in memory."""
+        screen: Bytes = self._console.screen.ndarray
+        return screen
+
     def save(self) -> Bytes:
         """Everything inside the console, packed; between two runs, so that no button waits to be pressed."""
         buffer = io.BytesIO()

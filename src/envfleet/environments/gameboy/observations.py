@@ -16,8 +16,8 @@ __all__ = ["Features", "Pixels", "ScreenTiles", "View", "view_of"]
 
 Array = np.ndarray[Any, Any]
 _HEIGHT, _WIDTH = 144, 160
-# Of red, green and blue in brightness, in 256ths.
-_BRIGHTNESS = np.array([77, 150, 29], np.uint16)
+# Of red, green and blue in brightness, in 256ths; of transparency nothing.
+_BRIGHTNESS = np.array([77, 150, 29, 0], np.float32)
 
 
 class View(Protocol):
@@ -137,25 +137,26 @@ class Pixels:
         shape = (_HEIGHT // shrink, _WIDTH // shrink, stack)
         self.space: spaces.Box[Any] = spaces.Box(0, 255, shape, np.uint8)
         self._seen = np.zeros(shape, np.uint8)
+        self._weights = np.tile(_BRIGHTNESS, shrink) / np.float32(256 * shrink * shrink)
 
     def begin(self, values: Sequence[Any], emulator: Emulator) -> Array:
-        self._seen[:] = self._grey(emulator.picture)[:, :, None]
+        self._seen[:] = self._grey(emulator.screen)[:, :, None]
         return self._seen.copy()
 
     def see(self, values: Sequence[Any], emulator: Emulator) -> Array:
         self._seen[:, :, :-1] = self._seen[:, :, 1:]
-        self._seen[:, :, -1] = self._grey(emulator.picture)
+        self._seen[:, :, -1] = self._grey(emulator.screen)
         return self._seen.copy()
 
-    def _grey(self, picture: Array) -> Array:
+    def _grey(self, screen: Array) -> Array:
+        """Means of brightness, rounded down. Every sum is a whole number that float32 holds exactly."""
         step = self._shrink
-        if step == 1:
-            return np.asarray((picture @ _BRIGHTNESS) >> 8, np.uint8)
-        total: Any = 0
-        for row in range(step):
-            for column in range(step):
-                total = total + picture[row::step, column::step].astype(np.uint32)
-        return np.asarray((total @ _BRIGHTNESS.astype(np.uint32)) // (256 * step * step), np.uint8)
+        rows = screen[::step].astype(np.uint16)
+        for row in range(1, step):
+            rows += screen[row::step]
+        # Columns and colours are summed in one product: `step` pixels of four numbers lie side by side.
+        total = rows.reshape(-1, 4 * step).astype(np.float32) @ self._weights
+        return total.astype(np.uint8).reshape(self._seen.shape[:2])
 
     def get_memory(self) -> Array | None:
         return self._seen.copy()

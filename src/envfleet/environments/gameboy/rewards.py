@@ -22,6 +22,10 @@ class Rewards:
             self._places.append((len(expressions), len(expressions) + len(term.expressions)))
             expressions += [*term.expressions, term.condition]
         self._compute = compile_all(expressions, game.lengths, where=f"{game.source}: rewards")
+        self._plan = [
+            (term.kind, term.weight, place, condition)
+            for term, (place, condition) in zip(game.rewards, self._places, strict=True)
+        ]
         self._before: list[float] = [0.0] * len(game.rewards)
         self._seen: list[set[tuple[float, ...]]] = [set() for _ in game.rewards]
         self.totals: list[float] = [0.0] * len(game.rewards)
@@ -44,28 +48,29 @@ class Rewards:
         """The reward of the step that led to these values."""
         computed = self._compute(values)
         total = 0.0
-        for number, (term, (place, condition)) in enumerate(zip(self._terms, self._places, strict=True)):
+        before = self._before
+        for number, (kind, weight, place, condition) in enumerate(self._plan):
             value = computed[place]
-            difference = value - self._before[number]
-            self._before[number] = value
+            difference = value - before[number]
+            before[number] = value
             if not computed[condition]:
                 continue
-            amount = self._amount(number, term.kind, difference, computed[place:condition])
+            if kind in {"new", "once"}:
+                amount = self._first_time(number, kind, computed[place:condition])
+            elif kind == "when":
+                amount = float(value)
+            elif kind == "increase":
+                amount = max(0.0, difference)
+            else:
+                amount = max(0.0, -difference) if kind == "decrease" else difference
             if amount:
-                gained = term.weight * amount
+                gained = weight * amount
                 total += gained
                 self.totals[number] += gained
         return float(total)
 
-    def _amount(self, number: int, kind: str, difference: float, found: tuple[Any, ...]) -> float:
-        if kind == "change":
-            return difference
-        if kind == "increase":
-            return max(0.0, difference)
-        if kind == "decrease":
-            return max(0.0, -difference)
-        if kind == "when":
-            return float(found[0])
+    def _first_time(self, number: int, kind: str, found: tuple[Any, ...]) -> float:
+        """1 where this was not there before in the episode."""
         if kind == "once" and not found[0]:
             return 0.0
         key = self._key(kind, found)
@@ -76,7 +81,7 @@ class Rewards:
 
     @staticmethod
     def _key(kind: str, found: tuple[Any, ...]) -> tuple[float, ...]:
-        return () if kind == "once" else tuple(float(part) for part in found)
+        return () if kind == "once" else tuple(map(float, found))
 
     # ---- for the state of the environment ----
 
