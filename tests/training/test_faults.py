@@ -110,6 +110,19 @@ def test_an_environment_that_raises_stops_the_training_where_nothing_else_was_as
     assert failure.value.context.seed == SEED + 1
 
 
+@BOTH_WAYS
+@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+def test_a_worker_that_dies_idle_does_not_fail_a_call_of_a_callback(acting: str, schedule: str, tmp_path: Path) -> None:
+    class Caller(Witness):
+        def on_update(self, moment: Moment) -> None:
+            super().on_update(moment)
+            moment.call_envs("get_wrapper_attr", "spec")
+
+    options = {**SETTINGS, **PROCESSES, "env": Counter, "acting": acting, "schedule": schedule}
+    done = run(tmp_path / "run", [Caller(kill_after=1)], **options)
+    assert [row["step"] for row in done.metrics] == [256, 512, 768]
+
+
 @pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("worker", "sync"), ("central", "overlap")])
 def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule: str, tmp_path: Path) -> None:
     """After the first update: in sync nothing is under way, with overlap it may be the second rollout."""

@@ -21,7 +21,7 @@ from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import DefineColumns, Recover, Request, Reset, Restore, Run
+from envfleet.fleet.requests import Call, DefineColumns, Recover, Request, Reset, Restore, Run, SetAttr
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
@@ -372,7 +372,7 @@ class Crew:
                 words[self._rows[word] + group.index] = 0
 
     def _recover(self, plan: WorkerPlan) -> None:
-        """Repeats what a dead worker left undone: a step as a recovery, a reset as it was."""
+        """Repeats what a dead worker left undone: a step as a recovery, a reset or a call as it was."""
         for group in (group.index for group in plan.groups):
             self.forgetful.add(group)
             self._cut.add(group)
@@ -382,7 +382,7 @@ class Crew:
                 continue
             if posted.request is None or isinstance(posted.request, Recover):
                 self.post(group, posted.slot)
-            elif isinstance(posted.request, Reset | Restore | DefineColumns | Run):
+            elif isinstance(posted.request, Reset | Restore | DefineColumns | Run | Call | SetAttr):
                 self.post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
