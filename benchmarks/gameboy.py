@@ -26,12 +26,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fleet_session import half_batches, whole_batches
 from benchmarks.interleave import quartiles
 
 RESULTS = Path(__file__).parents[1] / "docs/benchmarks/gameboy.json"
 FRAME_SKIP = 4
 NUMBERS = (1, 2, 4, 8, 16)  # of environments
-ROUNDS, SECONDS, WARMUP = 5, 1.6, 0.4  # of stepping; each limit lasts half of it
+GROUPS = 4  # where there are so many environments; both cores have some in half a batch then
+WAYS = {"step": whole_batches, "send and recv of halves": half_batches}
+ROUNDS, SECONDS, WARMUP = 4, 1.2, 0.3  # of stepping; each limit lasts half of it
 TRAINING_ROUNDS = {"features": 3, "pixels": 1}
 TRAINING_STEPS = {"features": 8_000, "pixels": 2_000}
 # As the system that Game Boy users come from was run: episodes, epochs and batch.
@@ -70,24 +73,26 @@ def _machine() -> dict[str, Any]:
 
 
 def stepping(observation: str) -> list[dict[str, Any]]:
-    """Steps per second of a fleet for every number of environments, beside the limit."""
+    """Steps per second of a fleet for every number of environments and both ways to step, beside the limit."""
     rows = []
     with closing(_Limit()) as limit:
         for n_envs in NUMBERS:
-            with closing(_Stepping(observation, n_envs)) as fleet:
-                pairs = []
-                for _ in range(ROUNDS):
-                    before = limit.steps_per_second(SECONDS / 2)
-                    rate = fleet.steps_per_second(SECONDS)
-                    pairs.append((rate, (before + limit.steps_per_second(SECONDS / 2)) / 2))
-            rows.append(
-                {
-                    "n_envs": n_envs,
-                    "steps_per_second": quartiles(rate for rate, _ in pairs),
-                    "limit": quartiles(limit_rate for _, limit_rate in pairs),
-                    "share": quartiles(rate / limit_rate for rate, limit_rate in pairs),
-                }
-            )
+            for way in WAYS:
+                with closing(_Stepping(observation, n_envs, way)) as fleet:
+                    pairs = []
+                    for _ in range(ROUNDS):
+                        before = limit.steps_per_second(SECONDS / 2)
+                        rate = fleet.steps_per_second(SECONDS)
+                        pairs.append((rate, (before + limit.steps_per_second(SECONDS / 2)) / 2))
+                rows.append(
+                    {
+                        "n_envs": n_envs,
+                        "way": way,
+                        "steps_per_second": quartiles(rate for rate, _ in pairs),
+                        "limit": quartiles(limit_rate for _, limit_rate in pairs),
+                        "share": quartiles(rate / limit_rate for rate, limit_rate in pairs),
+                    }
+                )
     return rows
 
 
@@ -149,21 +154,19 @@ def _raw_loop(end: Connection) -> None:
 class _Stepping:
     """A fleet with random actions that were drawn beforehand."""
 
-    def __init__(self, observation: str, n_envs: int) -> None:
+    def __init__(self, observation: str, n_envs: int, way: str) -> None:
         import envfleet
 
-        self._n_envs = n_envs
         self._fleet = envfleet.make(
             "envfleet/GameBoy-v0",
             n_envs,
             backend="processes",
-            group_size=1 if n_envs < 4 else None,
             env_kwargs={"observation": observation, "frame_skip": FRAME_SKIP, "episode_length": EPISODE_LENGTH},
             seed=1,
             quiet=True,
+            group_size=max(1, n_envs // GROUPS),
         )
-        self._fleet.reset()
-        self._actions = np.random.default_rng(0).integers(0, 6, (512, n_envs))
+        self._advance = WAYS[way](self._fleet, np.random.default_rng(0).integers(0, 6, (512, n_envs)))
 
     def steps_per_second(self, seconds: float) -> float:
         self._run(WARMUP)
@@ -172,9 +175,8 @@ class _Stepping:
     def _run(self, seconds: float) -> float:
         count, began = 0, time.perf_counter()
         while (passed := time.perf_counter() - began) < seconds:
-            self._fleet.step(self._actions[count % len(self._actions)])
-            count += 1
-        return count * self._n_envs / passed
+            count += self._advance()
+        return count / passed
 
     def close(self) -> None:
         self._fleet.close()
@@ -202,7 +204,7 @@ def _training_speed(observation: str, n_envs: int) -> float:
             env="envfleet/GameBoy-v0",
             env_kwargs={"observation": observation, "frame_skip": FRAME_SKIP, "episode_length": EPISODE_LENGTH},
             n_envs=n_envs,
-            group_size=1 if n_envs < 4 else None,
+            group_size=max(1, n_envs // GROUPS),
             rollout_steps=128,
             epochs=EPOCHS,
             minibatch_size=BATCH,

@@ -100,56 +100,61 @@ def _minutes(run: dict[str, Any]) -> float:
 
 
 def _speed(speeds: dict[str, Any]) -> str:
-    stepping, training = (
-        {kind: {row["n_envs"]: row for row in speeds[f"{what}-{kind}"]} for kind in ("features", "pixels")}
-        for what in ("stepping", "training")
-    )
-    rows = [
-        "| environments | stepping, features | stepping, pixels | training, features | training, pixels |",
-        "|---:|---:|---:|---:|---:|",
-    ]
-    for n_envs in stepping["features"]:
+    kinds = ("features", "pixels")
+    ways = list(dict.fromkeys(row["way"] for row in speeds["stepping-features"]))
+    stepping = {(kind, row["n_envs"], row["way"]): row for kind in kinds for row in speeds[f"stepping-{kind}"]}
+    training = {
+        (kind, row["n_envs"]): row["steps_per_second"]["median"] for kind in kinds for row in speeds[f"training-{kind}"]
+    }
+    titles = [f"{kind}, {way}" for kind in kinds for way in ways] + [f"training, {kind}" for kind in kinds]
+    rows = [f"| environments | {' | '.join(titles)} |", f"|{'---:|' * (1 + len(titles))}"]
+    for n_envs in dict.fromkeys(row["n_envs"] for row in speeds["stepping-features"]):
         cells = [
-            f"{_median(table[n_envs]['steps_per_second']):,.0f}/s · {_median(table[n_envs]['share']):.2f}"
-            for table in stepping.values()
+            f"{row['steps_per_second']['median']:,.0f}/s · {row['share']['median']:.2f}"
+            for row in (stepping[kind, n_envs, way] for kind in kinds for way in ways)
         ]
-        cells += [f"{_median(table[n_envs]['steps_per_second']):,.0f}/s" for table in training.values()]
+        cells += [f"{training[kind, n_envs]:,.0f}/s" for kind in kinds]
         rows.append(f"| {n_envs} | {' | '.join(cells)} |")
-    shares = [_median(table[n_envs]["share"]) for table in stepping.values() for n_envs in (2, 16)]
-    memory, two = speeds["memory"], _median(training["features"][2]["steps_per_second"])
-    gain = _median(training["features"][16]["steps_per_second"]) / two
-    limits = [_median(row["limit"]) for table in stepping.values() for row in table.values()]
-    machine = speeds["machine"]
+    return "\n".join([_limit_sentence(speeds), "", *rows, "", *_speed_targets(speeds, stepping, training), ""])
+
+
+def _limit_sentence(speeds: dict[str, Any]) -> str:
+    limits = [row["limit"]["median"] for kind in ("features", "pixels") for row in speeds[f"stepping-{kind}"]]
+    machine, memory = speeds["machine"], speeds["memory"]
+    return (
+        f"The limit was {min(limits):,.0f} to {max(limits):,.0f} steps/s ({machine['cores']} cores, {machine['cpu']}, "
+        f"PyBoy {machine['pyboy']}). A process with one console has {memory['process_with_one']:.0f} MB, NumPy and "
+        "Gymnasium included."
+    )
+
+
+def _speed_targets(speeds: dict[str, Any], stepping: dict[Any, Any], training: dict[Any, float]) -> list[str]:
+    """What is wanted beside what was measured."""
+    share = {
+        kind: max(row["share"]["median"] for (of, _, _), row in stepping.items() if of == kind)
+        for kind in ("features", "pixels")
+    }
+    two, memory = training["features", 2], speeds["memory"]["further_instance"]
+    gain = training["features", 16] / two
     targets = [
-        ("stepping over the limit, with 2 and with 16 environments, features and pixels", f">= {WANTED_SHARE}",
-         f"{min(shares):.2f} to {max(shares):.2f}", min(shares) >= WANTED_SHARE),
-        ("training, features, 2 environments, steps/s", f"> {WANTED_TRAINING:,}", f"{two:,.0f}",
-         two > WANTED_TRAINING),
+        *(
+            (
+                f"stepping with {kind}, best share of the limit",
+                f">= {WANTED_SHARE}",
+                f"{best:.2f}",
+                best >= WANTED_SHARE,
+            )
+            for kind, best in share.items()
+        ),
+        ("training, features, 2 environments, steps/s", f"> {WANTED_TRAINING:,}", f"{two:,.0f}", two > WANTED_TRAINING),
         ("the same with 16 environments, times as fast", "> 1", f"{gain:.2f}", gain > 1),
-        ("megabytes of a further instance", f"<= {MOST_MEMORY}", f"{memory['further_instance']:.1f}",
-         memory["further_instance"] <= MOST_MEMORY),
-    ]  # fmt: skip
-    introduction = (
-        f"The limit was {min(limits):,.0f} to {max(limits):,.0f} steps/s ({machine['cores']} cores, "
-        f"{machine['cpu']}, PyBoy {machine['pyboy']}). A process with one console has "
-        f"{memory['process_with_one']:.0f} MB, NumPy and Gymnasium included."
-    )
-    return "\n".join(
-        [
-            introduction,
-            "",
-            *rows,
-            "",
-            "| target | wanted | measured | reached |",
-            "|---|---|---|---|",
-            *(f"| {name} | {wanted} | {got} | {'yes' if ok else 'no'} |" for name, wanted, got, ok in targets),
-            "",
-        ]
-    )
-
-
-def _median(measured: dict[str, float]) -> float:
-    return measured["median"]
+        ("megabytes of a further instance", f"<= {MOST_MEMORY}", f"{memory:.1f}", memory <= MOST_MEMORY),
+    ]
+    return [
+        "| target | wanted | measured | reached |",
+        "|---|---|---|---|",
+        *(f"| {name} | {wanted} | {measured} | {'yes' if met else 'no'} |" for name, wanted, measured, met in targets),
+    ]
 
 
 def filled_readme(readme: str, figures: dict[str, Any]) -> str:

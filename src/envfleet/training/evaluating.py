@@ -101,7 +101,7 @@ def evaluate_run(
     own_seed = opened.settings.seed or 0
     played = tuple(seeds) or (own_seed,)
     stage = _Stage(opened.env, opened.settings.env_kwargs)
-    with contextlib.nullcontext() if video is None else VideoWriter(video) as film:
+    with _one_thread(), contextlib.nullcontext() if video is None else VideoWriter(video) as film:
         stage.film, stage.render = film, render
         results = []
         for seed in played:
@@ -120,6 +120,19 @@ def evaluate_run(
                     )
                 )
     return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, played, results)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Acting for one observation is too little work to share: threads would only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def recorded_settings(folder: RunFolder) -> TrainingSettings:
