@@ -2,7 +2,8 @@
 
 python -m rom.learn train train-20k [--seeds 1 2 3] [--folder training_runs/lantern_isle]
 
-One run at a time; those that the file has are not repeated unless `--again` is given.
+One run at a time. Unless `--again` is given, runs that the file has are not repeated, and one that has finished in its
+folder is only evaluated.
 """
 
 from __future__ import annotations
@@ -47,16 +48,17 @@ def main() -> None:
         for seed in given.seeds:
             known = json.loads(FIGURES.read_text(encoding="utf-8")).get("training", [])
             if given.again or not any((run["target"], run["seed"]) == (target, seed) for run in known):
-                _keep(_learned(target, seed, given.folder / f"{target}-seed-{seed}"))
+                _keep(_learned(target, seed, given.folder / f"{target}-seed-{seed}", again=given.again))
     finished = [given.folder / f"train-seed-{seed}" for seed in given.seeds]
     if "train" in given.targets and all(path.is_dir() for path in finished):
         plot_runs(finished, CURVES, title="Lantern Isle, three seeds of `make train`")
     write_page()
 
 
-def _learned(target: str, seed: int, path: Path) -> dict[str, Any]:
-    flags = ["--env", "envfleet/GameBoy-v0", "--seed", str(seed), "--output-dir", str(path), "--overwrite"]
-    subprocess.run([*COMMAND, "train", "ppo", *flags, *FLAGS[target]], check=True)
+def _learned(target: str, seed: int, path: Path, *, again: bool) -> dict[str, Any]:
+    if again or not (path / "checkpoints/final").exists():
+        flags = ["--env", "envfleet/GameBoy-v0", "--seed", str(seed), "--output-dir", str(path), "--overwrite"]
+        subprocess.run([*COMMAND, "train", "ppo", *flags, *FLAGS[target]], check=True)
     rows = read_metrics(path / "metrics.jsonl")
     updates = [row for row in rows if "rollout/ep_rew_mean" in row]
     speeds = [row["time/fps"] for row in updates]
