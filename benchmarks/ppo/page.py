@@ -1,4 +1,7 @@
-"""Renders docs/benchmarks-ppo.md from docs/benchmarks/ppo.json: `python -m benchmarks.ppo.page [--check]`."""
+"""Renders docs/benchmarks-ppo.md and a table in README.md from docs/benchmarks/ppo.json.
+
+`python -m benchmarks.ppo.page` writes both, `--check` only looks.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,19 @@ from benchmarks.ppo.environments import IMAGE_ITERATIONS
 from benchmarks.ppo.rounds import ratio
 from benchmarks.ppo.targets import (
     ARITHMETIC,
+    PEER,
     check_targets,
+    fastest,
     share_of_limit,
     share_of_speedup,
     time_to_goal,
     times_peer,
 )
 from benchmarks.ppo.workloads import IMAGES_ENV, MEMORY_UNITS, PIECE_STEPS
-from benchmarks.tables import ROOT, machine_line, rounded, table_line, targets_table, write_or_check
+from benchmarks.tables import ROOT, machine_line, rounded, table_line, targets_table, with_block, write_or_check
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "ppo.json", ROOT / "docs" / "benchmarks-ppo.md"
+README, START, END = ROOT / "README.md", "<!-- ppo-benchmark:start -->", "<!-- ppo-benchmark:end -->"
 TIMES = ("environment", "acting", "learning", "waiting", "rest")
 
 METHOD = """\
@@ -87,6 +93,38 @@ def render_page(results: Mapping[str, Any]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def render_readme(results: Mapping[str, Any]) -> str:
+    """The table for the README: what is trained, how fast, and how many times as fast as the other library."""
+    machine = results["machine"]
+    introduction = (
+        f"Training PPO, environment steps per second on {machine['cores']} cores ({machine['cpu']}), same network and "
+        f"same number of updates (medians of {results['settings']['rounds']} interleaved rounds; "
+        "[how it was measured, and everything else](docs/benchmarks-ppo.md)):"
+    )
+    lines = [
+        introduction,
+        "",
+        table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "Stable-Baselines3"),
+        table_line("---", "---:", "---:", "---:"),
+    ]
+    for table in results.get("tables", {}).values():
+        rows = table["rows"]
+        peer = fastest(rows, PEER)
+        if peer is None:
+            continue
+        columns = [("sync", "gru"), ("overlap",)]  # with memory, the row is named after it
+        named = [next((name for name in names if name in rows), None) for names in columns]
+        ours = ["" if name is None else _times(rows, name) for name in named]
+        lines.append(table_line(table["title"], *ours, rounded(rows[peer]["steps_per_second"]["median"])))
+    return "\n".join(lines)
+
+
+def _times(rows: Mapping[str, Any], name: str) -> str:
+    times = times_peer(rows, name)
+    speed = rounded(rows[name]["steps_per_second"]["median"])
+    return speed if times is None else f"{speed} · {times['median']:.1f}×"
+
+
 def _disturbance(load: float) -> str:
     return f" Other work kept {load:.1f} cores busy when it began." if load > BUSY_LOAD else ""
 
@@ -119,7 +157,7 @@ def _table(name: str, rows: Mapping[str, Any]) -> Iterator[str]:
             continue
         speed = row["steps_per_second"]
         figures = f"{rounded(speed['median'])} ({rounded(speed['lower'])}–{rounded(speed['upper'])})"
-        compared = [_spread(comparison.get(row_name)) for comparison in comparisons.values()]
+        compared = [spread(comparison.get(row_name)) for comparison in comparisons.values()]
         time = row.get("time")
         shares = ["" if time is None else f"{100 * time[part]:.0f} %" for part in TIMES]
         yield table_line(title, figures, *compared, *shares)
@@ -149,7 +187,7 @@ def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict
 def _scaling(rows: Mapping[str, Any]) -> Iterator[str]:
     share = share_of_speedup(rows)
     if share is not None:
-        yield f"Of the speed-up that independent processes have, the workers have {_spread(share)}."
+        yield f"Of the speed-up that independent processes have, the workers have {spread(share)}."
 
 
 def _absences(rows: Mapping[str, Any]) -> Iterator[str]:
@@ -216,29 +254,39 @@ def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
     yield "\n".join(lines)
     if "reporting" in upkeep:
         yield (
-            f"`train` has {_spread(upkeep['speed_over_bare'])} of the bare loop's speed; "
+            f"`train` has {spread(upkeep['speed_over_bare'])} of the bare loop's speed; "
             f"{100 * upkeep['reporting']:.1f} % of its time is spent in console, metrics and TensorBoard. "
             f"A checkpoint takes {1000 * upkeep['checkpoint_seconds']:.0f} ms, which is "
             f"{100 * upkeep['checkpoint_seconds'] / 60:.2f} % of a minute."
         )
 
 
-def _spread(figures: Mapping[str, float] | None) -> str:
+def spread(figures: Mapping[str, float] | None) -> str:
     if figures is None:
         return ""
     return f"{figures['median']:.2f} ({figures['lower']:.2f}–{figures['upper']:.2f})"
+
+
+def pages(results: Mapping[str, Any], page: Path = PAGE, readme: Path = README) -> dict[Path, str]:
+    """All that is written from the results."""
+    return {page: render_page(results), readme: with_block(readme.read_text(), render_readme(results), START, END)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--readme", type=Path, default=README)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
     options = parser.parse_args(arguments)
     if options.check and not options.results.exists() and not options.page.exists():
         return 0  # not measured yet, and nothing is said of it
-    page = render_page(json.loads(options.results.read_text()))
-    return write_or_check({options.page: page}, options.results, "benchmarks.ppo.page", check=options.check)
+    return write_or_check(
+        pages(json.loads(options.results.read_text()), options.page, options.readme),
+        options.results,
+        "benchmarks.ppo.page",
+        check=options.check,
+    )
 
 
 if __name__ == "__main__":

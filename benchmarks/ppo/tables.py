@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.balance import balance
 from benchmarks.ppo.environments import SCALING_ITERATIONS
 from benchmarks.ppo.rounds import Procedure, measure_rows
 from benchmarks.ppo.rows import (
@@ -18,10 +17,7 @@ from benchmarks.ppo.rows import (
     stable_baselines3_rows,
 )
 from benchmarks.ppo.workloads import COMPUTED_ENV, SIZES, Sizes
-from benchmarks.sessions import Session
 
-CALIBRATIONS = 4
-FIRST_ITERATIONS = 400
 SCALING_ENVS, SCALING_GROUP = 32, 8
 
 Table = dict[str, Any]
@@ -75,30 +71,19 @@ def recurrent(procedure: Procedure) -> Table:
 
 
 def balanced(procedure: Procedure) -> Table:
-    iterations, share = _balance(procedure)
-    sizes = replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
+    iterations, share = balance(
+        "benchmarks.ppo.training_session",
+        lambda iterations: _balanced(iterations).ours(schedule="sync", learner_threads=1),
+        procedure,
+    )
+    sizes = _balanced(iterations)
     facts = {"sizes": sizes, "iterations": iterations, "collecting_over_learning": share}
     rows = _schedules(sizes, learner_threads=1)
     return _table("balanced", "Collecting as dear as learning", rows, procedure, **facts)
 
 
-def _balance(procedure: Procedure) -> tuple[int, float]:
-    """Iterations of a step with which collecting takes as long as learning in `sync`, and how nearly it does."""
-    iterations, relation = FIRST_ITERATIONS, 0.0
-    for attempt in range(CALIBRATIONS):
-        sizes = replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
-        settings = sizes.ours(schedule="sync", learner_threads=1)
-        with closing(Session("benchmarks.ppo.training_session", ["--settings", json.dumps(settings)])) as session:
-            session.wait_until_ready()
-            time = session.measure(procedure.duration)["time"]
-        collecting = time["environment"] + time["acting"] + time["waiting"]
-        relation = collecting / time["learning"]
-        procedure.report(f"balanced: {iterations} iterations, collecting / learning is {relation:.2f}")
-        if attempt < CALIBRATIONS - 1:
-            # Only the environments' part of collecting grows with the iterations.
-            wanted = time["environment"] + time["learning"] - collecting
-            iterations = max(10, round(iterations * max(wanted, 0.0) / time["environment"]))
-    return iterations, relation
+def _balanced(iterations: int) -> Sizes:
+    return replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
 
 
 def _scaling(name: str, title: str, env: str, procedure: Procedure, **kwargs: Any) -> Table:

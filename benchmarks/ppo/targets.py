@@ -69,21 +69,21 @@ def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
     if name in {"cartpole-8", "cartpole-64"}:
         wanted = {"cartpole-8": (3.0, 4.0), "cartpole-64": (1.8, 2.3)}[name]
         for schedule, times in zip(OUR_SCHEDULES, wanted, strict=True):
-            yield _at_least(f"{name}, `{schedule}`: {peer}", times_peer(rows, schedule), times)
+            yield at_least(f"{name}, `{schedule}`: {peer}", times_peer(rows, schedule), times)
     elif name == "halfcheetah":
         ours = best_of_ours(rows)
-        yield _at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 2.3)
+        yield at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 2.3)
     elif name == "images":
         ours = best_of_ours(rows)
-        yield _at_least(f"{name}, `{ours}`: share of arithmetic alone", share_of_limit(rows, ours), 0.85)
-        yield _at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
+        yield at_least(f"{name}, `{ours}`: share of arithmetic alone", share_of_limit(rows, ours), 0.85)
+        yield at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
     elif name == "recurrent":
-        yield _at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
-        yield _at_least(f"{name}, GRU: times the better sb3-contrib", times_peer(rows, "gru"), 2.0)
+        yield at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
+        yield at_least(f"{name}, GRU: times the better sb3-contrib", times_peer(rows, "gru"), 2.0)
     elif name == "balanced":
-        yield _at_least(f"{name}: `overlap` over `sync`", ratio(rows, "overlap", "sync"), 1.2)
+        yield at_least(f"{name}: `overlap` over `sync`", ratio(rows, "overlap", "sync"), 1.2)
     elif name.startswith("scaling"):
-        yield _at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), 0.9)
+        yield at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), 0.9)
 
 
 def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
@@ -116,14 +116,14 @@ def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
-    yield _at_least("speed of `train` over that of the bare loop", upkeep.get("speed_over_bare"), 0.98)
+    yield at_least("speed of `train` over that of the bare loop", upkeep.get("speed_over_bare"), 0.98)
     yield _below("share of the time in console, metrics and TensorBoard", upkeep.get("reporting"), 0.02)
     seconds = upkeep.get("checkpoint_seconds")
     minute = None if seconds is None else seconds / 60.0
     yield _below("share of the time for a checkpoint every minute", minute, 0.01)
 
 
-def _at_least(name: str, measured: Mapping[str, float] | None, wanted: float) -> Target:
+def at_least(name: str, measured: Mapping[str, float] | None, wanted: float) -> Target:
     middle = None if measured is None else measured["median"]
     return _target(name, f">= {wanted:g}", middle, middle is not None and middle >= wanted)
 

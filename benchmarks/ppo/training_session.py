@@ -49,7 +49,11 @@ def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
     from envfleet.algorithms.settings import PPO
     from envfleet.training.assembly import assemble, resolve
 
-    parts = assemble(resolve(PPO(**settings)), quiet=True)
+    return stepper_of(assemble(resolve(PPO(**settings)), quiet=True), learns=learns, warm=WARM_UPDATES)
+
+
+def stepper_of(parts: Any, *, learns: bool = True, warm: int) -> Stepper:
+    """Cycles of collecting and learning with the parts of a training, after so many that are not measured."""
     schedule, learner = parts.schedule, parts.learner
     times = TimeOfCycles(parts.fleet.workers)
 
@@ -69,7 +73,7 @@ def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
         workers = parts.fleet.statistics().workers
         return {"time": times.take(), "worker_memory_mb": max(worker.memory_mb for worker in workers)}
 
-    for _ in range(WARM_UPDATES):
+    for _ in range(warm):
         advance()
     times.take()
     # Where the next rollout is collected meanwhile, it must not be collected beside somebody else's measurement.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Agent", "Compares", "Comparison", "Demonstrates", "Demonstration", "Translates"]
+__all__ = ["Agent", "Compares", "Comparison", "Demonstrates", "Demonstration", "StacksFrames", "Translates"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,16 @@ class Compares(Protocol):
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
         """Plays `episodes` that no training had, and writes its report and pictures into `folder`."""
+        ...
+
+
+@runtime_checkable
+class StacksFrames(Protocol):
+    """An environment whose observations, or pictures among them, are stacks of the last frames, the newest last."""
+
+    @property
+    def frame_stack(self) -> int:
+        """How many; 1 where an observation is what was seen last. A replay then stores each frame once."""
         ...
 
 

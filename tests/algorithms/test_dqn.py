@@ -11,10 +11,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from envfleet.algorithms.dqn import DQNLearner
+from envfleet.algorithms.dqn import DQNLearner, _Told
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import build_q_policy
+from envfleet.policies.q_tape import _AutogradTape
 from envfleet.rollout.replay import Experience
 from tests.rollout.test_replay import World
 
@@ -42,10 +43,9 @@ def experience(rows: int = 16, *, masked: bool = False) -> Experience:
     generator = np.random.default_rng(0)
     return Experience(
         np.arange(rows),
-        {"": generator.normal(size=(rows, 2))},
+        {"": generator.normal(size=(2 * rows, 2))},
         generator.integers(4, size=rows),
         generator.normal(size=rows).astype(np.float32),
-        {"": generator.normal(size=(rows, 2))},
         np.where(generator.random(rows) < 0.3, 0.0, 0.97).astype(np.float32),
         generator.random((rows, 4)) < 0.6 if masked else None,
     )
@@ -54,14 +54,23 @@ def experience(rows: int = 16, *, masked: bool = False) -> Experience:
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 @pytest.mark.parametrize("masked", [True, False])
-def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: bool) -> None:
-    learner = learner_of(double=double, loss=loss, max_gradient_norm=0.7, learning_rate=0.01)
+@pytest.mark.parametrize("dueling", [True, False])
+@pytest.mark.parametrize("network", ["one layer", "two layers", "autograd"])
+def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: bool, dueling: bool, network: str) -> None:
+    hidden = (8, 6) if network == "two layers" else (8,)
+    learner = learner_of(
+        double=double, loss=loss, dueling=dueling, hidden=hidden, max_gradient_norm=0.7, learning_rate=0.01
+    )
+    if network == "autograd":  # as networks that are more than an MLP are learned
+        learner._tape, learner._target_tape = _AutogradTape(learner.policy), _AutogradTape(learner._target)
     with torch.no_grad():
         learner._target_flat.data.mul_(1.1)  # so that the two networks differ
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
     taken = experience(masked=masked)
     counts = np.linspace(0.2, 1.0, 16).astype(np.float32)
-    learner._step((taken, counts), 0.0)
+    told = _Told()
+    with torch.no_grad():
+        learner._step(taken, counts, 0.01, told)
 
     following = torch.from_numpy(taken.following[""]).float()
     with torch.no_grad():
@@ -77,21 +86,44 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     chosen = online.q_values({"": torch.from_numpy(taken.observations[""])})[torch.arange(16), taken.actions]
     error = chosen - wanted
     each = torch.where(error.abs() < 1.0, 0.5 * error**2, error.abs() - 0.5) if loss == "huber" else error**2
-    (each * torch.from_numpy(counts)).mean().backward()
-    torch.nn.utils.clip_grad_norm_(online.parameters(), 0.7)
+    wanted_loss = (each * torch.from_numpy(counts)).mean()
+    wanted_loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(online.parameters(), 0.7)
     optimiser.step()
+    figures = told.figures(loss)
+    assert figures["train/loss"] == pytest.approx(wanted_loss.item(), rel=1e-5)
+    assert figures["train/q_value"] == pytest.approx(chosen.mean().item(), rel=1e-5)
+    assert figures["train/gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
     for (name, found), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
-    learner = learner_of(gamma=0.0, n_step=1)
-    drawn = replace(experience(), discounts=np.zeros(16, np.float32))
+    """With a discount of zero nothing is valued; one that is nearly zero values, to the same end."""
+    zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.0, n_step=1)
     with torch.no_grad():
-        wanted = learner._wanted(drawn, (None, None, None))
-        valued = learner._wanted(replace(drawn, discounts=np.full(16, 1e-9, np.float32)), (None, None, None))
-    assert np.array_equal(wanted, drawn.returns)
-    assert np.allclose(valued, drawn.returns)
+        zero._target_flat.data.fill_(torch.nan)  # so that it would be seen
+        zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, _Told())
+        nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, _Told())
+    assert np.allclose(zero.weights(), nearly.weights(), atol=1e-5) and np.isfinite(zero.weights()).all()
+
+
+def test_the_margin_lifts_demonstrated_actions_as_the_formula_says() -> None:
+    learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9)
+    policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6)
+    told = _Told()
+    with torch.no_grad():
+        learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, told)
+    values = policy.q_values({"": torch.from_numpy(taken.observations[""])})
+    chosen = values[torch.arange(16), taken.actions]
+    shown = values[:6] + 0.8 * (1.0 - torch.nn.functional.one_hot(torch.from_numpy(taken.actions[:6]), 4))
+    loss = torch.nn.functional.smooth_l1_loss(chosen, torch.from_numpy(taken.returns))
+    loss = loss + (shown.max(1).values - chosen[:6]).mean()
+    loss.backward()
+    assert told.figures("huber")["train/loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for (name, found), expected in zip(learner.policy.named_parameters(), policy.parameters(), strict=True):
+        assert found.grad is not None and expected.grad is not None
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_the_target_follows_all_at_once_or_a_little() -> None:
@@ -143,9 +175,10 @@ def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen(
     tree, everything = learner._priorities, np.arange(learner.replay.rows * ENVS)
     priorities, happened = tree.priorities(everything), learner.replay.happened(everything)
     assert (priorities[~happened] == 0.0).all() and (priorities[happened] > 0.0).all()
-    taken, counts = learner._batch()
+    ((taken, counts),) = learner._batches(1)
     assert counts is not None and counts.max() == 1.0
-    learner._step((taken, counts), 0.0)
+    with torch.no_grad():
+        learner._step(taken, counts, 0.001, _Told())
     distinct = np.flatnonzero(np.bincount(taken.entries) == 1)
     assert len(np.unique(tree.priorities(distinct))) > 4
 

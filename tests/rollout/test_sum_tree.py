@@ -28,6 +28,24 @@ def test_entries_are_those_of_the_running_sum(capacity: int, seed: int) -> None:
     assert (priorities[drawn] > 0.0).all()
 
 
+def test_a_batch_is_drawn_from_equal_parts_and_counts_as_schaul_et_al_have_it() -> None:
+    generator = np.random.default_rng(1)
+    tree, priorities = SumTree(50), generator.random(50)
+    tree.set(np.arange(50), priorities)
+    uniform = generator.random(16)
+    entries, counts = tree.draw_batch(uniform, among=40, correction=0.4)
+    assert np.array_equal(entries, tree.draw((np.arange(16) + uniform) / 16))
+    expected = (40 * priorities[entries] / priorities.sum()) ** -0.4
+    np.testing.assert_allclose(counts, expected / expected.max(), rtol=1e-6)
+
+
+def test_priorities_of_errors() -> None:
+    tree = SumTree(8)
+    errors = np.array([-2.0, 0.0, 0.5], np.float32)
+    assert tree.set_by_error(np.array([1, 4, 6]), errors, 0.6) == pytest.approx(2.0**0.6)
+    np.testing.assert_allclose(tree.priorities(np.array([1, 4, 6])), (np.abs(errors) + 1e-6) ** 0.6, rtol=1e-6)
+
+
 def test_the_last_share_of_the_mass_does_not_fall_off_the_end() -> None:
     tree = SumTree(5)
     tree.set(np.array([0, 1]), np.array([0.1, 0.2]))

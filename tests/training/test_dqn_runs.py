@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.wrappers import FrameStackObservation
 
 from envfleet.algorithms.settings import DQN
 from envfleet.training import resume, train
@@ -86,6 +88,18 @@ def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> Non
     assert weights(folder) == weights(tmp_path / "whole")
     pieces = list((folder / "checkpoints" / "pieces").iterdir())
     assert 0 < len(pieces) < 20  # those that the kept checkpoints need, and no more
+
+
+def stacked_cartpole() -> gymnasium.Env[Any, Any]:
+    return FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
+
+
+def test_frames_that_are_stored_once_change_nothing(tmp_path: Path) -> None:
+    """That observations are stacks is seen by itself; stored whole, they give the same weights."""
+    found = train(small(tmp_path / "found", env=stacked_cartpole))
+    train(small(tmp_path / "whole", env=stacked_cartpole, frame_stack=1))
+    assert found.settings["frame_stack"] == 4
+    assert weights(tmp_path / "found") == weights(tmp_path / "whole")
 
 
 def score(folder: Path, **settings: Any) -> float:

@@ -146,6 +146,7 @@ class Diarist(Callback):
         assert moment.episodes == len(self.returns)
         assert moment.mean_return == pytest.approx(np.mean(self.returns[-100:]))
         assert {"train/loss", "train/approx_kl", "time/fps", "rollout/ep_rew_mean"} <= moment.metrics.keys()
+        assert moment.metrics["rollout/experiences_per_second"] > 0.0 < moment.metrics["rollout/seconds_per_step"]
         moment.stop = sum(name == "update" for name, _ in self.calls) == self._stop_after
 
     def on_evaluation(self, moment: Moment, evaluation: Evaluation) -> None:

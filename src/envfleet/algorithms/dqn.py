@@ -12,6 +12,7 @@ off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,17 +24,20 @@ from torch.nn import functional
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.errors import TrainingError
+from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.q_policy import QPolicy, forbidden
+from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
+from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
 __all__ = ["DQNLearner"]
 
 Array = np.ndarray[Any, Any]
 _DRAW, _NOISE = 14, 15  # keys of the streams that draw batches, and noise of the heads
-_SMALLEST_PRIORITY = 1e-6
+_BYTES_AT_ONCE = 2**22  # of observations that are drawn for several batches together
 _SHOWN = "demonstrations"  # the name of their piece
 
 
@@ -45,10 +49,12 @@ class DQNLearner:
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
         self._space = observation_space
+        self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(observation_space)))
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
         self._target_flat = FlatParameters(self._target)
+        self._tape, self._target_tape = make_q_tape(self.policy), make_q_tape(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
         self.replay = Replay(
             observation_space,
@@ -56,6 +62,7 @@ class DQNLearner:
             capacity=settings.replay_size,
             n_envs=n_envs,
             mask_size=policy.mask_size,
+            frame_stack=settings.frames,
         )
         self._priorities: Any = None
         if settings.prioritised:
@@ -86,19 +93,23 @@ class DQNLearner:
 
     # --- demonstrations
 
+    @torch.no_grad()
     def show(self, rollout: Rollout) -> None:
         """Takes demonstrations, kept apart from what is collected, and learns from them alone at first."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
-        for _ in range(self._settings.pretrain_steps):
-            self._step(self._batch(shown=1.0), 0.0)
+        told = _Told()
+        for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
+            self._step(batch, None, self._rate(0.0), told)
 
     def _room_to_show(self, steps: int) -> Replay:
         action = (self.policy.action_shape, self.policy.action_dtype)
-        return Replay(self._space, action, capacity=steps, n_envs=1, mask_size=self.policy.mask_size)
+        mask_size, frames = self.policy.mask_size, self._settings.frames
+        return Replay(self._space, action, capacity=steps, n_envs=1, mask_size=mask_size, frame_stack=frames)
 
     # --- one rollout
 
+    @torch.no_grad()  # gradients are asked for where they are needed
     def learn(self, rollout: Rollout, progress: float) -> dict[str, float]:
         """Stores a rollout and learns as often as it is good for."""
         settings = self._settings
@@ -107,8 +118,8 @@ class DQNLearner:
             # New experience is drawn at least once, soon; steps that never happened are never drawn.
             fresh = np.where(self.replay.happened(entries), self._highest_priority, 0.0)
             self._priorities.set(entries, fresh)
-            behind = self.replay.head * self.replay.n_envs + np.arange(self.replay.n_envs)
-            self._priorities.set(behind, np.zeros(self.replay.n_envs))
+            retired = self.replay.retired()
+            self._priorities.set(retired, np.zeros(len(retired)))
         self._collected += rollout.rewards.size
         self._rows_seen += len(entries) // self.replay.n_envs
         if settings.normalise_observations:
@@ -116,20 +127,17 @@ class DQNLearner:
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        told: list[tuple[float, float, float]] = []
+        told = _Told()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
-            for _ in range(int(self._owed)):
-                told.append(self._step(self._batch(), progress))
+            for batch, counts in self._batches(int(self._owed)):
+                self._step(batch, counts, self._rate(progress), told)
             self._owed -= int(self._owed)
         self._set_epsilon(progress)
-        if told:
+        if told.norms:
             self._refuse_nan()
-        loss, value, norm = np.mean(told, axis=0).tolist() if told else (float("nan"),) * 3
         return {
-            "train/loss": loss,
-            "train/q_value": value,
-            "train/gradient_norm": norm,
+            **told.figures(settings.loss),
             "train/learning_rate": self._rate(progress),
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
@@ -155,93 +163,116 @@ class DQNLearner:
         with torch.no_grad():
             self.policy.epsilon.fill_(value)
 
-    # --- a batch
+    # --- batches
 
-    def _batch(self, *, shown: float | None = None) -> tuple[Experience, Array | None]:
+    def _batches(self, count: int, *, shown: float | None = None) -> Iterator[tuple[Experience, Array | None]]:
         """Transitions, demonstrated ones first, and with priorities how much each is to count."""
-        size = self._settings.minibatch_size
+        settings, size = self._settings, self._settings.minibatch_size
         generator = stream(self._seed, _DRAW, self.updates)
-        if self._shown is None:
-            return self._drawn(generator, size)
-        settings = self._settings
-        count = round(size * (settings.demonstration_share if shown is None else shown))
-        entries = self._shown.uniform_entries(generator, count)
-        parts = [replace(self._shown.take(entries, steps=settings.n_step, gamma=settings.gamma), demonstrated=count)]
-        counts: list[Array] | None = None
-        if count < size:
-            collected, weights = self._drawn(generator, size - count)
-            parts.append(collected)
-            counts = None if weights is None else [np.ones(count, np.float32), weights]
-        return joined(parts), None if counts is None else np.concatenate(counts)
+        share = settings.demonstration_share if shown is None else shown
+        demonstrated = 0 if self._shown is None else round(size * share)
+        if self._shown is None or not demonstrated:
+            yield from self._drawn(generator, count, size)
+            return
+        entries = self._shown.uniform_entries(generator, count * demonstrated).reshape(count, demonstrated)
+        ours: Iterator[tuple[Experience, Array | None]] = iter(())
+        if demonstrated < size:
+            ours = self._drawn(generator, count, size - demonstrated)
+        for theirs in self._taken(self._shown, entries):
+            parts, counts = [replace(theirs, demonstrated=demonstrated)], None
+            if demonstrated < size:
+                collected, weights = next(ours)
+                parts.append(collected)
+                counts = None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
+            yield joined(parts), counts
 
-    def _drawn(self, generator: np.random.Generator, size: int) -> tuple[Experience, Array | None]:
+    def _drawn(
+        self, generator: np.random.Generator, count: int, size: int
+    ) -> Iterator[tuple[Experience, Array | None]]:
         """Transitions of what was collected."""
         settings = self._settings
         if self._priorities is None:
-            entries = self.replay.uniform_entries(generator, size)
-            return self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), None
-        # One draw from each of equal parts of the mass: less variance than independent draws.
-        entries = self._priorities.draw((np.arange(size) + generator.random(size)) / size)
-        chance = self._priorities.priorities(entries) / self._priorities.total
-        counts = (len(self.replay) * chance) ** -settings.priority_correction
-        taken = self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma)
-        return taken, (counts / counts.max()).astype(np.float32)
+            entries = self.replay.uniform_entries(generator, count * size).reshape(count, size)
+            for batch in self._taken(self.replay, entries):
+                yield batch, None
+            return
+        for uniform in generator.random((count, size)):
+            entries, counts = self._priorities.draw_batch(
+                uniform, among=len(self.replay), correction=settings.priority_correction
+            )
+            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), counts
+
+    def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
+        """The batches of entries [batch, step], several at a time."""
+        settings = self._settings
+        at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
+        for first in range(0, len(entries), at_once):
+            yield from replay.take_batches(
+                entries[first : first + at_once], steps=settings.n_step, gamma=settings.gamma
+            )
 
     # --- the gradient step
 
-    def _step(self, batch: tuple[Experience, Array | None], progress: float) -> tuple[float, float, float]:
-        settings = self._settings
-        experience, counts = batch
-        size = len(experience.entries)
+    def _step(self, batch: Experience, counts: Array | None, rate: float, told: _Told) -> None:
+        """Moves the weights by a batch. The derivative of the loss is written out, as that of PPO is."""
+        settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
-        with torch.no_grad():
-            wanted = self._wanted(experience, noise)
-        actions = self._tensor(experience.actions).unsqueeze(1)
-        with torch.enable_grad():
-            values = self.policy.q_values(self._tensors(experience.observations), noise[0])
-            chosen = values.gather(1, actions).squeeze(1)
-            errors = chosen - wanted
-            if settings.loss == "huber":
-                losses = functional.smooth_l1_loss(chosen, wanted, reduction="none")
-            else:
-                losses = errors.square()
-            loss = (losses if counts is None else losses * self._tensor(counts)).mean()
-            if settings.margin and experience.demonstrated:
-                loss = loss + self._margin_loss(values[: experience.demonstrated], actions[: experience.demonstrated])
-        self._flat.zero_gradient()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        with torch.no_grad():
-            gradient = self._flat.gradient
-            norm = torch.linalg.vector_norm(gradient)
-            gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
-            self._adam.step(self._rate(progress))
+        seen = self._tensors(batch.seen)
+        bootstraps = bool(batch.discounts.any())  # else nothing that follows counts, and nothing need be valued
+        values, chooser = self._tape.forward(seen, size, (noise[0], noise[1]), both=settings.double and bootstraps)
+        wanted = self._wanted(batch, seen, chooser, noise[2]) if bootstraps else self._tensor(batch.returns)
+        actions = self._tensor(batch.actions).unsqueeze(1)
+        chosen = values.gather(1, actions)
+        errors = chosen - wanted.unsqueeze(1)
+        slopes = errors.clamp(-1.0, 1.0) if settings.loss == "huber" else 2.0 * errors
+        weights = None if counts is None else self._tensor(counts).unsqueeze(1)
+        slopes.mul_(1.0 / size if weights is None else weights / size)
+        gradient = torch.zeros_like(values).scatter_(1, actions, slopes)
+        margin = None
+        if settings.margin and batch.demonstrated:
+            shown = slice(batch.demonstrated)
+            margin = self._add_margin(values[shown], actions[shown], gradient[shown])
+        self._tape.backward(gradient)
+        norm = float(torch.linalg.vector_norm(self._flat.gradient))
+        if norm > settings.max_gradient_norm:
+            self._flat.gradient.mul_(settings.max_gradient_norm / (norm + 1e-6))
+        self._adam.step(rate)
         if self._priorities is not None:
-            collected = slice(experience.demonstrated, None)
-            found = np.abs(errors.detach().cpu().numpy()[collected]).astype(np.float64) + _SMALLEST_PRIORITY
-            if len(found):
-                self._highest_priority = max(self._highest_priority, float(found.max()) ** settings.priority_exponent)
-                self._priorities.set(experience.entries[collected], found**settings.priority_exponent)
+            self._set_priorities(batch, errors)
         self.updates += 1
         self._follow()
-        return float(loss.detach()), float(chosen.detach().mean()), float(norm)
+        told.add(errors, weights, chosen, norm, margin)
 
-    def _margin_loss(self, values: Tensor, actions: Tensor) -> Tensor:
+    def _set_priorities(self, batch: Experience, errors: Tensor) -> None:
+        found, collected = errors.cpu().numpy()[:, 0], slice(batch.demonstrated, None)
+        highest = self._priorities.set_by_error(
+            batch.entries[collected], found[collected], self._settings.priority_exponent
+        )
+        self._highest_priority = max(self._highest_priority, highest)
+
+    def _add_margin(self, values: Tensor, actions: Tensor, gradient: Tensor) -> Tensor:
         """How far any other action comes within the margin of the demonstrated one (Hester et al. 2018)."""
         lifted = values + self._settings.margin
-        lifted = lifted.scatter(1, actions, values.gather(1, actions))
-        return (lifted.max(1).values - values.gather(1, actions).squeeze(1)).mean()
+        lifted.scatter_(1, actions, values.gather(1, actions))
+        highest, rivals = lifted.max(1, keepdim=True)
+        share = torch.full_like(highest, 1.0 / len(values))
+        gradient.scatter_add_(1, rivals, share).scatter_add_(1, actions, -share)
+        return (highest - values.gather(1, actions)).mean()
 
-    def _wanted(self, experience: Experience, noise: tuple[Tensor | None, ...]) -> Tensor:
-        """What the chosen actions' values should have been."""
-        if not experience.discounts.any():
-            return self._tensor(experience.returns)  # nothing that follows counts, so nothing need be valued
-        following = self._tensors(experience.following)
-        valued = self._target.q_values(following, noise[2])
-        chooser = self.policy.q_values(following, noise[1]) if self._settings.double else valued
-        if experience.masks is not None:
-            chooser = forbidden(chooser, self._tensor(experience.masks))
+    def _wanted(
+        self, batch: Experience, seen: dict[str, Tensor], chooser: Tensor | None, noise: Tensor | None
+    ) -> Tensor:
+        """What the chosen actions' values should have been; the target network chooses where nothing else does."""
+        size = len(batch.entries)
+        following = {name: part[size:] for name, part in seen.items()}
+        valued, _ = self._target_tape.forward(following, size, (noise, None), both=False)
+        chooser = valued if chooser is None else chooser
+        if batch.masks is not None:
+            chooser = forbidden(chooser, self._tensor(batch.masks))
+        elif chooser is valued:
+            return torch.addcmul(self._tensor(batch.returns), self._tensor(batch.discounts), valued.amax(1))
         best = valued.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
-        return self._tensor(experience.returns) + self._tensor(experience.discounts) * best
+        return torch.addcmul(self._tensor(batch.returns), self._tensor(batch.discounts), best)
 
     def _head_noise(self, size: int) -> tuple[Tensor | None, ...]:
         """Noise of the heads for the three passes of an update."""
@@ -286,16 +317,16 @@ class DQNLearner:
 
     def pieces(self) -> dict[str, dict[str, Array] | None]:
         """The replay in pieces, oldest first; only the one that is new since the last call comes with content."""
-        new = min(self._rows_seen - self._rows_saved, self.replay.filled)
+        new = min(self._rows_seen - self._rows_saved, self.replay.held)
         fresh = f"rows-{self._rows_seen - new}-{self._rows_seen}"
-        kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.filled]
+        kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.held]
         self._pieces = [*kept, fresh] if new else kept
         self._rows_saved = self._rows_seen
         parts = {name: self.replay.rows_since(new) if new and name == fresh else None for name in self._pieces}
         if self._shown is None:
             return parts
         first, self._shown_saved = not self._shown_saved, True
-        return {_SHOWN: self._shown.rows_since(self._shown.filled) if first else None, **parts}
+        return {_SHOWN: self._shown.rows_since(self._shown.held) if first else None, **parts}
 
     def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
         self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
@@ -310,7 +341,7 @@ class DQNLearner:
             self._shown_saved = True
         rows = sum(len(piece["rewards"]) - 1 for piece in pieces.values())
         self.replay.head = (state["replay"]["head"] - rows) % self.replay.rows
-        self.replay.set_masked(state["replay"]["masked"])
+        self.replay.masked = state["replay"]["masked"]
         for piece in pieces.values():
             self.replay.put_rows(piece)
         self._pieces = list(pieces)
@@ -324,3 +355,39 @@ class DQNLearner:
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in arrays.items()}
+
+
+class _Told:
+    """What the updates of a round say about themselves; means are taken once, at its end."""
+
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+        self._errors: list[Tensor] = []
+        self._weights: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._margins: list[Tensor] = []
+
+    def add(self, errors: Tensor, weights: Tensor | None, values: Tensor, norm: float, margin: Tensor | None) -> None:
+        self._errors.append(errors)
+        self._values.append(values)
+        self.norms.append(norm)
+        if weights is not None:
+            self._weights.append(weights)
+        if margin is not None:
+            self._margins.append(margin)
+
+    def figures(self, loss: str) -> dict[str, float]:
+        """NaN where nothing was learned."""
+        if not self.norms:
+            return dict.fromkeys(("train/loss", "train/q_value", "train/gradient_norm"), float("nan"))
+        errors = torch.cat(self._errors)
+        losses = functional.smooth_l1_loss(errors, torch.zeros_like(errors), reduction="none")
+        losses = losses if loss == "huber" else errors.square()
+        if self._weights:
+            losses = losses * torch.cat(self._weights)
+        margin = float(torch.stack(self._margins).mean()) if self._margins else 0.0
+        return {
+            "train/loss": float(losses.mean()) + margin,
+            "train/q_value": float(torch.cat(self._values).mean()),
+            "train/gradient_norm": float(np.mean(self.norms)),
+        }

@@ -53,6 +53,13 @@ class DQN(TrainingSettings):
     # --- the replay
     rollout_steps: int = setting(16, "Steps of each environment between two rounds of learning.", minimum=1)
     replay_size: int = setting(100_000, "Steps that are kept to learn from.", minimum=2)
+    frame_stack: int | None = setting(
+        None,
+        "Observations are stacks of so many of the last frames, and the replay stores each frame once; 1: as they are. "
+        "By default what the environment says (Gymnasium's FrameStackObservation, pixels of the Game Boy).",
+        minimum=1,
+        maximum=250,
+    )
     learning_starts: int = setting(1_000, "Steps that are collected before the first update.", minimum=1)
     prioritised: bool = setting(False, "Draw steps in proportion to the error they had (needs numba).")
     priority_exponent: float = setting(0.6, "How strongly priorities count; 0 draws evenly.", minimum=0, maximum=1)
@@ -151,6 +158,11 @@ class DQN(TrainingSettings):
     @property
     def rollout_length(self) -> int:
         return self.rollout_steps
+
+    @property
+    def frames(self) -> int:
+        """Frames of a stack, 1 where observations are stored as they are."""
+        return self.frame_stack or 1
 
     def q_settings(self) -> QSettings:
         """The part that describes the network."""

@@ -7,7 +7,7 @@ workers with them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,14 @@ from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, 
 __all__ = ["QPolicy", "build_q_policy"]
 
 Array = np.ndarray[Any, Any]
+
+
+class PlainHeads(NamedTuple):
+    """A trunk and linear heads; the largest output of `advantages` is that of the best action."""
+
+    trunk: nn.Module
+    advantages: nn.Linear
+    state: nn.Linear | None  # where the network is dueling
 
 
 class QPolicy(nn.Module):
@@ -67,11 +75,13 @@ class QPolicy(nn.Module):
         """The value of every action; `noise` [batch, head_noise] for noisy heads, their means without it."""
         return self.network(self.inputs(observations), noise)  # type: ignore[no-any-return]  # torch types it loosely
 
-    def plain_head(self) -> tuple[nn.Module, nn.Linear] | None:
-        """A trunk and the linear head on it whose largest output is the best action, where it is as plain as that."""
-        if not isinstance(self.network, _Values) or not isinstance(self.network.advantages, _PlainLinear):
+    def plain_heads(self) -> PlainHeads | None:
+        """The trunk and the linear heads on it, where it is as plain as that."""
+        network = self.network
+        if not isinstance(network, _Values) or not isinstance(network.advantages, _PlainLinear):
             return None
-        return self.network.trunk, self.network.advantages.layer
+        state = network.state.layer if isinstance(network.state, _PlainLinear) else None
+        return PlainHeads(network.trunk, network.advantages.layer, state)
 
     def initial_memory(self, batch: int) -> Tensor:
         return torch.zeros(batch, 0)

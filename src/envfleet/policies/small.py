@@ -56,8 +56,8 @@ def small_policy(policy: Policy | QPolicy, rows: int, *, with_values: bool) -> S
         return None
     if isinstance(policy, QPolicy):
         # A dueling network's value of the state is the same for all actions, so it does not change which is the best.
-        head = policy.plain_head()
-        layers = None if head is None else plain_layers(*head)
+        heads = policy.plain_heads()
+        layers = None if heads is None else plain_layers(heads.trunk, heads.advantages)
         if layers is None or not _fit(layers.linear, rows):
             return None
         return _SmallValues(read, _Network(layers.linear, layers.activation, rows), policy)

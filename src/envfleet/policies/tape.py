@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from envfleet.policies.body import ActorCritic, Body
 from envfleet.policies.encoders import plain_layers
 
-__all__ = ["AutogradTape", "Tape", "TowersTape", "make_tape"]
+__all__ = ["AutogradTape", "Tape", "Tower", "TowersTape", "gradient_of", "make_tape"]
 
 
 class Tape(Protocol):
@@ -53,12 +53,12 @@ class AutogradTape:
         self._outputs = None
 
 
-class _Tower:
+class Tower:
     """Linear layers with an activation between them."""
 
     def __init__(self, layers: list[nn.Linear], activation: str) -> None:
         self._layers = [
-            (layer.weight.detach(), layer.bias.detach(), _gradient_of(layer.weight), _gradient_of(layer.bias))
+            (layer.weight.detach(), layer.bias.detach(), gradient_of(layer.weight), gradient_of(layer.bias))
             for layer in layers
         ]
         self._forward = [(weight.t(), bias) for weight, bias, _, _ in self._layers]
@@ -80,9 +80,11 @@ class _Tower:
         return torch.addmm(bias, rows, weight)
 
     def backward(self, gradient: Tensor) -> None:
+        """Takes the gradient of the outputs, or of the first of them where there were more."""
+        whole = len(gradient) == len(self._seen[0])
         for depth in range(len(self._layers) - 1, -1, -1):
             weight, _, weight_gradient, bias_gradient = self._layers[depth]
-            rows = self._seen[depth]
+            rows = self._seen[depth] if whole else self._seen[depth][: len(gradient)]
             torch.mm(gradient.t(), rows, out=weight_gradient)
             torch.sum(gradient, 0, out=bias_gradient)
             if depth:
@@ -94,7 +96,8 @@ class _Tower:
         self._seen = []
 
 
-def _gradient_of(parameter: Tensor) -> Tensor:
+def gradient_of(parameter: Tensor) -> Tensor:
+    """Its `.grad`, made where there is none yet."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
@@ -103,7 +106,7 @@ def _gradient_of(parameter: Tensor) -> Tensor:
 class TowersTape:
     """An actor and a critic that are MLPs of their own on the same vector; to be used under `torch.no_grad`."""
 
-    def __init__(self, actor: _Tower, critic: _Tower) -> None:
+    def __init__(self, actor: Tower, critic: Tower) -> None:
         self._actor, self._critic = actor, critic
 
     def forward(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,7 +118,7 @@ class TowersTape:
         self._critic.backward(values.unsqueeze(1))
 
 
-def _towers(body: Body) -> tuple[_Tower, _Tower] | None:
+def _towers(body: Body) -> tuple[Tower, Tower] | None:
     """The two towers of a plain actor-critic, or None where it is anything more."""
     if not isinstance(body, ActorCritic) or body.critic is None or body.memory is not None:
         return None
@@ -124,5 +127,5 @@ def _towers(body: Body) -> tuple[_Tower, _Tower] | None:
         plain = plain_layers(trunk, head)
         if plain is None:
             return None
-        towers.append(_Tower(*plain))
+        towers.append(Tower(*plain))
     return towers[0], towers[1]

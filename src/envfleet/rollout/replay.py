@@ -20,10 +20,13 @@ from envfleet.errors import ResourceError
 from envfleet.fleet.spaces import leaves_of
 from envfleet.machine import available_memory
 from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.storage import Aside, Stacks, Store, Whole, entry_bytes, stacked_leaves
 
 __all__ = ["Experience", "Replay", "ReplayPlan", "joined"]
 
 Array = np.ndarray[Any, Any]
+_HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # bits of what became of a step
+_ENDED = _TERMINATED | _TRUNCATED
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,20 @@ class Experience:
     """A batch that was drawn: n-step transitions."""
 
     entries: Array  # [batch]: where they lie, to give them new priorities
-    observations: dict[str, Array]  # [batch, ...]
+    seen: dict[str, Array]  # [2 batch, ...]: the observations, then those to bootstrap from
     actions: Array  # [batch, ...]
     returns: Array  # [batch]: discounted rewards of the n steps
-    following: dict[str, Array]  # [batch, ...]: the observation to bootstrap from
-    discounts: Array  # [batch]: of its value; 0 where the episode terminated
+    discounts: Array  # [batch]: of the value to bootstrap from; 0 where the episode terminated
     masks: Array | None  # [batch, action]: allowed actions there
     demonstrated: int = 0  # how many of them, the first ones, were demonstrated
+
+    @property
+    def observations(self) -> dict[str, Array]:
+        return {name: array[: len(self.entries)] for name, array in self.seen.items()}
+
+    @property
+    def following(self) -> dict[str, Array]:
+        return {name: array[len(self.entries) :] for name, array in self.seen.items()}
 
 
 def joined(parts: Sequence[Experience]) -> Experience:
@@ -48,16 +58,12 @@ def joined(parts: Sequence[Experience]) -> Experience:
     width = next((part.masks.shape[1] for part in parts if part.masks is not None), 0)
     everything = [np.ones((len(part.entries), width), np.bool_) for part in parts]
     masks = [free if part.masks is None else part.masks for part, free in zip(parts, everything, strict=True)]
-
-    def together(name: str) -> dict[str, Array]:
-        return {leaf: np.concatenate([getattr(part, name)[leaf] for part in parts]) for leaf in getattr(first, name)}
-
+    halves = [part.observations for part in parts] + [part.following for part in parts]
     return Experience(
         np.concatenate([part.entries for part in parts]),
-        together("observations"),
+        {name: np.concatenate([half[name] for half in halves]) for name in first.seen},
         np.concatenate([part.actions for part in parts]),
         np.concatenate([part.returns for part in parts]),
-        together("following"),
         np.concatenate([part.discounts for part in parts]),
         np.concatenate(masks) if width else None,
         first.demonstrated,
@@ -68,21 +74,22 @@ def joined(parts: Sequence[Experience]) -> Experience:
 class ReplayPlan:
     """How large a replay will be."""
 
-    rows: int
+    capacity: int
     n_envs: int
     bytes: int
+    frames: int = 1  # of a stack, each stored once
 
     @property
     def text(self) -> str:
-        entries = (self.rows - 1) * self.n_envs
-        return f"{entries:,} steps of {self.n_envs} environments in {self.bytes / 2**20:,.0f} MiB"
+        once = f", stacks of {self.frames} as single frames" if self.frames > 1 else ""
+        return f"{self.capacity:,} steps of {self.n_envs} environments in {self.bytes / 2**20:,.0f} MiB{once}"
 
     def refuse_too_large(self) -> None:
         free = available_memory()
         if self.bytes > 0.9 * free:
-            fits = int(0.8 * free / self.bytes * self.rows * self.n_envs)
+            fits = int(0.8 * free / self.bytes * self.capacity)
             raise ResourceError(
-                f"the replay needs {self.bytes / 2**30:.1f} GiB for {self.rows * self.n_envs:,} steps, but only "
+                f"the replay needs {self.bytes / 2**30:.1f} GiB for {self.capacity:,} steps, but only "
                 f"{free / 2**30:.1f} GiB of memory are available",
                 hint=f"about {fits:,} steps fit; store smaller observations (uint8 instead of float32), or keep fewer",
             )
@@ -99,30 +106,34 @@ class Replay:
         capacity: int,
         n_envs: int,
         mask_size: int = 0,
+        frame_stack: int = 1,
     ) -> None:
-        self._leaves = leaves_of(observation_space)
+        leaves = leaves_of(observation_space)
         self.n_envs = n_envs
-        self.rows = max(2, -(-capacity // n_envs) + 1)  # one row holds where the newest step led
-        shape = (self.rows, n_envs)
-        self.plan = self._planned(observation_space, action, self.rows, n_envs, mask_size)
+        self.most = max(1, -(-capacity // n_envs))  # rows with steps to draw
+        stacked = stacked_leaves(leaves, frame_stack)
+        # One row holds where the newest step led; the oldest stacks need the frames of the rows before them.
+        self.rows = self.most + 1 + (frame_stack - 1 if stacked else 0)
+        entries = self.rows * n_envs
+        frames = {leaf.name: frame_stack if leaf in stacked else 1 for leaf in leaves}
+        acted = np.dtype(action[1]).itemsize * int(np.prod(action[0], dtype=np.int64))
+        seen = sum(entry_bytes(leaf, frames[leaf.name]) for leaf in leaves)
+        each = seen + acted + mask_size + 4 + 1 + Aside.BYTES_PER_ENTRY  # with the reward and what became of the step
+        self.plan = ReplayPlan(self.most * n_envs, n_envs, entries * each, frame_stack if stacked else 1)
         self.plan.refuse_too_large()
-        self._observations = {leaf.name: np.zeros((*shape, *leaf.shape), leaf.dtype) for leaf in self._leaves}
-        self._actions = np.zeros((*shape, *action[0]), action[1])
-        self._rewards = np.zeros(shape, np.float32)
-        self._terminated = np.zeros(shape, np.bool_)
-        self._truncated = np.zeros(shape, np.bool_)
-        self._valid = np.zeros(shape, np.bool_)
-        self._masks = np.zeros((*shape, mask_size), np.bool_)
-        self._masked = False
-        self._finals = _Finals({leaf.name: (leaf.shape, leaf.dtype) for leaf in self._leaves}, shape)
+        self._stores: dict[str, Store] = {
+            leaf.name: Whole(leaf, entries) if leaf not in stacked else Stacks(leaf, entries, n_envs, frame_stack)
+            for leaf in leaves
+        }
+        self._actions = np.zeros((entries, *action[0]), action[1])
+        self._rewards = np.zeros(entries, np.float32)
+        self._became = np.zeros(entries, np.uint8)
+        self._masks = np.zeros((entries, mask_size), np.bool_)
+        self._finals = Aside({leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves}, entries)
+        self.masked = False  # whether environments give masks
         self.head = 0  # the row that the next step goes to
-        self.filled = 0  # rows that hold a step
-
-    @staticmethod
-    def _planned(space: Any, action: Any, rows: int, n_envs: int, mask_size: int) -> ReplayPlan:
-        seen = sum(int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize for leaf in leaves_of(space))
-        acted = int(np.prod(action[0], dtype=np.int64)) * np.dtype(action[1]).itemsize
-        return ReplayPlan(rows, n_envs, rows * n_envs * (seen + acted + mask_size + 4 + 3 + 4))
+        self.filled = 0  # rows with steps to draw
+        self.held = 0  # rows that were written: those, and frames of stacks before them
 
     def __len__(self) -> int:
         """Steps it holds, those that never happened among them."""
@@ -133,161 +144,152 @@ class Replay:
     def add(self, rollout: Rollout) -> Array:
         """Stores a rollout; the entries it filled."""
         steps = len(rollout.rewards)
-        first = max(0, steps - (self.rows - 1))  # a rollout longer than the ring leaves its end
-        kept = np.arange(first, steps)
-        at = (self.head + np.arange(len(kept))) % self.rows
-        behind = (self.head + len(kept)) % self.rows
-        self._finals.drop(at)
+        first = max(0, steps - self.most)  # a rollout longer than the ring leaves its end
+        entries = self._entries(steps - first + 1)  # [row, env], the row behind the newest step included
+        at = entries[:-1]
+        self._finals.drop(entries.reshape(-1))
+        begins = np.ones(entries.shape, np.bool_)
+        begins[1:] = (rollout.ended | ~rollout.valid)[first:]
         for name, array in rollout.observations.items():
-            self._observations[name][at] = array[kept]
-            self._observations[name][behind] = array[steps]
-        self._actions[at] = rollout.columns["actions"][kept]
-        self._rewards[at], self._terminated[at] = rollout.rewards[kept], rollout.terminated[kept]
-        self._truncated[at], self._valid[at] = rollout.truncated[kept], rollout.valid[kept]
-        self._valid[behind] = False
-        self._finals.drop(np.array([behind]))
+            self._stores[name].write(entries, array[first:], begins)
+        self._actions[at] = rollout.columns["actions"][first:]
+        self._rewards[at] = rollout.rewards[first:]
+        self._became[at] = (
+            rollout.valid[first:] * _HAPPENED
+            + rollout.terminated[first:] * _TERMINATED
+            + rollout.truncated[first:] * _TRUNCATED
+        )
         if rollout.masks is not None:
-            self._masked = True
-            self._masks[at], self._masks[behind] = rollout.masks[kept], rollout.masks[steps]
+            self.masked = True
+            self._masks[entries] = rollout.masks[first:]
         time, env, k = rollout.final_rows()
-        for t, i, number in zip(time.tolist(), env.tolist(), k.tolist(), strict=True):
-            if t >= first:
-                row = (self.head + t - first) % self.rows
-                self._finals.put(row, i, {name: array[number, i] for name, array in rollout.finals.items()})
-        self.head = int(behind)
-        self.filled = min(self.filled + len(kept), self.rows - 1)
-        return (at[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
+        late = time >= first
+        time, env, k = time[late], env[late], k[late]
+        self._finals.put(at[time - first, env], {name: array[k, env] for name, array in rollout.finals.items()})
+        self._advance(len(at))
+        return at.reshape(-1)
+
+    def _entries(self, rows: int) -> Array:
+        """The entries [row, env] of the rows from the head on."""
+        return ((self.head + np.arange(rows)) % self.rows)[:, None] * self.n_envs + np.arange(self.n_envs)
+
+    def _advance(self, rows: int) -> None:
+        self.head = (self.head + rows) % self.rows
+        self.filled = min(self.filled + rows, self.most)
+        self.held = min(self.held + rows, self.rows - 1)
+        self._became[self.retired()] = 0
+
+    def retired(self) -> Array:
+        """The entries that are not to be drawn: behind the newest steps, and those kept for their frames alone."""
+        return self._entries(self.rows - self.most).reshape(-1)
 
     # --- drawing
 
     def uniform_entries(self, generator: np.random.Generator, count: int) -> Array:
         """Entries drawn evenly among the steps that happened."""
+        oldest, size = (self.head - self.filled) * self.n_envs, self.rows * self.n_envs
         found = np.empty(0, np.int64)
         while len(found) < count:
-            row = (self.head - 1 - generator.integers(self.filled, size=count)) % self.rows
-            env = generator.integers(self.n_envs, size=count)
-            happened = self._valid[row, env]
-            found = np.concatenate([found, (row * self.n_envs + env)[happened]])
+            drawn = (oldest + generator.integers(len(self), size=count)) % size
+            happened = self.happened(drawn)
+            found = np.concatenate([found, drawn if happened.all() else drawn[happened]])
         return found[:count]
 
     def happened(self, entries: Array) -> Array:
         """Whether the steps of these entries happened and are still there."""
-        row, env = np.divmod(entries, self.n_envs)
-        found: Array = self._valid[row, env]
-        return found
+        return (self._became.take(entries) & _HAPPENED).astype(np.bool_)
 
     def take(self, entries: Array, *, steps: int, gamma: float) -> Experience:
         """The transitions of `steps` steps that begin at these entries."""
-        row, env = np.divmod(entries, self.n_envs)
-        returns = np.zeros(len(entries), np.float32)
-        discounts = np.ones(len(entries), np.float32)
-        at = row.copy()  # the last step of each chain so far
-        open_ = np.ones(len(entries), np.bool_)  # the chain goes on
-        for k in range(steps):
-            step = (row + k) % self.rows
-            if k:
-                open_ &= self._valid[step, env]  # neither lost nor the row behind the newest step
-            returns += np.where(open_, gamma**k * self._rewards[step, env], 0.0)
-            discounts = np.where(open_, gamma ** (k + 1), discounts).astype(np.float32)
-            at = np.where(open_, step, at)
-            open_ &= ~(self._terminated[step, env] | self._truncated[step, env])
-            if not open_.any():
-                break
-        discounts[self._terminated[at, env]] = 0.0
-        after = (at + 1) % self.rows
-        following = {name: array[after, env] for name, array in self._observations.items()}
-        cut = np.flatnonzero(self._truncated[at, env] & ~self._terminated[at, env])
-        for i in cut.tolist():
-            self._finals.read(int(at[i]), int(env[i]), following, i)
+        (found,) = self.take_batches(entries[None], steps=steps, gamma=gamma)
+        return found
+
+    def take_batches(self, entries: Array, *, steps: int, gamma: float) -> list[Experience]:
+        """A batch for each row of entries [batch, step]; many are found in the time of a few."""
+        flat, size = entries.reshape(-1), self.rows * self.n_envs
+        returns, discounts, last = self._chains(flat, steps, gamma)
+        after = (last + self.n_envs) % size
+        # Observations and what follows lie together, batch by batch, so that a network can see them at once.
+        both = np.stack([entries, after.reshape(entries.shape)], axis=1).reshape(-1)
+        seen = {name: store.read(both) for name, store in self._stores.items()}
+        cut = np.flatnonzero((self._became.take(last) & _ENDED) == _TRUNCATED)
+        if len(cut):
+            count = entries.shape[1]
+            at = cut + (cut // count + 1) * count  # where their followers lie
+            for name, values in self._finals.read(last[cut]).items():
+                seen[name][at] = values
         masks = None
-        if self._masked:
-            masks = self._masks[after, env]
+        if self.masked:
+            masks = self._masks.take(after, axis=0)
             masks[cut] = True  # what was allowed after the last step of an episode is not known
-        return Experience(
-            entries,
-            {name: array[row, env] for name, array in self._observations.items()},
-            self._actions[row, env],
-            returns,
-            following,
-            discounts,
-            masks,
-        )
+        actions = self._actions.take(flat, axis=0)
+        return [
+            Experience(
+                each,
+                {name: array[2 * part.start : 2 * part.stop] for name, array in seen.items()},
+                actions[part],
+                returns[part],
+                discounts[part],
+                None if masks is None else masks[part],
+            )
+            for each, part in zip(entries, _parts(entries), strict=True)
+        ]
+
+    def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array]:
+        """Returns, the factor of what follows, and the last step of the chains that begin at these entries."""
+        size = self.rows * self.n_envs
+        if steps == 1:
+            discounts = np.full(len(entries), gamma, np.float32)
+            discounts[(self._became.take(entries) & _TERMINATED) != 0] = 0.0
+            return self._rewards.take(entries), discounts, entries
+        factors = np.power(gamma, np.arange(steps + 1)).astype(np.float32)
+        chain = (entries + np.arange(steps)[:, None] * self.n_envs) % size  # [step, entry]
+        became, rewards = self._became.take(chain), self._rewards.take(chain)
+        # A chain goes on after a step that did not end its episode, to one that happened and is still there.
+        goes_on = ((became[:-1] & _ENDED) == 0) & ((became[1:] & _HAPPENED) != 0)
+        goes_on = np.logical_and.accumulate(goes_on, axis=0)
+        returns = rewards[0] + (goes_on * rewards[1:] * factors[1:-1, None]).sum(axis=0)
+        more = goes_on.sum(axis=0)
+        discounts = factors.take(more + 1)
+        columns = np.arange(len(entries))
+        discounts[(became[more, columns] & _TERMINATED) != 0] = 0.0
+        return returns, discounts, chain[more, columns]
 
     # --- state: rows since a mark, so that a checkpoint writes only what is new
 
     def rows_since(self, rows_ago: int) -> dict[str, Array]:
         """The newest rows (and the one behind them) as plain arrays, oldest first."""
-        at = (self.head - np.arange(rows_ago, -1, -1)) % self.rows
-        finals = [(k, env) for k, row in enumerate(at.tolist()) for env in self._finals.envs_of(row)]
-        return {
-            **{f"observations/{name}": array[at] for name, array in self._observations.items()},
-            "actions": self._actions[at],
-            "rewards": self._rewards[at],
-            "terminated": self._terminated[at],
-            "truncated": self._truncated[at],
-            "valid": self._valid[at],
-            "masks": self._masks[at],
-            "finals_at": np.array(finals, np.int64).reshape(-1, 2),
-            **{f"finals/{leaf.name}": self._finals.stack(leaf.name, at, finals) for leaf in self._leaves},
+        rows = (self.head - np.arange(rows_ago, -1, -1)) % self.rows
+        entries = rows[:, None] * self.n_envs + np.arange(self.n_envs)
+        finals_at, finals = self._finals.held(entries.reshape(-1))
+        parts = {
+            "actions": self._actions[entries],
+            "rewards": self._rewards[entries],
+            "became": self._became[entries],
+            "masks": self._masks[entries],
+            "finals_at": finals_at,
+            **{f"finals/{name}": values for name, values in finals.items()},
         }
+        for name, store in self._stores.items():
+            parts |= {f"observations/{name}/{part}": array for part, array in store.rows(entries).items()}
+        return parts
 
     def put_rows(self, piece: dict[str, Array]) -> None:
         """Appends rows that `rows_since` gave."""
-        count = len(piece["rewards"]) - 1
-        at = (self.head + np.arange(count + 1)) % self.rows
-        self._finals.drop(at)
-        for name in self._observations:
-            self._observations[name][at] = piece[f"observations/{name}"]
-        self._actions[at], self._rewards[at] = piece["actions"], piece["rewards"]
-        self._terminated[at], self._truncated[at] = piece["terminated"], piece["truncated"]
-        self._valid[at], self._masks[at] = piece["valid"], piece["masks"]
-        for number, (k, env) in enumerate(piece["finals_at"].tolist()):
-            values = {name: piece[f"finals/{name}"][number] for name in self._observations}
-            self._finals.put(int(at[k]), env, values)
-        self.head = int(at[-1])
-        self.filled = min(self.filled + count, self.rows - 1)
-
-    def set_masked(self, masked: bool) -> None:
-        """Whether environments give masks, for a replay that was put back."""
-        self._masked = masked
-
-    @property
-    def masked(self) -> bool:
-        return self._masked
+        entries = self._entries(len(piece["rewards"]))
+        self._finals.drop(entries.reshape(-1))
+        for name, store in self._stores.items():
+            prefix = f"observations/{name}/"
+            parts = {key.removeprefix(prefix): array for key, array in piece.items() if key.startswith(prefix)}
+            store.put_rows(entries, parts)
+        self._actions[entries], self._rewards[entries] = piece["actions"], piece["rewards"]
+        self._became[entries], self._masks[entries] = piece["became"], piece["masks"]
+        finals = {name: piece[f"finals/{name}"] for name in self._stores}
+        self._finals.put(entries.reshape(-1)[piece["finals_at"]], finals)
+        self._advance(len(entries) - 1)
 
 
-class _Finals:
-    """Observations that truncated episodes ended with, by row and environment; room grows with their number."""
-
-    def __init__(self, leaves: dict[str, tuple[tuple[int, ...], Any]], shape: tuple[int, int]) -> None:
-        self._values = {name: np.zeros((8, *each[0]), each[1]) for name, each in leaves.items()}
-        self._slot: list[dict[int, int]] = [{} for _ in range(shape[0])]  # row -> environment -> slot
-        self._free = list(range(8))
-
-    def put(self, row: int, env: int, values: dict[str, Array]) -> None:
-        if not self._free:
-            size = len(next(iter(self._values.values())))
-            self._values = {name: np.concatenate([array, np.zeros_like(array)]) for name, array in self._values.items()}
-            self._free = list(range(size, 2 * size))
-        slot = self._free.pop()
-        self._slot[row][env] = slot
-        for name, value in values.items():
-            self._values[name][slot] = value
-
-    def read(self, row: int, env: int, into: dict[str, Array], i: int) -> None:
-        slot = self._slot[row][env]
-        for name, array in into.items():
-            array[i] = self._values[name][slot]
-
-    def drop(self, rows: Array) -> None:
-        for row in rows.tolist():
-            if self._slot[row]:
-                self._free += self._slot[row].values()
-                self._slot[row] = {}
-
-    def envs_of(self, row: int) -> list[int]:
-        return sorted(self._slot[row])
-
-    def stack(self, name: str, at: Array, places: Sequence[tuple[int, int]]) -> Array:
-        slots = [self._slot[int(at[k])][env] for k, env in places]
-        return self._values[name][slots]
+def _parts(entries: Array) -> list[slice]:
+    """Where each row of entries [batch, step] lies in the flat array."""
+    count = entries.shape[1]
+    return [slice(i * count, (i + 1) * count) for i in range(len(entries))]

@@ -23,7 +23,7 @@ from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
-from envfleet.training.environment import build_one, environment_of
+from envfleet.training.environment import build_one, environment_of, frames_stacked
 from envfleet.training.presets import Preset, named_preset, preset_for
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
@@ -57,6 +57,8 @@ def resolve(settings: TrainingSettings) -> Resolved:
         settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
         seen = _looked_at(env, settings.env_kwargs)
     filled = _with_budget(settings, preset).in_steps()
+    if "frame_stack" in kinds_of(type(filled)):
+        filled = filled.filled({"frame_stack": seen.frames})
     if filled.seed is None:  # drawn, and so not given
         filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
     assert filled.seed is not None
@@ -71,6 +73,7 @@ class _Seen:
     action_space: spaces.Space[Any]
     entry_point: str
     own: frozenset[str]  # the settings that it declares for itself
+    frames: int  # of which an observation is a stack
 
 
 def _looked_at(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> _Seen:
@@ -79,6 +82,7 @@ def _looked_at(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> _Seen:
         observation_space, action_space = copy.deepcopy((sample.observation_space, sample.action_space))
         entry_point = str(getattr(sample.spec, "entry_point", "") or type(sample.unwrapped).__module__)
         own = declared_settings(type(sample.unwrapped))
+        frames = frames_stacked(sample)
         sample.close()
     except EnvfleetError:
         raise
@@ -86,7 +90,8 @@ def _looked_at(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> _Seen:
         raise EnvError(
             f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=own_traceback(error)
         ) from None
-    return _Seen(observation_space, action_space, entry_point, frozenset(() if own is None else kinds_of(own)))
+    names = frozenset(() if own is None else kinds_of(own))
+    return _Seen(observation_space, action_space, entry_point, names, frames)
 
 
 def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings:

@@ -13,12 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from envfleet.errors import SettingsError
+from envfleet.offers import StacksFrames
 from envfleet.settings import Settings, declared_settings
 
 __all__ = [
     "WrappedEnv",
     "build_one",
     "environment_of",
+    "frames_stacked",
     "keyword_arguments",
     "make_folder_importable",
     "name_of",
@@ -160,6 +162,20 @@ def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(env, str):
         return gymnasium.make(spec_of(env), disable_env_checker=True, **kwargs)
     return env(**kwargs)
+
+
+def frames_stacked(env: Any) -> int:
+    """How many of the last frames an observation is a stack of, as wrappers and the environment say it; 1 for none."""
+    import gymnasium
+    from gymnasium.wrappers import FrameStackObservation
+
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, FrameStackObservation):
+            return int(env.stack_size)
+        if env.observation_space != env.env.observation_space:
+            return 1  # whatever was stacked below has become something else
+        env = env.env
+    return env.frame_stack if isinstance(env, StacksFrames) else 1
 
 
 def name_of(env: str | Callable[..., Any]) -> str:

@@ -124,4 +124,11 @@ class TimeShares:
             "time/learning": learning / total,
             "time/waiting": max(0.0, waited - busy * seen) / total,
         }
-        return {"time/fps": steps / total, **shares, "time/rest": max(0.0, 1.0 - sum(shares.values()))}
+        return {
+            "time/fps": steps / total,
+            **shares,
+            "time/rest": max(0.0, 1.0 - sum(shares.values())),
+            # Of collecting alone: what the workers manage while they are at it, and what a step costs one of them.
+            "rollout/experiences_per_second": steps / busy,
+            "rollout/seconds_per_step": float(rollout_seconds[:, 0].sum()) / max(steps, 1),
+        }

@@ -59,6 +59,11 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         rom = read_rom(self._rom_path(), self.game.cartridges, self.game.name)
         self._start_state = self._switch_on(rom)
 
+    @property
+    def frame_stack(self) -> int:
+        """How many of the last pictures an observation has (`envfleet.offers.StacksFrames`)."""
+        return self.settings.stack if "pixels" in self._views else 1
+
     def _make_views(self, game: Game) -> dict[str, View]:
         chosen = self.settings.observation.split("+")
         if "features" in chosen and not game.features:

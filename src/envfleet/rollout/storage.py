@@ -1,0 +1,234 @@
+"""How a replay stores observations: whole, or where they are stacks of the last frames, each frame once.
+
+Entries are numbered through the ring, row by row: entry e of n environments lies in row e // n, and e + n is where its
+step led. A stack is put together when it is drawn, from the frames of the entries before it. Whether an observation
+goes on from the one before (the same frames, moved by one) is looked at when it is written; where it does not, as at
+the beginning of an episode or after a restart, its older frames are kept aside. So what is drawn is what was written,
+to the bit, whatever a wrapper fills its first stacks with.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from envfleet.errors import SettingsError
+from envfleet.fleet.spaces import Leaf
+
+__all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "stacked_leaves"]
+
+Array = np.ndarray[Any, Any]
+# A stack that does not go on inside an episode is kept aside as well, but as a rule it has to.
+_FEW = 0.5
+
+
+class Store(Protocol):
+    """The observations of one leaf."""
+
+    reach: int  # rows before an observation's own that it is put together from
+
+    def write(self, entries: Array, observations: Array, begins: Array) -> None:
+        """Stores rows `[row, env, ...]` at `entries` [row, env], which follow each other.
+
+        The first row is there already, unless nothing was written before; `begins` [row, env] says where a stack
+        need not go on from the row before.
+        """
+
+    def read(self, entries: Array) -> Array:
+        """The observations [entry, ...]."""
+
+    def rows(self, entries: Array) -> dict[str, Array]:
+        """What is stored at `entries` [row, env], to be written to a file."""
+
+    def put_rows(self, entries: Array, parts: dict[str, Array]) -> None:
+        """Stores what `rows` gave."""
+
+
+class Whole:
+    """Each observation as it is."""
+
+    reach = 0
+
+    def __init__(self, leaf: Leaf, entries: int) -> None:
+        self._values = np.zeros((entries, *leaf.shape), leaf.dtype)
+
+    def write(self, entries: Array, observations: Array, begins: Array) -> None:
+        self._values[entries] = observations
+
+    def read(self, entries: Array) -> Array:
+        return self._values.take(entries, axis=0)
+
+    def rows(self, entries: Array) -> dict[str, Array]:
+        return {"": self._values[entries]}
+
+    def put_rows(self, entries: Array, parts: dict[str, Array]) -> None:
+        self._values[entries] = parts[""]
+
+
+class Stacks:
+    """Of each stack its newest frame, the last along the axis; older ones where they are nowhere else."""
+
+    def __init__(self, leaf: Leaf, entries: int, n_envs: int, frames: int) -> None:
+        self._name, self._shape, self._frames, self._n_envs = leaf.name, leaf.shape, frames, n_envs
+        self._axis = _axis(leaf.shape, frames)
+        self._deep = leaf.shape[self._axis] // frames  # channels of one frame
+        one = list(leaf.shape)
+        one[self._axis] = self._deep
+        self.reach = frames - 1
+        self._newest = np.zeros((entries, *one), leaf.dtype)
+        # How many entries back the older frames were kept aside; at `reach` and beyond they are not needed.
+        self._age = np.zeros(entries, np.uint8)
+        older = list(leaf.shape)
+        older[self._axis] = self._deep * (frames - 1)
+        self._older = Aside({"": (tuple(older), leaf.dtype)}, entries)
+        self._empty = True
+
+    # --- writing
+
+    def write(self, entries: Array, observations: Array, begins: Array) -> None:
+        goes_on = np.zeros(entries.shape, np.bool_)
+        goes_on[1:] = _equal(self._part(observations[1:], 0, -1), self._part(observations[:-1], 1, None))
+        self._refuse(goes_on[1:] | begins[1:])
+        if self._empty or not _equal(self.read(entries[0])[None], observations[:1]).all():
+            self._keep(entries[:1], observations[:1], goes_on[:1])
+        self._empty = False
+        self._keep(entries[1:], observations[1:], goes_on[1:])
+
+    def _keep(self, entries: Array, observations: Array, goes_on: Array) -> None:
+        self._older.drop(entries.reshape(-1))
+        self._newest[entries] = self._part(observations, -1, None)
+        for at, on in zip(entries, goes_on, strict=True):
+            before = self._age[(at - self._n_envs) % len(self._age)]
+            self._age[at] = np.where(on, np.minimum(before, self.reach) + 1, 0)
+        row, env = np.nonzero(~goes_on)
+        self._older.put(entries[row, env], {"": self._part(observations[row, env][None], 0, -1)[0]})
+
+    def _part(self, observations: Array, first: int, last: int | None) -> Array:
+        """Some frames of observations [row, env, ...]."""
+        along: list[Any] = [slice(None)] * (2 + len(self._shape))
+        along[2 + self._axis] = slice(first * self._deep, None if last is None else last * self._deep)
+        part: Array = observations[tuple(along)]
+        return part
+
+    def _refuse(self, fits: Array) -> None:
+        if fits.size and np.count_nonzero(~fits) > _FEW * fits.size:
+            where = f" at {self._name!r}" if self._name else ""
+            raise SettingsError(
+                f"the observation{where} of the shape {self._shape} is no stack of the last {self._frames} frames: "
+                f"{np.count_nonzero(~fits)} of {fits.size} were not the one before moved by one frame along axis "
+                f"{self._axis}, with a new one at its end",
+                hint="give frame_stack the number of frames that are stacked, or 1 to store observations as they are",
+            )
+
+    # --- reading
+
+    def read(self, entries: Array) -> Array:
+        before = np.arange(self.reach, -1, -1) * self._n_envs
+        frames = self._newest.take((entries[:, None] - before) % len(self._age), axis=0)  # [entry, frame, ...]
+        age = self._age.take(entries)
+        for back in range(self.reach):  # to where older frames were kept aside
+            young = np.flatnonzero(age == back)
+            if len(young):
+                kept = self._older.read((entries[young] - back * self._n_envs) % len(self._age))
+                frames[young, : self.reach - back] = self._frames_of(kept[""])[:, back:]
+        return self._joined(frames)
+
+    def _frames_of(self, older: Array) -> Array:
+        """[entry, ...] with frames along the axis -> [entry, frame, ...]."""
+        shape = (len(older), *self._shape[: self._axis], self.reach, self._deep, *self._shape[self._axis + 1 :])
+        return np.moveaxis(older.reshape(shape), 1 + self._axis, 1)
+
+    def _joined(self, frames: Array) -> Array:
+        """[entry, frame, ...] -> [entry, ...] with the frames along the axis."""
+        return np.ascontiguousarray(np.moveaxis(frames, 1, 1 + self._axis)).reshape(len(frames), *self._shape)
+
+    # --- files
+
+    def rows(self, entries: Array) -> dict[str, Array]:
+        at, values = self._older.held(entries.reshape(-1))
+        return {
+            "newest": self._newest[entries],
+            "age": self._age[entries],
+            "older_at": at,
+            "older": values[""],
+        }
+
+    def put_rows(self, entries: Array, parts: dict[str, Array]) -> None:
+        self._older.drop(entries.reshape(-1))
+        self._newest[entries], self._age[entries] = parts["newest"], parts["age"]
+        self._older.put(entries.reshape(-1)[parts["older_at"]], {"": parts["older"]})
+        self._empty = False
+
+
+class Aside:
+    """Values that few entries have; room grows with their number."""
+
+    BYTES_PER_ENTRY = 4
+
+    def __init__(self, leaves: dict[str, tuple[tuple[int, ...], Any]], entries: int) -> None:
+        self._values = {name: np.zeros((8, *shape), dtype) for name, (shape, dtype) in leaves.items()}
+        self._slot = np.zeros(entries, np.int32)  # counted from 1; 0: none
+        self._free = list(range(8))
+
+    def put(self, entries: Array, values: dict[str, Array]) -> None:
+        """Gives entries, which have none, their values [entry, ...]."""
+        while len(self._free) < len(entries):
+            size = len(next(iter(self._values.values())))
+            self._values = {name: np.concatenate([array, np.zeros_like(array)]) for name, array in self._values.items()}
+            self._free += range(size, 2 * size)
+        slots = np.array([self._free.pop() for _ in range(len(entries))], np.int32)
+        self._slot[entries] = slots + 1
+        for name, value in values.items():
+            self._values[name][slots] = value
+
+    def read(self, entries: Array) -> dict[str, Array]:
+        slots = self._slot[entries] - 1
+        return {name: array[slots] for name, array in self._values.items()}
+
+    def drop(self, entries: Array) -> None:
+        slots = self._slot[entries]
+        self._free += (slots[slots > 0] - 1).tolist()
+        self._slot[entries] = 0
+
+    def held(self, entries: Array) -> tuple[Array, dict[str, Array]]:
+        """Which of the entries have values, and those."""
+        at = np.flatnonzero(self._slot[entries])
+        return at, self.read(entries[at])
+
+
+def entry_bytes(leaf: Leaf, frames: int) -> int:
+    """What an entry takes of an observation stored whole, or as one of so many frames."""
+    whole = int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
+    return whole if frames == 1 else whole // frames + 1 + Aside.BYTES_PER_ENTRY
+
+
+def stacked_leaves(leaves: list[Leaf], frames: int) -> list[Leaf]:
+    """The leaves that are stacks: as many deep as there are frames, or where there are none, a multiple of that."""
+    if frames == 1:
+        return []
+    boxes = [leaf for leaf in leaves if leaf.shape]
+    exact = [leaf for leaf in boxes if frames in (leaf.shape[0], leaf.shape[-1])]
+    found = exact or [leaf for leaf in boxes if leaf.shape[_axis(leaf.shape, frames)] % frames == 0]
+    if not found:
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        raise SettingsError(
+            f"frame_stack is {frames}, but no part of the observation can be a stack of {frames} frames: {shapes}",
+            hint="frames are stacked along the first or the last dimension",
+        )
+    return found
+
+
+def _axis(shape: tuple[int, ...], frames: int) -> int:
+    """Frames lie along the first or the last dimension: the one of their number, or the shorter one, as channels do."""
+    last = len(shape) - 1
+    if frames in (shape[0], shape[last]):
+        return 0 if shape[0] == frames else last
+    return last if shape[last] < shape[0] else 0
+
+
+def _equal(some: Array, others: Array) -> Array:
+    """[row, env]: whether observations are the same to the bit."""
+    bits = f"u{some.dtype.itemsize}"  # numbers that are equal may differ in their sign, and NaN is not equal to itself
+    same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], -1).all(axis=2)
+    return same
