@@ -118,7 +118,7 @@ _GAMEBOY = Preset(
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
         "hidden": (128, 128),
-        "steps": 1_000_000,
+        "steps": 800_000,
     },
 )
 _IMAGES = Preset(
@@ -218,9 +218,9 @@ _DQN_WILDFIRE = Preset(
         "loss": "mse",
         "network": "cells",
         "hidden": (16, 16, 16, 16),
-        "exploration_fraction": 0.2,
+        "exploration_fraction": 0.4,
         "epsilon_min": 0.1,
-        "steps": 100_000,
+        "steps": 50_000,
     },
     {"memory_simulations": 64},
 )
