@@ -40,7 +40,7 @@ def main() -> None:
     given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def _values(env: GameBoyEnv) -> dict[str, Any]:
+def current_values(env: GameBoyEnv) -> dict[str, Any]:
     assert env._emulator is not None
     return dict(zip(env.game.memory, env._layout.read(env._emulator.memory), strict=True))
 
@@ -52,7 +52,7 @@ def _bot(env: GameBoyEnv) -> dict[str, Any]:
         played: list[int] = []
         ended = False
         while not ended:
-            played.append(bot.act(_values(env)))
+            played.append(bot.act(current_values(env)))
             _, _, terminated, truncated, info = env.step(played[-1])
             ended = terminated or truncated
         if info["is_success"]:
