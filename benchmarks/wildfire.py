@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import re
@@ -35,11 +36,13 @@ from envfleet.environments.wildfire import (
     generate_landscape,
 )
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES
+from envfleet.environments.wildfire.report import comparison_table
 from envfleet.settings import reference_table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "wildfire.md"
 RESULTS = ROOT / "docs" / "benchmarks" / "wildfire.json"
+AGENT_RESULTS = ROOT / "docs" / "benchmarks" / "wildfire_agent.json"
 REFERENCE = ROOT / "tests" / "environments" / "wildfire" / "pyretechnics_spread.npz"
 PEER = ROOT / "benchmarks" / "peers" / "pyretechnics_spread.py"
 MINUTES = 120.0
@@ -113,14 +116,14 @@ def rank_correlation(one: Any, other: Any) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-def seconds_of(work: Callable[[], Any], repeats: int = 15, clock: Callable[[], float] = time.perf_counter) -> float:
+def seconds_of(work: Callable[[], Any], repeats: int = 15) -> float:
     """The median of the repeats, after one that does not count."""
     work()
     taken = []
     for _ in range(repeats):
-        started = clock()
+        started = time.perf_counter()
         work()
-        taken.append(clock() - started)
+        taken.append(time.perf_counter() - started)
     return statistics.median(taken)
 
 
@@ -148,79 +151,97 @@ def growth(sizes: Sequence[int] = (62, 125, 250, 500, 1000)) -> list[dict[str, A
 
 
 def thread_scaling(threads: int = 2) -> dict[str, Any]:
-    """The same fires in one thread and shared among several: the kernels do not hold the GIL."""
-    landscape = generate_landscape("mixed", "high", 100, 1)
-    fires = draw_fires(landscape, np.random.default_rng(0), 64)
+    """The same fires in several threads at once and one after the other: the kernels do not hold the GIL.
+
+    Sums of numbers, which touch no memory, take turns with them: more than those gain, nothing can gain here and now.
+    """
+    landscape = generate_landscape("mixed", "high", 25, 1)
+    fires = draw_fires(landscape, np.random.default_rng(0), 500)
     breaks = np.zeros(landscape.shape, np.bool_)
-    models = [SurfaceFire() for _ in range(threads)]
-    shares = [fires[number::threads] for number in range(threads)]
+    burning = [functools.partial(SurfaceFire(), landscape, fires, breaks, MINUTES) for _ in range(threads)]
+    summing = [functools.partial(arithmetic(), 20_000_000)] * threads
+    pairs = [(_alone_over_together(burning), _alone_over_together(summing)) for _ in range(9)]
+    speedup, ceiling = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return {"threads": threads, "speedup": round(speedup, 2), "arithmetic": round(ceiling, 2)}
+
+
+def arithmetic() -> Callable[[int], float]:
+    """A loop of sums that does not hold the GIL either."""
+    import numba
+
+    @numba.njit(nogil=True)  # type: ignore[untyped-decorator]  # numba is untyped
+    def summed(count: int) -> float:
+        total = 0.0
+        for number in range(count):
+            total = total * 0.5 + number
+        return total
+
+    compiled: Callable[[int], float] = summed
+    return compiled
+
+
+def _alone_over_together(pieces: Sequence[Callable[[], Any]]) -> float:
+    """How much faster the pieces are done in a thread each than one after the other."""
 
     def alone() -> None:
-        for model, share in zip(models, shares, strict=True):
-            model(landscape, share, breaks, 300.0)
+        for piece in pieces:
+            piece()
 
     def together() -> None:
-        crew = [
-            threading.Thread(target=model, args=(landscape, share, breaks, 300.0))
-            for model, share in zip(models, shares, strict=True)
-        ]
+        crew = [threading.Thread(target=piece) for piece in pieces]
         for worker in crew:
             worker.start()
         for worker in crew:
             worker.join()
 
-    pairs = [(seconds_of(alone, 1), seconds_of(together, 1)) for _ in range(9)]
-    processor = [seconds_of(work, 5, time.process_time) for work in (alone, together)]
-    return {
-        "threads": threads,
-        "speedup": round(statistics.median(one / several for one, several in pairs), 2),
-        "processor_time": round(processor[1] / processor[0], 2),  # near 1: the threads do not get in each other's way
-    }
+    return seconds_of(alone, 1) / seconds_of(together, 1)
 
 
 def experiences(backend: str, n_envs: int = 8, seconds: float = 5.0) -> dict[str, Any]:
-    """Steps a minute of a fleet whose actions a convolutional network chooses: 25 × 25 cells, two fires a reward."""
-    import torch
+    """Steps a minute that are collected with the Q-network of the preset acting: 25 × 25 cells, two fires a reward."""
+    from envfleet.algorithms.settings import DQN
+    from envfleet.training.assembly import assemble, resolve
 
-    import envfleet
-    from envfleet.environments.wildfire import WildfireEnv
-
-    torch.set_num_threads(1)
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(9, 16, 3, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(16, 16, 3, padding=1),
-        torch.nn.ReLU(),
-        torch.nn.Conv2d(16, 1, 1),
-        torch.nn.Flatten(),
-    )
-    fleet = envfleet.make(WildfireEnv, n_envs, backend=backend, seed=1, quiet=True)
-    with contextlib.closing(fleet), torch.inference_mode():
-        observations, infos = fleet.reset()
-        masks, steps, started = np.array(infos["action_mask"]), 0, time.perf_counter()
+    asked = {"memory_simulations": 2}
+    settings = DQN(env="envfleet/Wildfire-v0", env_kwargs=asked, n_envs=n_envs, backend=backend, seed=1)
+    with contextlib.closing(assemble(resolve(settings), quiet=True)) as parts:
+        parts.schedule.next()
+        steps, started = 0, time.perf_counter()
         while (passed := time.perf_counter() - started) < seconds:
-            values = network(torch.from_numpy(observations)).numpy()
-            observations, _, _, _, infos = fleet.step(np.where(masks, values, -np.inf).argmax(axis=1))
-            masks = np.array(infos["action_mask"])
-            steps += n_envs
+            steps += parts.schedule.next().rewards.size
     return {"backend": backend, "n_envs": n_envs, "per_minute": round(60 * steps / passed)}
 
 
-def measure() -> dict[str, Any]:
-    """Everything but the reference file."""
+def fire() -> dict[str, Any]:
+    """Ours beside pyretechnics: how long a fire takes, and what it burns."""
     fires = cases(25, 60)
     ours, theirs = seconds_per_fire(fires), peers_fires(fires, repeats=9)
-    machine = {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
-    result: dict[str, Any] = {"machine": machine, "ours_milliseconds": round(1e3 * statistics.median(ours), 4)}
+    result: dict[str, Any] = {"ours_milliseconds": round(1e3 * statistics.median(ours), 4)}
     if theirs is not None:
         ratios = [peer / own for peer, own in zip(theirs["seconds"], ours, strict=True)]
         result["pyretechnics_milliseconds"] = round(1e3 * float(np.median(theirs["seconds"])), 2)
         result["times_as_fast"] = round(statistics.median(ratios), 0)
         compared = cases(41, 120)
         result["comparison"] = compare(compared, peers_fires(compared, repeats=1) or {})
-    result["growth"] = growth()
-    result["threads"] = thread_scaling()
-    result["experiences"] = [experiences(backend) for backend in ("sequential", "threads", "processes")]
+    return result
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "fire": fire,
+    "growth": lambda: {"growth": growth()},
+    "threads": lambda: {"threads": thread_scaling()},
+    "experiences": lambda: {
+        "experiences": [experiences(backend) for backend in ("sequential", "threads", "processes")]
+    },
+}
+
+
+def measure(parts: Sequence[str]) -> dict[str, Any]:
+    """The measurements of these parts, and how busy the machine was."""
+    machine = {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+    result: dict[str, Any] = {"machine": machine}
+    for part in parts:
+        result |= PARTS[part]()
     return result
 
 
@@ -244,7 +265,9 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
         figures = f"{row['seconds']:.3g} s, {row['nanoseconds_per_n_log_n']} ns per n log₂ n"
         speed.append(f"| a fire over all of {row['cells']:,} cells | {figures} |")
     threads = result["threads"]
-    figures = f"{threads['speedup']} times as fast, {threads['processor_time']} times the processor time"
+    figures = (
+        f"{threads['speedup']} times as fast; arithmetic without memory, in turns with it: {threads['arithmetic']}"
+    )
     speed.append(f"| {threads['threads']} threads over one | {figures} |")
     for row in result["experiences"]:
         times = row["per_minute"] / SEED_EXPERIENCES_PER_MINUTE
@@ -259,7 +282,8 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
 def page_with_tables() -> str:
     """The page with its tables as the measured file has them."""
     text = PAGE.read_text()
-    for name, table in tables(json.loads(RESULTS.read_text())).items():
+    agent = comparison_table(json.loads(AGENT_RESULTS.read_text())["comparison"])
+    for name, table in {**tables(json.loads(RESULTS.read_text())), "agent": agent}.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
     return text
@@ -267,7 +291,8 @@ def page_with_tables() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the measurements there")
+    parser.add_argument("--output", type=Path, help="write the measurements there, over those of the same parts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     parser.add_argument("--reference", action="store_true", help="write pyretechnics' fires for the tests, no more")
     parser.add_argument("--tables", action="store_true", help="put the measurements into the page, no more")
     parser.add_argument("--check", action="store_true", help="fail if the page differs from the measurements")
@@ -283,8 +308,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keys = ("layers", "weathers", "ignitions", "arrival")
         np.savez_compressed(REFERENCE, **{key: theirs[key].astype(np.float32) for key in keys})
         return 0
-    text = json.dumps(measure(), indent=2)
-    print(text) if options.output is None else options.output.write_text(text + "\n")
+    result = measure(options.parts)
+    if options.output is None:
+        print(json.dumps(result, indent=2))
+    else:
+        known = json.loads(options.output.read_text()) if options.output.exists() else {}
+        options.output.write_text(json.dumps({**known, **result}, indent=2) + "\n")
     return 0
 
 
