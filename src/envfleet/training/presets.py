@@ -78,13 +78,14 @@ _BOX2D = Preset(
     "Box2D",
     {
         "n_envs": 16,
-        "rollout_steps": 1024,
-        "minibatch_size": 256,
-        "epochs": 4,
+        "rollout_steps": 512,
+        "minibatch_size": 128,
+        "epochs": 6,
         "gamma": 0.999,
         "lam": 0.98,
         "entropy_coefficient": 0.01,
-        "learning_rate": 3e-4,
+        "learning_rate": 5e-4,
+        "learning_rate_schedule": "linear",
         "steps": 1_000_000,
     },
 )
