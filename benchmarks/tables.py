@@ -205,13 +205,13 @@ def table_line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def with_block(text: str, block: str) -> str:
+def with_block(text: str, block: str, start: str = START, end: str = END) -> str:
     """`text` with what stands between the markers replaced."""
-    before, marker, rest = text.partition(START)
-    _, end_marker, after = rest.partition(END)
+    before, marker, rest = text.partition(start)
+    _, end_marker, after = rest.partition(end)
     if not marker or not end_marker:
-        raise SystemExit(f"the README has no place for the table\nhint: add the lines {START} and {END}")
-    return f"{before}{START}\n{block}\n{END}{after}"
+        raise SystemExit(f"the README has no place for the table\nhint: add the lines {start} and {end}")
+    return f"{before}{start}\n{block}\n{end}{after}"
 
 
 def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check: bool) -> int:

@@ -24,7 +24,7 @@ from benchmarks.fleet import BUSY_LOAD
 from benchmarks.peers.install import reason_of_absence, version_of
 from benchmarks.ppo.beginning import measure_beginning
 from benchmarks.ppo.goal import measure_goal
-from benchmarks.ppo.page import PAGE, RESULTS, render_page
+from benchmarks.ppo.page import RESULTS, pages, render_page
 from benchmarks.ppo.rounds import Procedure
 from benchmarks.ppo.rows import LIBRARY
 from benchmarks.ppo.tables import TABLES
@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         report(f"written to {options.output}")
         if options.output.resolve() == RESULTS.resolve():
-            PAGE.write_text(page)
+            for path, text in pages(results).items():
+                path.write_text(text)
     return 1 if _failed(results) else 0
 
 
