@@ -173,6 +173,7 @@ def draw(results: Sequence[Measured], path: Path, env: str) -> None:
     for axis, title in ((speed, "experiences per second"), (time_of_step, "milliseconds per step of all environments")):
         axis.set_title(title)
         axis.set_xlabel("environments")
+        axis.set_xticks(sorted({result.n_envs for result in results}))
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     speed.legend(frameon=False)
