@@ -282,8 +282,10 @@ def tables(result: dict[str, Any]) -> dict[str, str]:
 def page_with_tables() -> str:
     """The page with its tables as the measured file has them."""
     text = PAGE.read_text()
-    agent = comparison_table(json.loads(AGENT_RESULTS.read_text())["comparison"])
-    for name, table in {**tables(json.loads(RESULTS.read_text())), "agent": agent}.items():
+    found = tables(json.loads(RESULTS.read_text()))
+    if AGENT_RESULTS.exists():
+        found["agent"] = comparison_table(json.loads(AGENT_RESULTS.read_text())["comparison"])
+    for name, table in found.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
     return text
