@@ -13,8 +13,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.confidence import confidence_interval
+from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.runs.evaluation import Evaluation, evaluate, evaluation_seeds
 from envfleet.runs.video import VideoWriter
 
