@@ -100,7 +100,7 @@ def _minutes(run: dict[str, Any]) -> float:
 
 
 def _speed(speeds: dict[str, Any]) -> str:
-    kinds = ("features", "pixels")
+    kinds = _measured_kinds(speeds)
     ways = list(dict.fromkeys(row["way"] for row in speeds["stepping-features"]))
     stepping = {(kind, row["n_envs"], row["way"]): row for kind in kinds for row in speeds[f"stepping-{kind}"]}
     training = {
@@ -118,8 +118,12 @@ def _speed(speeds: dict[str, Any]) -> str:
     return "\n".join([_limit_sentence(speeds), "", *rows, "", *_speed_targets(speeds, stepping, training), ""])
 
 
+def _measured_kinds(speeds: dict[str, Any]) -> list[str]:
+    return [kind for kind in ("features", "pixels") if {f"stepping-{kind}", f"training-{kind}"} <= speeds.keys()]
+
+
 def _limit_sentence(speeds: dict[str, Any]) -> str:
-    limits = [row["limit"]["median"] for kind in ("features", "pixels") for row in speeds[f"stepping-{kind}"]]
+    limits = [row["limit"]["median"] for kind in _measured_kinds(speeds) for row in speeds[f"stepping-{kind}"]]
     machine, memory = speeds["machine"], speeds["memory"]
     return (
         f"The limit was {min(limits):,.0f} to {max(limits):,.0f} steps/s ({machine['cores']} cores, {machine['cpu']}, "
@@ -132,7 +136,7 @@ def _speed_targets(speeds: dict[str, Any], stepping: dict[Any, Any], training: d
     """What is wanted beside what was measured."""
     share = {
         kind: max(row["share"]["median"] for (of, _, _), row in stepping.items() if of == kind)
-        for kind in ("features", "pixels")
+        for kind in _measured_kinds(speeds)
     }
     two, memory = training["features", 2], speeds["memory"]["further_instance"]
     gain = training["features", 16] / two
