@@ -100,7 +100,7 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
 
 def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
     """With a discount of zero nothing is valued; one that is nearly zero values, to the same end."""
-    zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.0, n_step=1)
+    zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.5, n_step=1)
     with torch.no_grad():
         zero._target_flat.data.fill_(torch.nan)  # so that it would be seen
         zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, _Told())
@@ -109,7 +109,7 @@ def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
 
 
 def test_the_margin_lifts_demonstrated_actions_as_the_formula_says() -> None:
-    learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9)
+    learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
     policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6)
     told = _Told()
     with torch.no_grad():

@@ -48,6 +48,7 @@ class DQNLearner:
         self, settings: DQN, policy: QPolicy, observation_space: Any, *, n_envs: int, seed: int, device: torch.device
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
+        self._on_cpu = device.type == "cpu"
         self._space = observation_space
         self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(observation_space)))
         self.policy = policy.to(device)
@@ -218,14 +219,16 @@ class DQNLearner:
         settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
         seen = self._tensors(batch.seen)
-        bootstraps = bool(batch.discounts.any())  # else nothing that follows counts, and nothing need be valued
+        bootstraps = settings.gamma > 0.0  # else nothing that follows counts, and nothing need be valued
         values, chooser = self._tape.forward(seen, size, (noise[0], noise[1]), both=settings.double and bootstraps)
-        wanted = self._wanted(batch, seen, chooser, noise[2]) if bootstraps else self._tensor(batch.returns)
-        actions = self._tensor(batch.actions).unsqueeze(1)
+        wanted = self._tensor(batch.returns[:, None])
+        if bootstraps:
+            wanted = self._wanted(batch, wanted, seen, chooser, noise[2])
+        actions = self._tensor(batch.actions[:, None])
         chosen = values.gather(1, actions)
-        errors = chosen - wanted.unsqueeze(1)
+        errors = chosen - wanted
         slopes = errors.clamp(-1.0, 1.0) if settings.loss == "huber" else 2.0 * errors
-        weights = None if counts is None else self._tensor(counts).unsqueeze(1)
+        weights = None if counts is None else self._tensor(counts[:, None])
         slopes.mul_(1.0 / size if weights is None else weights / size)
         gradient = torch.zeros_like(values).scatter_(1, actions, slopes)
         margin = None
@@ -260,7 +263,12 @@ class DQNLearner:
         return (highest - values.gather(1, actions)).mean()
 
     def _wanted(
-        self, batch: Experience, seen: dict[str, Tensor], chooser: Tensor | None, noise: Tensor | None
+        self,
+        batch: Experience,
+        returns: Tensor,
+        seen: dict[str, Tensor],
+        chooser: Tensor | None,
+        noise: Tensor | None,
     ) -> Tensor:
         """What the chosen actions' values should have been; the target network chooses where nothing else does."""
         size = len(batch.entries)
@@ -269,10 +277,8 @@ class DQNLearner:
         chooser = valued if chooser is None else chooser
         if batch.masks is not None:
             chooser = forbidden(chooser, self._tensor(batch.masks))
-        elif chooser is valued:
-            return torch.addcmul(self._tensor(batch.returns), self._tensor(batch.discounts), valued.amax(1))
-        best = valued.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
-        return torch.addcmul(self._tensor(batch.returns), self._tensor(batch.discounts), best)
+        best = valued.gather(1, chooser.argmax(1, keepdim=True))
+        return torch.addcmul(returns, self._tensor(batch.discounts[:, None]), best)
 
     def _head_noise(self, size: int) -> tuple[Tensor | None, ...]:
         """Noise of the heads for the three passes of an update."""
@@ -282,7 +288,6 @@ class DQNLearner:
         drawn = self.policy.draw_noise(generator, (3, size))[:, :, -self.policy.head_noise :]
         return tuple(self._tensor(np.ascontiguousarray(part)) for part in drawn)
 
-    @torch.no_grad()
     def _follow(self) -> None:
         """The target network follows: a little with every update, or all at once now and then."""
         settings = self._settings
@@ -351,7 +356,8 @@ class DQNLearner:
             self._priorities.restore(state["priorities"])
 
     def _tensor(self, array: Array) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        tensor = torch.from_numpy(array)
+        return tensor if self._on_cpu else tensor.to(self.device)
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in arrays.items()}

@@ -83,7 +83,7 @@ class _PlainTape:
         if self._duel is not None:
             self._duel.put_together()
         if not both:
-            return self._tower.forward(vectors[:rows]), None
+            return self._tower.forward(vectors if len(vectors) == rows else vectors[:rows]), None
         values = self._tower.forward(vectors)
         return values[:rows], values[rows:]
 

@@ -130,6 +130,7 @@ class Replay:
         self._became = np.zeros(entries, np.uint8)
         self._masks = np.zeros((entries, mask_size), np.bool_)
         self._finals = Aside({leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves}, entries)
+        self._aheads: dict[tuple[int, float], tuple[Array, Array]] = {}
         self.masked = False  # whether environments give masks
         self.head = 0  # the row that the next step goes to
         self.filled = 0  # rows with steps to draw
@@ -207,12 +208,13 @@ class Replay:
     def take_batches(self, entries: Array, *, steps: int, gamma: float) -> list[Experience]:
         """A batch for each row of entries [batch, step]; many are found in the time of a few."""
         flat, size = entries.reshape(-1), self.rows * self.n_envs
-        returns, discounts, last = self._chains(flat, steps, gamma)
+        returns, discounts, last, became = self._chains(flat, steps, gamma)
         after = (last + self.n_envs) % size
         # Observations and what follows lie together, batch by batch, so that a network can see them at once.
-        both = np.stack([entries, after.reshape(entries.shape)], axis=1).reshape(-1)
-        seen = {name: store.read(both) for name, store in self._stores.items()}
-        cut = np.flatnonzero((self._became.take(last) & _ENDED) == _TRUNCATED)
+        both = np.empty((len(entries), 2, entries.shape[1]), np.int64)
+        both[:, 0], both[:, 1] = entries, after.reshape(entries.shape)
+        seen = {name: store.read(both.reshape(-1)) for name, store in self._stores.items()}
+        cut = np.flatnonzero((became & _ENDED) == _TRUNCATED)
         if len(cut):
             count = entries.shape[1]
             at = cut + (cut // count + 1) * count  # where their followers lie
@@ -235,25 +237,32 @@ class Replay:
             for each, part in zip(entries, _parts(entries), strict=True)
         ]
 
-    def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array]:
-        """Returns, the factor of what follows, and the last step of the chains that begin at these entries."""
-        size = self.rows * self.n_envs
+    def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array, Array]:
+        """Of the chains that begin at these entries: returns, the factor of what follows, their last steps and ends."""
         if steps == 1:
-            discounts = np.full(len(entries), gamma, np.float32)
-            discounts[(self._became.take(entries) & _TERMINATED) != 0] = 0.0
-            return self._rewards.take(entries), discounts, entries
-        factors = np.power(gamma, np.arange(steps + 1)).astype(np.float32)
-        chain = (entries + np.arange(steps)[:, None] * self.n_envs) % size  # [step, entry]
-        became, rewards = self._became.take(chain), self._rewards.take(chain)
+            became = self._became.take(entries)
+            discounts = np.where(became & _TERMINATED, np.float32(0.0), np.float32(gamma))
+            return self._rewards.take(entries), discounts, entries, became
+        ahead, factors = self._ahead(steps, gamma)
+        chain = (entries + ahead) % len(self._became)  # [step, entry]
+        status, rewards = self._became.take(chain), self._rewards.take(chain)
         # A chain goes on after a step that did not end its episode, to one that happened and is still there.
-        goes_on = ((became[:-1] & _ENDED) == 0) & ((became[1:] & _HAPPENED) != 0)
+        goes_on = ((status[:-1] & _ENDED) == 0) & ((status[1:] & _HAPPENED) != 0)
         goes_on = np.logical_and.accumulate(goes_on, axis=0)
         returns = rewards[0] + (goes_on * rewards[1:] * factors[1:-1, None]).sum(axis=0)
         more = goes_on.sum(axis=0)
-        discounts = factors.take(more + 1)
         columns = np.arange(len(entries))
-        discounts[(became[more, columns] & _TERMINATED) != 0] = 0.0
-        return returns, discounts, chain[more, columns]
+        became = status[more, columns]
+        discounts = factors.take(more + 1)
+        discounts[(became & _TERMINATED) != 0] = 0.0
+        return returns, discounts, chain[more, columns], became
+
+    def _ahead(self, steps: int, gamma: float) -> tuple[Array, Array]:
+        """How far the steps of a chain lie behind each other, and how much each counts."""
+        if (steps, gamma) not in self._aheads:
+            factors = np.power(gamma, np.arange(steps + 1)).astype(np.float32)
+            self._aheads[steps, gamma] = (np.arange(steps)[:, None] * self.n_envs, factors)
+        return self._aheads[steps, gamma]
 
     # --- state: rows since a mark, so that a checkpoint writes only what is new
 
