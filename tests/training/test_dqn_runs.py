@@ -29,9 +29,16 @@ SMALL: dict[str, Any] = {
     "eval_every": 0,
     "quiet": True,
 }
+
+
+def stacked_cartpole() -> gymnasium.Env[Any, Any]:
+    return FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
+
+
 EXTRAS: dict[str, dict[str, Any]] = {
     "plain": {"double": False, "dueling": False, "n_step": 1},
     "everything": {"prioritised": True, "noisy": True, "n_step": 3},
+    "frames": {"env": stacked_cartpole, "prioritised": True},
 }
 
 
@@ -71,7 +78,7 @@ def test_the_same_weights_wherever_it_runs(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("extras", "schedule"), [("plain", "sync"), ("everything", "overlap")])
+@pytest.mark.parametrize(("extras", "schedule"), [("plain", "sync"), ("everything", "overlap"), ("frames", "sync")])
 def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> None:
     """Replay, priorities and the target network come back with the rest."""
     settings = {**EXTRAS[extras], "schedule": schedule, "steps": 1_280, "checkpoint_every": 64, "keep_checkpoints": 2}
@@ -80,7 +87,7 @@ def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> Non
     kills = kill_until_done(
         folder,
         lambda: train(small(folder, **settings)),
-        lambda: resume(folder, quiet=True),
+        lambda: resume(folder, quiet=True, trust=True),
         kills=6,
         seed=1,
     )
@@ -88,10 +95,6 @@ def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> Non
     assert weights(folder) == weights(tmp_path / "whole")
     pieces = list((folder / "checkpoints" / "pieces").iterdir())
     assert 0 < len(pieces) < 20  # those that the kept checkpoints need, and no more
-
-
-def stacked_cartpole() -> gymnasium.Env[Any, Any]:
-    return FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
 
 
 def test_frames_that_are_stored_once_change_nothing(tmp_path: Path) -> None:
