@@ -51,7 +51,7 @@ def main() -> None:
                 _keep(_learned(target, seed, given.folder / f"{target}-seed-{seed}", again=given.again))
     finished = [given.folder / f"train-seed-{seed}" for seed in given.seeds]
     if "train" in given.targets and all(path.is_dir() for path in finished):
-        plot_runs(finished, CURVES, title="Lantern Isle, three seeds of `make train`")
+        plot_runs(finished, CURVES, title=f"Lantern Isle, {len(finished)} seeds of `make train`")
     write_page()
 
 

@@ -195,12 +195,14 @@ class Reporter:
             "return": (
                 f"{progress.mean_return:.1f} (mean of the last {RECENT} episodes), "
                 f"{progress.mean_of_latest:.1f} (of the last {LATEST})"
+                if progress.episodes
+                else "no episode has ended"
             ),
         }
         for row in read_metrics(self.folder.metrics)[:1]:  # of a resumed run too
             if "random/ep_rew_mean" in row:
                 summary["random play"] = (
-                    f"{row['random/ep_rew_mean']:.1f} (mean of {row['random/episodes']:.0f} episodes)"
+                    f"{row['random/ep_rew_mean']:.1f} (mean of {_counted(int(row['random/episodes']), 'episode')})"
                 )
         summary["run"] = str(path)
         commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
