@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
+from tests.rollout.made import rollout_of
 
 Array = np.ndarray[Any, Any]
 ENVS, GAMMA = 3, 0.9
@@ -57,23 +58,9 @@ class StackedWorld:
                     counts[env] += 1
                 self._stacks[env] = self._reset()
             observations.append(self._seen())
-        none = np.zeros((steps, ENVS))
-        return Rollout(
-            number=0,
-            observations={"": np.stack(observations)},
-            finals={"": finals},
-            columns={"actions": self._generator.integers(4, size=(steps, ENVS))},
-            rewards=draw((steps, ENVS), np.float32),
-            terminated=terminated,
-            truncated=truncated,
-            valid=valid,
-            masks=None,
-            memory=np.zeros((2, ENVS, 0), np.float32),
-            final_memory=np.zeros((steps, ENVS, 0), np.float32),
-            episode_returns=none,
-            episode_lengths=none.astype(np.int64),
-            seconds=np.zeros((1, 2)),
-        )
+        actions = self._generator.integers(4, size=(steps, ENVS))
+        flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
+        return rollout_of(np.stack(observations), finals, actions, rewards=draw((steps, ENVS), np.float32), **flags)
 
 
 def replay_of(space: spaces.Space[Any], capacity: int, frames: int = 1) -> Replay:

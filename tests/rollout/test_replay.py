@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envfleet.errors import ResourceError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay, ReplayPlan
+from tests.rollout.made import rollout_of
 
 Array = np.ndarray[Any, Any]
 ENVS = 3
@@ -58,23 +59,9 @@ class World:
             getattr(self, name).extend(rows)
         masks = draw((steps + 1, ENVS, 4)) < 0.5 if self._masked else None
         self.time += steps
-        none = np.zeros((steps, ENVS))
-        return Rollout(
-            number=0,
-            observations={"": observations},
-            finals={"": finals},
-            columns={"actions": (times[:-1, None] * 10 + np.arange(ENVS)).astype(np.int64) % self._choices},
-            rewards=rewards,
-            terminated=terminated,
-            truncated=truncated,
-            valid=valid,
-            masks=masks,
-            memory=np.zeros((2, ENVS, 0), np.float32),
-            final_memory=np.zeros((steps, ENVS, 0), np.float32),
-            episode_returns=none,
-            episode_lengths=none.astype(np.int64),
-            seconds=np.zeros((1, 2)),
-        )
+        actions = (times[:-1, None] * 10 + np.arange(ENVS)).astype(np.int64) % self._choices
+        flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
+        return rollout_of(observations, finals, actions, masks, rewards=rewards, **flags)
 
     def transition(self, time: int, env: int, steps: int) -> tuple[float, tuple[float, float], float]:
         """Return, where to bootstrap from and with which factor, from the definition."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 import envfleet
@@ -16,7 +15,6 @@ from envfleet.errors import SettingsError
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.training import resume, train
-from tests.algorithms.test_dqn import learner_of
 from tests.training.dqn_worlds import Chain
 from tests.training.running import weights
 
@@ -69,16 +67,6 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
     save_demonstrations(tmp_path / "shown.npz", trajectories, SPACE)
     with pytest.raises(SettingsError, match=r"expected \(3,\)"):
         load_demonstrations(tmp_path / "shown.npz", spaces.Box(0, 1, (3,)))
-
-
-def test_the_margin_is_that_of_the_formula() -> None:
-    learner = learner_of(demonstrations="shown.npz", margin=0.8)
-    values, actions = torch.randn(6, 4), torch.tensor([[0], [1], [2], [3], [0], [1]])
-    expected = []
-    for row, action in zip(values, actions[:, 0].tolist(), strict=True):
-        others = [float(value) + (0.0 if i == action else 0.8) for i, value in enumerate(row)]
-        expected.append(max(others) - float(row[action]))
-    assert float(learner._margin_loss(values, actions)) == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 def settings(folder: Path, **changes: Any) -> DQN:

@@ -57,7 +57,7 @@ class Whole:
         self._values[entries] = observations
 
     def read(self, entries: Array) -> Array:
-        return self._values.take(entries, axis=0)
+        return self._values.take(entries, axis=0, mode="clip")  # no entry is out of range, and it need not be checked
 
     def rows(self, entries: Array) -> dict[str, Array]:
         return {"": self._values[entries]}
@@ -125,7 +125,8 @@ class Stacks:
 
     def read(self, entries: Array) -> Array:
         before = np.arange(self.reach, -1, -1) * self._n_envs
-        frames = self._newest.take((entries[:, None] - before) % len(self._age), axis=0)  # [entry, frame, ...]
+        at = (entries[:, None] - before) % len(self._age)
+        frames = self._newest.take(at, axis=0, mode="clip")  # [entry, frame, ...]
         age = self._age.take(entries)
         for back in range(self.reach):  # to where older frames were kept aside
             young = np.flatnonzero(age == back)

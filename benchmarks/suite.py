@@ -1,0 +1,79 @@
+"""What the benchmarks of the algorithms have in common: circumstances, parts that are measured anew, their file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.fleet import BUSY_LOAD
+from benchmarks.peers.install import reason_of_absence, version_of
+from benchmarks.ppo.rounds import Procedure
+from benchmarks.ppo.rows import LIBRARY
+
+Results = dict[str, Any]
+
+
+def measure_parts(
+    options: argparse.Namespace,
+    parts: Sequence[str],
+    everything: Sequence[str],
+    packages: Sequence[str],
+    measure: Callable[[str, Procedure, Results], None],
+) -> tuple[Results, Procedure]:
+    """Measures some parts; what the file of an earlier run has of the others stays."""
+    began = perf_counter()
+
+    def report(message: str) -> None:
+        minutes, seconds = divmod(int(perf_counter() - began), 60)
+        print(f"[{minutes:3d}:{seconds:02d}] {message}", file=sys.stderr, flush=True)
+
+    whole = set(parts) == set(everything)
+    results = {**_kept(None if whole else options.output), **_circumstances(options, packages)}
+    if results["load_before"] > BUSY_LOAD:
+        busy = f"{results['load_before']:.1f}"
+        report(f"warning: other work keeps {busy} cores busy\nhint: measure alone on the machine")
+    procedure = Procedure(results["machine"]["cores"], options.rounds, options.seconds, report)
+    for name in parts:
+        before = perf_counter()
+        measure(name, procedure, results)
+        results["minutes_of"][name] = (perf_counter() - before) / 60
+    results["minutes"] = sum(results["minutes_of"].values())
+    return results, procedure
+
+
+def write_results(results: Results, output: Path, procedure: Procedure) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    procedure.report(f"written to {output}")
+
+
+def _kept(output: Path | None) -> Results:
+    empty: Results = {"tables": {}, "minutes_of": {}}
+    if output is None or not output.exists():
+        return empty
+    return {**empty, **json.loads(output.read_text())}
+
+
+def _circumstances(options: argparse.Namespace, packages: Sequence[str]) -> Results:
+    from envfleet.machine import describe
+
+    absent = reason_of_absence(LIBRARY)
+    return {
+        "machine": describe(),
+        "load_before": os.getloadavg()[0],
+        "settings": {"rounds": options.rounds, "seconds": options.seconds},
+        "libraries": {name.replace("_", "-"): absent or version_of(LIBRARY, name) for name in packages},
+    }
+
+
+def add_options(parser: argparse.ArgumentParser, *, rounds: int) -> None:
+    """How often and how long everything is measured, and where the results go."""
+    parser.add_argument("--rounds", type=int, default=rounds, help="each row is measured once in each")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement, at least one cycle")
+    parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")

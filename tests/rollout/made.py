@@ -1,0 +1,33 @@
+"""Rollouts of one's own making."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from envfleet.rollout.arrays import Rollout
+
+__all__ = ["rollout_of"]
+
+Array = np.ndarray[Any, Any]
+
+
+def rollout_of(
+    observations: Array, finals: Array, actions: Array, masks: Array | None = None, **steps: Array
+) -> Rollout:
+    """A rollout of one leaf; `steps` are its rewards and flags, [time, env]."""
+    time, envs = actions.shape
+    return Rollout(
+        number=0,
+        observations={"": observations},
+        finals={"": finals},
+        columns={"actions": actions},
+        masks=masks,
+        memory=np.zeros((2, envs, 0), np.float32),
+        final_memory=np.zeros((time, envs, 0), np.float32),
+        episode_returns=np.zeros((time, envs)),
+        episode_lengths=np.zeros((time, envs), np.int64),
+        seconds=np.zeros((1, 2)),
+        **steps,
+    )
