@@ -11,7 +11,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from envfleet.algorithms.dqn import DQNLearner, _Told
+from envfleet.algorithms.dqn import DQNLearner
+from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import build_q_policy
@@ -68,7 +69,7 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
     taken = experience(masked=masked)
     counts = np.linspace(0.2, 1.0, 16).astype(np.float32)
-    told = _Told()
+    told = UpdateFigures()
     with torch.no_grad():
         learner._step(taken, counts, 0.01, told)
 
@@ -103,15 +104,15 @@ def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
     zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.5, n_step=1)
     with torch.no_grad():
         zero._target_flat.data.fill_(torch.nan)  # so that it would be seen
-        zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, _Told())
-        nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, _Told())
+        zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, UpdateFigures())
+        nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, UpdateFigures())
     assert np.allclose(zero.weights(), nearly.weights(), atol=1e-5) and np.isfinite(zero.weights()).all()
 
 
 def test_the_margin_lifts_demonstrated_actions_as_the_formula_says() -> None:
     learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
     policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6)
-    told = _Told()
+    told = UpdateFigures()
     with torch.no_grad():
         learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, told)
     values = policy.q_values({"": torch.from_numpy(taken.observations[""])})
@@ -178,7 +179,7 @@ def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen(
     ((taken, counts),) = learner._batches(1)
     assert counts is not None and counts.max() == 1.0
     with torch.no_grad():
-        learner._step(taken, counts, 0.001, _Told())
+        learner._step(taken, counts, 0.001, UpdateFigures())
     distinct = np.flatnonzero(np.bincount(taken.entries) == 1)
     assert len(np.unique(tree.priorities(distinct))) > 4
 
@@ -212,6 +213,7 @@ def test_a_learner_put_back_goes_on_as_if_nothing_had_been() -> None:
         ({"replay_size": 100, "n_envs": 64, "rollout_steps": 16}, "at least one rollout"),
         ({"learning_starts": 10_000, "replay_size": 5_000}, "at most replay_size"),
         ({"noisy": True, "network": "cells"}, "no noisy head"),
+        ({"learner_threads": 2}, "learner_threads is 2, expected 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
@@ -99,7 +99,7 @@ class DQNLearner:
         """Takes demonstrations, kept apart from what is collected, and learns from them alone at first."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
-        told = _Told()
+        told = UpdateFigures()
         for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
             self._step(batch, None, self._rate(0.0), told)
 
@@ -128,7 +128,7 @@ class DQNLearner:
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        told = _Told()
+        told = UpdateFigures()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, counts in self._batches(int(self._owed)):
@@ -214,7 +214,7 @@ class DQNLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Experience, counts: Array | None, rate: float, told: _Told) -> None:
+    def _step(self, batch: Experience, counts: Array | None, rate: float, told: UpdateFigures) -> None:
         """Moves the weights by a batch. The derivative of the loss is written out, as that of PPO is."""
         settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
@@ -273,7 +273,7 @@ class DQNLearner:
         """What the chosen actions' values should have been; the target network chooses where nothing else does."""
         size = len(batch.entries)
         following = {name: part[size:] for name, part in seen.items()}
-        valued, _ = self._target_tape.forward(following, size, (noise, None), both=False)
+        valued = self._target_tape.values(following, noise)
         chooser = valued if chooser is None else chooser
         if batch.masks is not None:
             chooser = forbidden(chooser, self._tensor(batch.masks))
@@ -361,39 +361,3 @@ class DQNLearner:
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in arrays.items()}
-
-
-class _Told:
-    """What the updates of a round say about themselves; means are taken once, at its end."""
-
-    def __init__(self) -> None:
-        self.norms: list[float] = []
-        self._errors: list[Tensor] = []
-        self._weights: list[Tensor] = []
-        self._values: list[Tensor] = []
-        self._margins: list[Tensor] = []
-
-    def add(self, errors: Tensor, weights: Tensor | None, values: Tensor, norm: float, margin: Tensor | None) -> None:
-        self._errors.append(errors)
-        self._values.append(values)
-        self.norms.append(norm)
-        if weights is not None:
-            self._weights.append(weights)
-        if margin is not None:
-            self._margins.append(margin)
-
-    def figures(self, loss: str) -> dict[str, float]:
-        """NaN where nothing was learned."""
-        if not self.norms:
-            return dict.fromkeys(("train/loss", "train/q_value", "train/gradient_norm"), float("nan"))
-        errors = torch.cat(self._errors)
-        losses = functional.smooth_l1_loss(errors, torch.zeros_like(errors), reduction="none")
-        losses = losses if loss == "huber" else errors.square()
-        if self._weights:
-            losses = losses * torch.cat(self._weights)
-        margin = float(torch.stack(self._margins).mean()) if self._margins else 0.0
-        return {
-            "train/loss": float(losses.mean()) + margin,
-            "train/q_value": float(torch.cat(self._values).mean()),
-            "train/gradient_norm": float(np.mean(self.norms)),
-        }

@@ -144,6 +144,8 @@ class DQN(TrainingSettings):
             )
         if self.demonstrations is None and (self.pretrain_steps or self.margin):
             found.append("pretrain_steps and margin need demonstrations, expected a file or a policy")
+        if self.threads > 1:
+            found.append(f"learner_threads is {self.learner_threads}, expected 1: DQN's batches are too small to share")
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found

@@ -27,6 +27,9 @@ class QTape(Protocol):
     def forward(self, seen: Observations, rows: int, noise: Noise, *, both: bool) -> tuple[Tensor, Tensor | None]:
         """Values [rows, action] of the first rows, and those of the rest if wanted."""
 
+    def values(self, seen: Observations, noise: Tensor | None) -> Tensor:
+        """Values [row, action] that no way back is needed from."""
+
     def backward(self, gradient: Tensor) -> None:
         """Brings the gradient of the first rows' values into the `.grad` of the weights."""
 
@@ -55,6 +58,9 @@ class _AutogradTape:
         following = self._policy.q_values({name: part[rows:] for name, part in seen.items()}, noise[1])
         return self._values.detach(), following
 
+    def values(self, seen: Observations, noise: Tensor | None) -> Tensor:
+        return self._policy.q_values(seen, noise)
+
     def backward(self, gradient: Tensor) -> None:
         assert self._values is not None, "forward comes first"
         for parameter in self._policy.parameters():
@@ -79,13 +85,16 @@ class _PlainTape:
         self._tower = Tower([*hidden, advantages if self._duel is None else self._duel.layer], activation)
 
     def forward(self, seen: Observations, rows: int, noise: Noise, *, both: bool) -> tuple[Tensor, Tensor | None]:
+        if not both:
+            return self.values({name: part[:rows] for name, part in seen.items()}, None), None
+        values = self.values(seen, None)
+        return values[:rows], values[rows:]
+
+    def values(self, seen: Observations, noise: Tensor | None) -> Tensor:
         (vectors,) = self._read(seen)
         if self._duel is not None:
             self._duel.put_together()
-        if not both:
-            return self._tower.forward(vectors if len(vectors) == rows else vectors[:rows]), None
-        values = self._tower.forward(vectors)
-        return values[:rows], values[rows:]
+        return self._tower.forward(vectors)
 
     def backward(self, gradient: Tensor) -> None:
         self._tower.backward(gradient)

@@ -177,7 +177,7 @@ _DQN_CLASSIC = Preset(
         "minibatch_size": 64,
         "learning_rate": 2.3e-3,
         "learning_rate_schedule": "linear",
-        "hidden": (256, 256),
+        "hidden": (128, 128),
         "target_update_frequency": 128,
         "exploration_fraction": 0.16,
         "steps": 50_000,
