@@ -13,7 +13,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constrai
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-ppo learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-dqn bench-ppo learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -110,9 +110,13 @@ bench-ppo: $(STAMP)  ## the same for PPO, against Stable-Baselines3; the results
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.ppo --output docs/benchmarks/ppo.json $(ARGS)
 
+bench-dqn: $(STAMP)  ## the same for DQN; the results go to docs/benchmarks/dqn.json
+	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
+	@$(BIN)/python -m benchmarks.dqn --output docs/benchmarks/dqn.json $(ARGS)
+
 learning: $(STAMP)  ## learn what takes too long for the tests; curves and figures go to docs/learning
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
-	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander $(ARGS)
+	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn $(ARGS)
 
 proof: $(STAMP)  ## run the full matrices of backend, workers and start method; the result goes to docs/proof.txt
 	@$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS) > docs/proof.txt || \

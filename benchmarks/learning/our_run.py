@@ -11,9 +11,11 @@ from typing import Any
 
 import envfleet.training
 from benchmarks.learning.tasks import TASKS, Task
-from envfleet.algorithms.settings import PPO
+from envfleet.algorithms.settings import DQN, PPO
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.evaluating import evaluate_run
+
+ALGORITHMS = {"ppo": PPO, "dqn": DQN}
 
 
 class Curve(Callback):
@@ -35,7 +37,7 @@ def learn(task: Task, seed: int, backend: str) -> dict[str, Any]:
     curve, began = Curve(), monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/run"
-        settings = PPO(
+        settings = ALGORITHMS[task.algorithm](
             env=task.env, seed=seed, backend=backend, output_dir=path, eval_every=0, quiet=True, **task.settings
         )
         envfleet.training.train(settings, callbacks=[curve])

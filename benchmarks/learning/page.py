@@ -27,6 +27,15 @@ commands give these curves on this machine whatever else it does; another proces
 
 Run = Mapping[str, Any]
 
+_PEERS = {
+    "ppo": "two MLPs of 64×64 with tanh, {}; there observations and rewards are normalised by `VecNormalize`",
+    "dqn": "{}",
+}
+
+
+def _title(task: Task) -> str:
+    return task.env if task.algorithm == "ppo" else f"{task.env}, {task.algorithm.upper()}"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -87,7 +96,7 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
     axes.set_ylabel(f"return, mean of the last {task.recent} training episodes")
-    axes.set_title(task.env)
+    axes.set_title(_title(task))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
@@ -107,7 +116,7 @@ def render_page(results: Sequence[Mapping[str, Any]]) -> str:
     targets = []
     for result in results:
         task = TASKS[result["task"]]
-        sections += [f"## {task.env}", _description(task, result), f"![{task.env}](learning/{task.name}.png)"]
+        sections += [f"## {_title(task)}", _description(task, result), f"![{_title(task)}](learning/{task.name}.png)"]
         sections += ["\n".join(_table(task, result["runs"])), *_comparison(task, result["runs"])]
         targets += list(_targets(task, result["runs"]))
     return "\n\n".join([*sections, "## Targets", "\n".join(targets_table(targets))]) + "\n"
@@ -119,14 +128,11 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
     if not task.beside_peer:
         return (
-            f"By the preset alone: `envfleet train ppo --env {task.env} --seed S`, then "
+            f"By the preset alone: `envfleet train {task.algorithm} --env {task.env} --seed S`, then "
             f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
         )
     settings = ", ".join(f"`{name}={value}`" for name, value in task.settings.items())
-    return (
-        f"Beside Stable-Baselines3 at equal steps and settings: two MLPs of 64×64 with tanh, {settings}; there "
-        f"observations and rewards are normalised by `VecNormalize`. {where}"
-    )
+    return f"Beside Stable-Baselines3 at equal steps and settings: {_PEERS[task.algorithm].format(settings)}. {where}"
 
 
 def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
@@ -167,10 +173,10 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     theirs = [run for run in runs if run["library"] != "envfleet"]
     if task.least is not None:
         for run in ours:
-            name = f"{task.env}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
+            name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
             yield _at_least(name, run["evaluation"]["mean"], task.least)
     if ours and theirs:
-        name = f"{task.env}: our mean over the seeds against Stable-Baselines3's lowest seed"
+        name = f"{_title(task)}: our mean over the seeds against Stable-Baselines3's lowest seed"
         lowest = min(end_of_curve(run, task.recent) for run in theirs)
         yield _at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
         lowest = min(run["evaluation"]["mean"] for run in theirs)

@@ -1,6 +1,6 @@
 """One learning run of Stable-Baselines3, run by the Python that has it; prints the same JSON as `our_run`.
 
-The task's settings under its own names; observations and rewards are normalised by its `VecNormalize`.
+The task's settings under its own names; for PPO observations and rewards are normalised by its `VecNormalize`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -41,8 +41,8 @@ class Curve(BaseCallback):
             self._returns.clear()
 
 
-def learn(task: Task, seed: int) -> dict[str, Any]:
-    """Trains with the task's settings, then evaluates the final policy."""
+def ppo(task: Task, seed: int) -> tuple[Any, Any]:
+    """A model with the task's settings, and its environments."""
     settings = task.settings
     vector = VecNormalize(make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed), gamma=settings["gamma"])
     model = PPO(
@@ -62,10 +62,45 @@ def learn(task: Task, seed: int) -> dict[str, Any]:
         seed=seed,
         device="cpu",
     )
+    return model, vector
+
+
+def dqn(task: Task, seed: int) -> tuple[Any, Any]:
+    """The same for DQN; its frequencies count steps of all environments at once, or of each."""
+    settings = task.settings
+    vector = make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed)
+    steps_per_update = settings["train_frequency"] // settings["gradient_steps"]
+    model = DQN(
+        "MlpPolicy",
+        vector,
+        learning_rate=settings["learning_rate"],
+        buffer_size=settings["replay_size"],
+        learning_starts=settings["learning_starts"],
+        batch_size=settings["minibatch_size"],
+        gamma=settings["gamma"],
+        train_freq=settings["train_frequency"] // settings["n_envs"],
+        gradient_steps=settings["gradient_steps"],
+        target_update_interval=settings["target_update_frequency"] * steps_per_update,
+        exploration_fraction=settings["exploration_fraction"],
+        exploration_initial_eps=settings["initial_epsilon"],
+        exploration_final_eps=settings["epsilon_min"],
+        max_grad_norm=settings["max_gradient_norm"],
+        policy_kwargs={"net_arch": list(settings["hidden"]), "activation_fn": torch.nn.ReLU},
+        seed=seed,
+        device="cpu",
+    )
+    return model, vector
+
+
+def learn(task: Task, seed: int) -> dict[str, Any]:
+    """Trains with the task's settings, then evaluates the final policy."""
+    settings = task.settings
+    model, vector = {"ppo": ppo, "dqn": dqn}[task.algorithm](task, seed)
     curve, began = Curve(), monotonic()
     model.learn(settings["steps"], callback=curve)
     minutes = (monotonic() - began) / 60
-    vector.training, vector.norm_reward = False, False
+    if isinstance(vector, VecNormalize):
+        vector.training, vector.norm_reward = False, False
     vector.seed(EVALUATION_SEED)
     returns, _ = evaluate_policy(model, vector, n_eval_episodes=task.evaluation_episodes, return_episode_rewards=True)
     mean = fmean(returns)
