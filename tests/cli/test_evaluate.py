@@ -81,6 +81,14 @@ def test_sampled_actions_are_others(trained: Path, capsys: pytest.CaptureFixture
     assert evaluated(capsys, str(trained), "--episodes", "4", "--sampled") == sampled
 
 
+def test_a_run_that_samples_in_its_evaluations_is_evaluated_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", "--eval-sampled") == 0
+    assert evaluated(capsys, str(tmp_path / "run"), "--episodes", "2")["deterministic"] is False
+    assert evaluated(capsys, str(tmp_path / "run"), "--episodes", "2", "--best-actions")["deterministic"] is True
+
+
 def test_any_checkpoint(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = Checkpoints(trained / "checkpoints").steps()
     assert len(steps) > 1
@@ -150,6 +158,7 @@ def test_a_window_where_there_is_none(shown: Path, capsys: pytest.CaptureFixture
     [
         (["--video", "out.mov"], "expected a name that ends in .mp4 or .gif"),
         (["--episodes", "0"], "got 0 episodes, expected at least 1"),
+        (["--sampled", "--best-actions"], "--sampled and --best-actions were both asked for"),
     ],
 )
 def test_what_cannot_work(trained: Path, flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

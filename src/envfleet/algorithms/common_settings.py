@@ -21,6 +21,7 @@ HARMLESS = frozenset(
         "duration",
         "eval_episodes",
         "eval_every",
+        "eval_sampled",
         "keep_checkpoints",
         "num_episodes",
         "quiet",
@@ -139,6 +140,10 @@ class TrainingSettings(Settings):
         None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
     )
     eval_episodes: int = setting(10, "Episodes of each evaluation.", minimum=1)
+    eval_sampled: bool = setting(
+        False,
+        "Whether evaluations draw actions as training does, instead of taking the best; `evaluate` does the same.",
+    )
     random_steps: int = setting(
         0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
     )

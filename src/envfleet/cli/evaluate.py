@@ -41,7 +41,10 @@ class Evaluate:
     """Which weights; by default the final ones, or the last where the run has not finished."""
 
     sampled: bool = False
-    """Draw actions as training does, instead of taking the best."""
+    """Draw actions as training does."""
+
+    best_actions: bool = False
+    """Take the best actions. By default it is as the run's own evaluations do it: its setting eval_sampled."""
 
     seed: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
     """Seeds of the episodes, one or several; by default that of the run."""
@@ -65,6 +68,8 @@ class Evaluate:
         """Prints mean, spread and confidence interval."""
         if self.video is not None and self.render:
             raise SettingsError("--video and --render were both asked for, expected at most one")
+        if self.sampled and self.best_actions:
+            raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
         from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
@@ -73,7 +78,7 @@ class Evaluate:
             self.path,
             episodes=self.episodes,
             checkpoint=self.checkpoint,
-            deterministic=not self.sampled,
+            deterministic=self._deterministic,
             seeds=self.seed,
             trust=self.trust,
             render=self.render,
@@ -89,6 +94,10 @@ class Evaluate:
             sys.stdout.write(f"video: {self.video}\n")
         return 0
 
+    @property
+    def _deterministic(self) -> bool | None:
+        return False if self.sampled else True if self.best_actions else None
+
     def _compared(self) -> Comparison | None:
         from envfleet.training.comparing import compare_run
 
@@ -96,7 +105,7 @@ class Evaluate:
             self.path,
             episodes=self.episodes,
             checkpoint=self.checkpoint,
-            deterministic=not self.sampled,
+            deterministic=self._deterministic,
             seed=next(iter(self.seed), None),
             trust=self.trust,
             say=lambda line: sys.stderr.write(f"{line}\n"),

@@ -19,7 +19,7 @@ def compare_run(
     *,
     episodes: int = 100,
     checkpoint: str | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     seed: int | None = None,
     trust: bool = False,
     env: Any = None,
@@ -41,7 +41,7 @@ def compare_run(
             say(f"comparing with others on {episodes} episodes, which may take minutes (--no-comparison leaves it out)")
         chosen = (opened.settings.seed or 0) if seed is None else seed
         opened.policy.reset(seed=chosen)
-        player = Player(opened.policy, deterministic=deterministic)
+        player = Player(opened.policy, deterministic=opened.takes_best(deterministic))
         return offer.compare(player, opened.folder.report, episodes=episodes, seed=chosen)
     finally:
         built.close()

@@ -77,13 +77,17 @@ class OpenedRun:
         source = environment_of(settings.env if env is None else env, settings.wrappers)
         return cls(folder, settings, name, loaded.step, trained, source)
 
+    def takes_best(self, asked: bool | None) -> bool:
+        """Whether the best actions are taken: as asked, else as the run's own evaluations do."""
+        return not self.settings.eval_sampled if asked is None else asked
+
 
 def evaluate_run(
     path: str | Path,
     *,
     episodes: int = 100,
     checkpoint: str | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     seeds: Sequence[int] = (),
     trust: bool = False,
     env: Any = None,
@@ -93,11 +97,13 @@ def evaluate_run(
 ) -> RunEvaluation:
     """Plays `episodes` for each of `seeds` (that of the run if none) in a single environment.
 
-    `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `env` and `policy`
-    give the user's own objects to a run that was trained with such; `trust=True` imports what it recorded. `render`
-    shows the episodes in a window, `video` writes them to a file.
+    `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `deterministic` says
+    whether the best actions are taken or actions are drawn as in training; by default it is as the run's own
+    evaluations do it. `env` and `policy` give the user's own objects to a run that was trained with such; `trust=True`
+    imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
+    deterministic = opened.takes_best(deterministic)
     own_seed = opened.settings.seed or 0
     played = tuple(seeds) or (own_seed,)
     stage = _Stage(opened.env, opened.settings.env_kwargs)

@@ -119,6 +119,8 @@ _GAMEBOY = Preset(
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
         "hidden": (128, 128),
+        # The best action alone can run against a wall for ever; what training does now and then gets it away.
+        "eval_sampled": True,
         "steps": 800_000,
     },
 )

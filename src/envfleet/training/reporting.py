@@ -135,12 +135,13 @@ class Reporter:
         """Plays some episodes on an environment of its own, with seeds that no training environment has."""
         resolved = self._resolved
         trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
+        deterministic = not resolved.settings.eval_sampled
         evaluation = evaluate(
             resolved.build_env,
-            Player(trained, deterministic=True),
+            Player(trained, deterministic=deterministic),
             episodes=resolved.settings.eval_episodes,
             seed=resolved.seed,
-            deterministic=True,
+            deterministic=deterministic,
         )
         figures = {
             "eval/mean_reward": evaluation.mean_reward,
