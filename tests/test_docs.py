@@ -111,7 +111,9 @@ def test_the_page_of_settings_is_current() -> None:
     assert (ROOT / "docs" / "settings.md").read_text() == settings_page(), "run `make settings-page`"
 
 
-@pytest.mark.parametrize("module", ["benchmarks.tables", "benchmarks.ppo.page", "benchmarks.learning.page"])
+@pytest.mark.parametrize(
+    "module", ["benchmarks.tables", "benchmarks.dqn.page", "benchmarks.ppo.page", "benchmarks.learning.page"]
+)
 def test_tables_are_made_from_the_measured_file(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module, "--check"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -117,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
     options = parser.parse_args(arguments)
+    if options.check and not options.results.exists() and not options.page.exists():
+        return 0  # not measured yet, and nothing is said of it
     page = render_page(json.loads(options.results.read_text()))
     return write_or_check({options.page: page}, options.results, "benchmarks.dqn.page", check=options.check)
 
