@@ -36,7 +36,7 @@ from envfleet.environments.wildfire import (
     generate_landscape,
 )
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES
-from envfleet.environments.wildfire.report import comparison_table
+from envfleet.environments.wildfire.report import comparison_table, summary
 from envfleet.settings import reference_table
 
 ROOT = Path(__file__).parents[1]
@@ -284,7 +284,9 @@ def page_with_tables() -> str:
     text = PAGE.read_text()
     found = tables(json.loads(RESULTS.read_text()))
     if AGENT_RESULTS.exists():
-        found["agent"] = comparison_table(json.loads(AGENT_RESULTS.read_text())["comparison"])
+        agent = json.loads(AGENT_RESULTS.read_text())
+        trained = f"An agent of {agent['steps']:,} steps, seed {agent['seed']}. {summary(agent['comparison'])}"
+        found["agent"] = f"{trained}\n\n{comparison_table(agent['comparison'])}"
     for name, table in found.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envfleet.environments.wildfire.comparison import Plan
     from envfleet.environments.wildfire.environment import WildfireEnv
 
-__all__ = ["comparison_table", "write_report"]
+__all__ = ["comparison_table", "summary", "write_report"]
 
 _AGENT = "agent"
 _FIRES_IN_A_MAP = 200
@@ -34,7 +34,7 @@ def write_report(
     env: WildfireEnv,
 ) -> str:
     """Writes report.md and the maps of some landscapes; the report's table as text for a terminal."""
-    lines = ["# Fuel breaks: the agent beside others", "", _words(figures), "", comparison_table(figures), ""]
+    lines = ["# Fuel breaks: the agent beside others", "", summary(figures), "", comparison_table(figures), ""]
     for number, (landscape, plans) in enumerate(zip(landscapes, results, strict=True)):
         name = f"landscape-{number}"
         _write_maps(folder, name, landscape, plans, env)
@@ -44,10 +44,11 @@ def write_report(
             f"`{name}-burn-probability.tif` the share of fires that burn a cell when all of them are there.\n"
         )
     (folder / "report.md").write_text("\n".join(lines), encoding="utf-8")
-    return f"{_words(figures)}\n{_as_text(figures)}report and maps: {folder}\n"
+    return f"{summary(figures)}\n{_as_text(figures)}report and maps: {folder}\n"
 
 
-def _words(figures: dict[str, Any]) -> str:
+def summary(figures: dict[str, Any]) -> str:
+    """What was compared on what, in a sentence."""
     where = (
         "landscapes that training had not" if figures["held_out"] else "landscapes of the training, with other fires"
     )
