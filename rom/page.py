@@ -167,11 +167,12 @@ def filled_readme(readme: str, figures: dict[str, Any]) -> str:
     sentence = ""
     if runs:
         minutes = [_minutes(run) for run in runs]
-        least = min(100 * run["evaluated"]["finished"] / run["evaluated"]["episodes"] for run in runs)
+        least = min(run["evaluated"]["finished"] for run in runs)
         sentence = (
             f"`make train` plays {runs[0]['steps']:,} steps, which took {min(minutes):.0f} to {max(minutes):.0f} "
-            f"minutes on 2 cores; the agents of {len(runs)} seeds then finished the game in {least:.0f} % of 50 "
-            "episodes or more ([how](docs/gameboy.md#training); `make train TRAIN_STEPS=50000` for a short look).\n"
+            f"minutes on 2 cores; the agents of {len(runs)} seeds then each finished the game in at least "
+            f"{least} of {runs[0]['evaluated']['episodes']} episodes ([how](docs/gameboy.md#training); "
+            "`make train TRAIN_STEPS=50000` for a short look).\n"
         )
     start, end = "<!-- gameboy-training:start -->\n", "<!-- gameboy-training:end -->"
     before, rest = readme.split(start)
