@@ -82,9 +82,20 @@ def _learned(target: str, seed: int, path: Path, *, again: bool) -> dict[str, An
 
 
 def _evaluated(path: Path, episodes: int) -> dict[str, Any]:
-    command = [*COMMAND, "evaluate", str(path), "--episodes", str(episodes), "--json"]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return {"episodes": episodes, "finished": round(told["success_rate"] * episodes), "return": told["mean_reward"]}
+    """As the preset evaluates, by sampled actions; and how often the best actions alone get there."""
+    sampled, best = (_played(path, episodes, how) for how in ("--sampled", "--best-actions"))
+    return {
+        "episodes": episodes,
+        "finished": round(sampled["success_rate"] * episodes),
+        "finished_by_best": round(best["success_rate"] * episodes),
+        "return": sampled["mean_reward"],
+    }
+
+
+def _played(path: Path, episodes: int, how: str) -> dict[str, Any]:
+    command = [*COMMAND, "evaluate", str(path), "--episodes", str(episodes), how, "--json"]
+    told: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return told
 
 
 def _keep(run: dict[str, Any]) -> None:

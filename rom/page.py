@@ -71,12 +71,12 @@ def _training(runs: list[dict[str, Any]]) -> str:
     if not full:
         return "No run is on record yet: that the preset finishes the game has not been shown.\n"
     rows = [
-        "| `make train` | steps | steps/s (median) | minutes at that speed | finished | return | random play |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| `make train` | steps | steps/s | minutes at that speed | finished | by best actions | return | random play |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(
             f"| seed {run['seed']} | {run['steps']:,} | {run['steps_per_second']:,} | {_minutes(run):.1f} | "
-            f"{run['evaluated']['finished']} of {run['evaluated']['episodes']} | {run['evaluated']['return']:.1f} | "
-            f"{run['random']:.1f} |"
+            f"{run['evaluated']['finished']} of {run['evaluated']['episodes']} | "
+            f"{run['evaluated']['finished_by_best']} | {run['evaluated']['return']:.1f} | {run['random']:.1f} |"
             for run in full
         ),
     ]
