@@ -71,7 +71,7 @@ def _training(runs: list[dict[str, Any]]) -> str:
     if not full:
         return "No run is on record yet: that the preset finishes the game has not been shown.\n"
     rows = [
-        "| `make train` | steps | steps/s | minutes at that speed | finished | by best actions | return | random play |",
+        "| `make train` | steps | steps/s | minutes at that | finished | by best actions | return | random play |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(
             f"| seed {run['seed']} | {run['steps']:,} | {run['steps_per_second']:,} | {_minutes(run):.1f} | "
