@@ -212,7 +212,10 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, in order."""
-        names = [entry.name for entry in self.folder.iterdir()] if self.folder.is_dir() else []
+        try:
+            names = [entry.name for entry in self.folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):  # not made yet, or taken away while we look
+            names = []
         return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
 
     def step_of(self, name: str) -> int | None:
