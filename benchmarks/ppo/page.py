@@ -67,7 +67,7 @@ on their share of the environments with nobody to talk to.""",
 
 def render_page(results: Mapping[str, Any]) -> str:
     """The page with everything that was measured."""
-    settings = results["settings"]
+    settings = {**results["settings"], "rounds": _rounds(results)}
     sections = [
         "# Benchmarks of PPO",
         "<!-- made by python -m benchmarks.ppo.page; do not edit -->",
@@ -98,7 +98,7 @@ def render_readme(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     introduction = (
         f"Training PPO, environment steps per second on {machine['cores']} cores ({machine['cpu']}), same network and "
-        f"same number of updates (medians of {results['settings']['rounds']} interleaved rounds; "
+        f"same number of updates (medians of {_rounds(results)} interleaved rounds; "
         "[how it was measured, and everything else](docs/benchmarks-ppo.md)):"
     )
     lines = [
@@ -117,6 +117,13 @@ def render_readme(results: Mapping[str, Any]) -> str:
         ours = ["" if name is None else _times(rows, name) for name in named]
         lines.append(table_line(table["title"], *ours, rounded(rows[peer]["steps_per_second"]["median"])))
     return "\n".join(lines)
+
+
+def _rounds(results: Mapping[str, Any]) -> str:
+    """How often a row was measured; tables of one file may come from several runs."""
+    rows = [row for table in results.get("tables", {}).values() for row in table["rows"].values()]
+    counts = sorted({len(row["rounds"]) for row in rows if "rounds" in row} or {results["settings"]["rounds"]})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _times(rows: Mapping[str, Any], name: str) -> str:
