@@ -345,13 +345,13 @@ def test_an_environment_that_raises_shows_its_own_traceback(
     (tmp_path / f"{name}.py").write_text(FAULTY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    assert train(tmp_path / "run", "--env", f"{name}:Faulty", "--env-kwargs", f"where={where}") == 1
+    assert train(tmp_path / "runs" / "run", "--env", f"{name}:Faulty", "--env-kwargs", f"where={where}") == 1
     error = capsys.readouterr().err
     assert error.startswith(f"error: ValueError: {where} is broken (environment ")
     assert f'raise ValueError("{where} is broken")' in error
     assert "site-packages/envfleet" not in error
     assert "src/envfleet" not in error
-    assert not (tmp_path / "run").exists()  # the name is free for the next attempt
+    assert not (tmp_path / "runs").exists()  # the name is free for the next attempt, and nothing is left behind
 
 
 def test_an_unknown_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,7 @@ class RunFolder:
 
     path: Path
     checkpoints: Path  # `checkpoints/` in it, unless the run was given another place
+    made: tuple[Path, ...] = ()  # the folders above it that were made for it, the nearest first
 
     @property
     def config(self) -> Path:
@@ -79,7 +80,8 @@ class RunFolder:
         """A new run folder with its manifest: `path` itself, or a name of its own under `root`."""
         folder = _free_name(Path(root), env, algorithm, seed) if path is None else Path(path)
         elsewhere = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
-        run = cls(folder, elsewhere or folder / "checkpoints")
+        made = tuple(parent for parent in folder.parents if not parent.exists())
+        run = cls(folder, elsewhere or folder / "checkpoints", made)
         try:
             run._make_room(overwrite=overwrite)
             folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +142,7 @@ class RunFolder:
             return
         for entry in (*(self.path / name for name in _ENTRIES), self.path / ".lock"):
             _remove(entry)
-        for folder in {self.checkpoints, self.path}:
+        for folder in (self.checkpoints, self.path, *self.made):
             if folder.is_dir() and not _entries(folder):
                 folder.rmdir()
 
