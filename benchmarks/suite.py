@@ -21,7 +21,6 @@ Results = dict[str, Any]
 
 def measure_parts(
     options: argparse.Namespace,
-    parts: Sequence[str],
     everything: Sequence[str],
     packages: Sequence[str],
     measure: Callable[[str, Procedure, Results], None],
@@ -33,13 +32,13 @@ def measure_parts(
         minutes, seconds = divmod(int(perf_counter() - began), 60)
         print(f"[{minutes:3d}:{seconds:02d}] {message}", file=sys.stderr, flush=True)
 
-    whole = set(parts) == set(everything)
+    whole = set(options.parts) == set(everything)
     results = {**_kept(None if whole else options.output), **_circumstances(options, packages)}
     if results["load_before"] > BUSY_LOAD:
         busy = f"{results['load_before']:.1f}"
         report(f"warning: other work keeps {busy} cores busy\nhint: measure alone on the machine")
     procedure = Procedure(results["machine"]["cores"], options.rounds, options.seconds, report)
-    for name in parts:
+    for name in options.parts:
         before = perf_counter()
         measure(name, procedure, results)
         results["minutes_of"][name] = (perf_counter() - before) / 60
@@ -72,8 +71,17 @@ def _circumstances(options: argparse.Namespace, packages: Sequence[str]) -> Resu
     }
 
 
-def add_options(parser: argparse.ArgumentParser, *, rounds: int) -> None:
-    """How often and how long everything is measured, and where the results go."""
+def read_options(
+    arguments: Sequence[str] | None, name: str, description: str | None, parts: Sequence[str], *, rounds: int
+) -> argparse.Namespace:
+    """What is measured, how often and how long, and where the results go."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="what to measure")
     parser.add_argument("--rounds", type=int, default=rounds, help="each row is measured once in each")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement, at least one cycle")
     parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")
+    return parser.parse_args(arguments)

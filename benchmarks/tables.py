@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,20 @@ def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check
         else:
             path.write_text(wanted[path])
     return 1 if check and stale else 0
+
+
+def render_main(
+    arguments: Sequence[str] | None, module: str, results: Path, page: Path, pages: Callable[[Any], dict[Path, str]]
+) -> int:
+    """The command that writes pages from a file of results, or says which are out of date."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=f"Writes what {results.name} says.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is out of date")
+    options = parser.parse_args(arguments)
+    if options.check and not results.exists() and not page.exists():
+        return 0  # not measured yet, and nothing is said of it
+    if not results.exists():
+        raise SystemExit(f"there is no {results}\nhint: python -m {module.rpartition('.')[0]} --output {results}")
+    return write_or_check(pages(json.loads(results.read_text())), results, module, check=options.check)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,7 +7,6 @@ by `python -m benchmarks.peers.install stable-baselines3`; where it is not, its 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +17,14 @@ from rich.markdown import Markdown
 from benchmarks.dqn.page import PAGE, RESULTS, render_page
 from benchmarks.dqn.tables import ALONE, TABLES, alone
 from benchmarks.ppo.rounds import Procedure
-from benchmarks.suite import add_options, measure_parts, write_results
+from benchmarks.suite import measure_parts, read_options, write_results
 
 PARTS = [*TABLES, *ALONE]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
-    results, procedure = measure_parts(options, options.parts, PARTS, ("stable_baselines3",), _measure)
+    options = read_options(arguments, "dqn", __doc__, PARTS, rounds=7)
+    results, procedure = measure_parts(options, PARTS, ("stable_baselines3",), _measure)
     page = render_page(results)
     Console().print(Markdown(page))
     if options.output is not None:
@@ -42,17 +41,6 @@ def _measure(name: str, procedure: Procedure, results: dict[str, Any]) -> None:
         results["tables"] = {each: tables[each] for each in TABLES if each in tables}  # in the order of the page
     else:
         results[name] = alone(name, procedure)
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.dqn",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure")
-    add_options(parser, rounds=7)
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from benchmarks.fleet import BUSY_LOAD
 from benchmarks.ppo.page import TIMES, spread
 from benchmarks.ppo.rounds import ratio
 from benchmarks.ppo.targets import times_peer
-from benchmarks.tables import ROOT, machine_line, rounded, table_line, targets_table, write_or_check
+from benchmarks.tables import ROOT, machine_line, render_main, rounded, table_line, targets_table
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "dqn.json", ROOT / "docs" / "benchmarks-dqn.md"
 
@@ -111,16 +109,13 @@ def _saving(saving: Mapping[str, Any]) -> str:
     )
 
 
+def pages(results: Mapping[str, Any]) -> dict[Path, str]:
+    """All that is written from the results."""
+    return {PAGE: render_page(results)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
-    options = parser.parse_args(arguments)
-    if options.check and not options.results.exists() and not options.page.exists():
-        return 0  # not measured yet, and nothing is said of it
-    page = render_page(json.loads(options.results.read_text()))
-    return write_or_check({options.page: page}, options.results, "benchmarks.dqn.page", check=options.check)
+    return render_main(arguments, "benchmarks.dqn.page", RESULTS, PAGE, pages)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Measures PPO's training speed against other libraries and against the limit of this machine.
 
 `python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures everything and writes the page from it, in
-about 35 minutes on 2 cores that do nothing else; with `--workloads` the rest of that file stays. Stable-Baselines3
+about 35 minutes on 2 cores that do nothing else; with `--parts` the rest of that file stays. Stable-Baselines3
 and sb3-contrib are set up by `python -m benchmarks.peers.install stable-baselines3`; where they are not, their
 rows are reported as absent.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,20 +22,20 @@ from benchmarks.ppo.rounds import Procedure
 from benchmarks.ppo.tables import TABLES
 from benchmarks.ppo.targets import check_targets
 from benchmarks.ppo.upkeep import measure_upkeep
-from benchmarks.suite import add_options, measure_parts, write_results
+from benchmarks.suite import measure_parts, read_options, write_results
 
 OTHERS: dict[str, tuple[str, Callable[[Procedure], dict[str, Any]]]] = {
     "to-475": ("goal", measure_goal),
     "start": ("beginning", measure_beginning),
     "upkeep": ("upkeep", measure_upkeep),
 }
-WORKLOADS = [*TABLES, *OTHERS]
+PARTS = [*TABLES, *OTHERS]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
+    options = read_options(arguments, "ppo", __doc__, PARTS, rounds=9)
     packages = ("stable_baselines3", "sb3_contrib")
-    results, procedure = measure_parts(options, options.workloads, WORKLOADS, packages, _measure)
+    results, procedure = measure_parts(options, PARTS, packages, _measure)
     results["targets"] = check_targets(results)
     page = render_page(results)
     Console().print(Markdown(page))
@@ -61,17 +60,6 @@ def _failed(results: dict[str, Any]) -> bool:
     """Whether a row of our own could not be measured; other libraries may be absent."""
     tables = [*results["tables"].values(), *([results["upkeep"]] if "upkeep" in results else [])]
     return any("absent" in row for table in tables for row in table["rows"].values() if row["ours"])
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.ppo",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=WORKLOADS, help="what to measure")
-    add_options(parser, rounds=9)
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

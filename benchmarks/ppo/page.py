@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +24,7 @@ from benchmarks.ppo.targets import (
     times_peer,
 )
 from benchmarks.ppo.workloads import IMAGES_ENV, MEMORY_UNITS, PIECE_STEPS
-from benchmarks.tables import ROOT, machine_line, rounded, table_line, targets_table, with_block, write_or_check
+from benchmarks.tables import ROOT, machine_line, render_main, rounded, table_line, targets_table, with_block
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "ppo.json", ROOT / "docs" / "benchmarks-ppo.md"
 README, START, END = ROOT / "README.md", "<!-- ppo-benchmark:start -->", "<!-- ppo-benchmark:end -->"
@@ -274,26 +272,13 @@ def spread(figures: Mapping[str, float] | None) -> str:
     return f"{figures['median']:.2f} ({figures['lower']:.2f}–{figures['upper']:.2f})"
 
 
-def pages(results: Mapping[str, Any], page: Path = PAGE, readme: Path = README) -> dict[Path, str]:
+def pages(results: Mapping[str, Any]) -> dict[Path, str]:
     """All that is written from the results."""
-    return {page: render_page(results), readme: with_block(readme.read_text(), render_readme(results), START, END)}
+    return {PAGE: render_page(results), README: with_block(README.read_text(), render_readme(results), START, END)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--readme", type=Path, default=README)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
-    options = parser.parse_args(arguments)
-    if options.check and not options.results.exists() and not options.page.exists():
-        return 0  # not measured yet, and nothing is said of it
-    return write_or_check(
-        pages(json.loads(options.results.read_text()), options.page, options.readme),
-        options.results,
-        "benchmarks.ppo.page",
-        check=options.check,
-    )
+    return render_main(arguments, "benchmarks.ppo.page", RESULTS, PAGE, pages)
 
 
 if __name__ == "__main__":
