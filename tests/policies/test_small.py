@@ -36,7 +36,7 @@ def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
     return policy
 
 
-def both(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: Any = np.float32) -> None:
+def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: Any = np.float32) -> None:
     """Acts by NumPy and by torch on the same rows, and compares everything."""
     random = np.random.default_rng(7)
     small = small_policy(policy, ROWS, with_values=with_values)
@@ -73,14 +73,14 @@ def both(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: An
 def test_an_actor_decides_as_torch_does(action_space: spaces.Space[Any], activation: Any, memory: Any) -> None:
     settings = PolicySettings(hidden=(16, 8), activation=activation, memory=memory, memory_size=6)
     policy = moved(build_policy(VECTOR, action_space, settings, seed=1))
-    both(policy, masked=False, with_values=memory == "gru")
+    assert_decides_alike(policy, masked=False, with_values=memory == "gru")
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_masks_and_a_shared_network(shared: bool) -> None:
     settings = PolicySettings(hidden=(16,), shared=shared)
     policy = moved(build_policy(VECTOR, spaces.Discrete(4), settings, seed=1))
-    both(policy, masked=True, with_values=shared)
+    assert_decides_alike(policy, masked=True, with_values=shared)
 
 
 def test_normalised_observations_of_another_width() -> None:
@@ -89,7 +89,7 @@ def test_normalised_observations_of_another_width() -> None:
     FlatParameters(policy)
     rows = torch.from_numpy(np.random.default_rng(0).normal(3.0, [0.01, 0.1, 1.0, 2.0, 5.0], (64, 5)))
     policy.update_normaliser({"": rows})
-    both(policy, masked=False, with_values=False, dtype=np.float64)
+    assert_decides_alike(policy, masked=False, with_values=False, dtype=np.float64)
 
 
 @pytest.mark.parametrize("dueling", [True, False])
@@ -98,7 +98,7 @@ def test_values_of_actions_choose_as_torch_does(dueling: bool, masked: bool) -> 
     policy = build_q_policy(VECTOR, spaces.Discrete(4, start=1), QSettings(hidden=(16, 8), dueling=dueling), seed=1)
     moved(policy)
     policy.epsilon.fill_(0.4)
-    both(policy, masked=masked, with_values=False)
+    assert_decides_alike(policy, masked=masked, with_values=False)
 
 
 def test_weights_that_arrive_later_are_used() -> None:

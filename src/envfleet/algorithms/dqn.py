@@ -25,8 +25,9 @@ from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
+from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
-from envfleet.policies.q_policy import QPolicy, forbidden
+from envfleet.policies.q_policy import QPolicy
 from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
@@ -276,7 +277,7 @@ class DQNLearner:
         valued = self._target_tape.values(following, noise)
         chooser = valued if chooser is None else chooser
         if batch.masks is not None:
-            chooser = forbidden(chooser, self._tensor(batch.masks))
+            chooser = forbid(chooser, self._tensor(batch.masks))
         best = valued.gather(1, chooser.argmax(1, keepdim=True))
         return torch.addcmul(returns, self._tensor(batch.discounts[:, None]), best)
 

@@ -21,7 +21,16 @@ from torch.nn import functional
 
 from envfleet.errors import SettingsError
 
-__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "Score", "build_distribution"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Distribution",
+    "Gaussian",
+    "MultiCategorical",
+    "Score",
+    "build_distribution",
+    "forbid",
+]
 
 Array = np.ndarray[Any, Any]
 FORBIDDEN = -1e9
@@ -104,24 +113,24 @@ class Categorical(Distribution):
 
     def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if mask is not None:
-            parameters = _forbid(parameters, mask)
+            parameters = forbid(parameters, mask)
         chosen = (parameters + noise).argmax(1, True)
         log_probs = torch.log_softmax(parameters, 1).gather(1, chosen)
         return chosen.squeeze(1), log_probs.squeeze(1)
 
     def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
-        return (parameters if mask is None else _forbid(parameters, mask)).argmax(1)
+        return (parameters if mask is None else forbid(parameters, mask)).argmax(1)
 
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         if mask is not None:
-            parameters = _forbid(parameters, mask)
+            parameters = forbid(parameters, mask)
         log_all = torch.log_softmax(parameters, 1)
         log_probs = log_all.gather(1, actions.unsqueeze(1)).squeeze(1)
         return log_probs, -(log_all.exp() * log_all).sum(1)
 
     def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:
         if mask is not None:
-            parameters = _forbid(parameters, mask)
+            parameters = forbid(parameters, mask)
         log_all = torch.log_softmax(parameters, 1)
         probs, chosen = log_all.exp(), actions.unsqueeze(1)
         entropy = (probs * log_all).sum(1).neg_()
@@ -362,7 +371,8 @@ def _gumbel(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return -np.log(-np.log(uniform))
 
 
-def _forbid(logits: Tensor, mask: Tensor) -> Tensor:
+def forbid(logits: Tensor, mask: Tensor) -> Tensor:
+    """Logits, or values of actions, with the forbidden ones out of reach."""
     allowed = mask.bool()
     return torch.where(allowed | ~allowed.any(1, keepdim=True), logits, FORBIDDEN)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envfleet.errors import SettingsError
-from envfleet.policies.distributions import FORBIDDEN
+from envfleet.policies.distributions import forbid
 from envfleet.policies.encoders import build_trunk
 from envfleet.policies.inputs import JoinedInputs, checked_leaves, is_image
 from envfleet.policies.policy import Acted, Observations
@@ -117,7 +117,7 @@ class QPolicy(nn.Module):
 
     @staticmethod
     def _best(values: Tensor, mask: Tensor | None) -> Tensor:
-        return (values if mask is None else forbidden(values, mask)).argmax(1)
+        return (values if mask is None else forbid(values, mask)).argmax(1)
 
     def to_env(self, actions: Tensor) -> Tensor:
         return actions + self.start if self.start else actions
@@ -131,12 +131,6 @@ class QPolicy(nn.Module):
 
     def restore_normaliser(self, state: dict[str, dict[str, Array]]) -> None:
         self.inputs.restore_normalisers(state)
-
-
-def forbidden(values: Tensor, mask: Tensor) -> Tensor:
-    """Values with the forbidden ones out of reach; a row that forbids everything allows everything."""
-    allowed = mask.bool()
-    return torch.where(allowed | ~allowed.any(1, keepdim=True), values, FORBIDDEN)
 
 
 def build_q_policy(
