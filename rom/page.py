@@ -74,8 +74,8 @@ def _training(runs: list[dict[str, Any]]) -> str:
         "| `make train` | steps | steps/s | minutes | finished | by best actions | return | random play |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
         *(
-            f"| seed {run['seed']} | {run['steps']:,} | {run['steps_per_second']:,} | {run['minutes_by_the_clock']:.1f} | "
-            f"{run['evaluated']['finished']} of {run['evaluated']['episodes']} | "
+            f"| seed {run['seed']} | {run['steps']:,} | {run['steps_per_second']:,} | "
+            f"{run['minutes_by_the_clock']:.1f} | {run['evaluated']['finished']} of {run['evaluated']['episodes']} | "
             f"{run['evaluated']['finished_by_best']} | {run['evaluated']['return']:.1f} | {run['random']:.1f} |"
             for run in full
         ),
@@ -165,8 +165,8 @@ def filled_readme(readme: str, figures: dict[str, Any]) -> str:
         least = min(run["evaluated"]["finished"] for run in runs)
         sentence = (
             f"`make train` plays {runs[0]['steps']:,} steps, which took {min(minutes):.0f} to {max(minutes):.0f} "
-            f"minutes on 2 cores that had other work as well; the agents of {len(runs)} seeds then each finished the game in "
-            f"{least} of {runs[0]['evaluated']['episodes']} episodes or more ([how](docs/gameboy.md#training); "
+            f"minutes on 2 cores that had other work as well; the agents of {len(runs)} seeds then each finished the "
+            f"game in {least} of {runs[0]['evaluated']['episodes']} episodes ([how](docs/gameboy.md#training); "
             "`make train TRAIN_STEPS=50000` for a short look).\n"
         )
     start, end = "<!-- gameboy-training:start -->\n", "<!-- gameboy-training:end -->"
