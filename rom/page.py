@@ -162,11 +162,12 @@ def filled_readme(readme: str, figures: dict[str, Any]) -> str:
     sentence = ""
     if runs:
         minutes = [run["minutes_by_the_clock"] for run in runs]
-        least = min(run["evaluated"]["finished"] for run in runs)
+        least, episodes = min(run["evaluated"]["finished"] for run in runs), runs[0]["evaluated"]["episodes"]
+        share = f"{'' if least == episodes else 'at least '}{least} of {episodes}"
         sentence = (
             f"`make train` plays {runs[0]['steps']:,} steps, which took {min(minutes):.0f} to {max(minutes):.0f} "
             f"minutes on 2 cores that had other work as well; the agents of {len(runs)} seeds then each finished the "
-            f"game in {least} of {runs[0]['evaluated']['episodes']} episodes ([how](docs/gameboy.md#training); "
+            f"game in {share} episodes ([how](docs/gameboy.md#training); "
             "`make train TRAIN_STEPS=50000` for a short look).\n"
         )
     start, end = "<!-- gameboy-training:start -->\n", "<!-- gameboy-training:end -->"
