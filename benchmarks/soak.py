@@ -32,6 +32,7 @@ from envfleet.training.callbacks import Callback, Moment
 __all__ = ["Figures", "main", "soak", "unsteady_cart_pole"]
 
 SAMPLE_SECONDS = 0.5
+CURVE_SECONDS = 5.0
 WARM_UP = 1 / 3  # the part of the time before which growth is not counted: libraries load, caches fill
 
 
@@ -63,6 +64,7 @@ class Figures:
     lost_rows: int = 0
     first_return: float = 0.0  # mean of the episodes of the first rollouts
     last_return: float = 0.0  # mean of the last 100 episodes
+    curve: list[tuple[int, float]] = field(default_factory=list)  # steps and that mean, every five seconds
     memory_mb: list[float] = field(default_factory=list)  # private memory of the caller, every half second
     descriptors: list[int] = field(default_factory=list)
     children: list[int] = field(default_factory=list)  # after the end
@@ -85,9 +87,8 @@ class Figures:
         return max(warm[:part]), max(warm[-part:])
 
     def summary(self) -> dict[str, Any]:
-        plain = {
-            name: value for name, value in asdict(self).items() if name not in ("memory_mb", "descriptors", "children")
-        }
+        series = ("memory_mb", "descriptors", "children", "curve")
+        plain = {name: value for name, value in asdict(self).items() if name not in series}
         before, after = self.most_descriptors
         return {
             **plain,
@@ -108,6 +109,7 @@ class _Watch(Callback):
         self._process = psutil.Process()
         self._over = threading.Event()
         self._returns: list[float] = []
+        self._noted = 0.0  # when the curve got its last point
 
     def __enter__(self) -> _Watch:
         self._began = time.monotonic()
@@ -150,6 +152,9 @@ class _Watch(Callback):
         figures = self.figures
         figures.steps, figures.last_return = moment.steps, moment.mean_return
         figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
+        if time.monotonic() - self._noted >= CURVE_SECONDS:
+            self._noted = time.monotonic()
+            figures.curve.append((moment.steps, moment.mean_return))
 
     def on_end(self, moment: Moment) -> None:
         self.figures.first_return = sum(self._returns) / max(1, len(self._returns))

@@ -123,6 +123,21 @@ def test_the_hours_before_a_resume_count(tmp_path: Path) -> None:
     assert done.metrics[-1]["step"] == before
 
 
+def test_a_clock_that_jumps_moves_nothing_but_the_times_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    often = {"eval_every": 1, "eval_episodes": 1, "checkpoint_every": 1, "learning_rate_schedule": "constant"}
+    run(tmp_path / "steady", **often)
+    wall, jumps = time.time, itertools.cycle((0.0, -7200.0, 1e6))
+    monkeypatch.setattr(time, "time", lambda: wall() + next(jumps))
+    jumping = run(tmp_path / "jumping", **often, duration=0.5)
+    assert weights(tmp_path / "jumping") == weights(tmp_path / "steady")
+    noted = [row["time"] for row in jumping.metrics]
+    assert noted != sorted(noted)  # the clock did jump while it trained
+    assert all(value >= 0 for row in jumping.metrics for name, value in row.items() if name.startswith("time/"))
+    assert min(row["time/fps"] for row in jumping.metrics if "time/fps" in row) > 10
+    resumed = resume(tmp_path / "jumping", steps=4 * ROLLOUT, quiet=True)  # the newest checkpoint is told by its step
+    assert resumed.metrics[-1]["step"] == 4 * ROLLOUT
+
+
 # --- callbacks
 
 

@@ -80,7 +80,7 @@ class Control:
 
     @property
     def caller_waits(self) -> int:
-        """Index of the caller's word: 0 awake, 1 sleeping until any group, 2 until all are finished."""
+        """Index of the caller's word: 0 awake, else asleep until the workers have finished so many commands in all."""
         return 0
 
     def worker(self, index: int, word: int) -> int:

@@ -31,7 +31,7 @@ LOOK_SECONDS = 0.25  # how often it looks for deaths and hangs while it sleeps
 _log = logging.getLogger("envfleet")
 
 
-@dataclass
+@dataclass(slots=True)
 class Answers:
     """What some groups said to their last commands, taken together."""
 
@@ -194,8 +194,21 @@ class Crew:
         words = self._words
         return words[self._posted_at + group] == words[self._finished_at + group] or group in self._failed
 
-    def finished_first(self, wanted: int, sizes: list[int]) -> list[int] | None:
-        """Finished groups, the longest waiting first, just enough for `wanted` environments; None where too few."""
+    def wait_first(self, wanted: int, sizes: list[int]) -> list[int]:
+        """Finished groups, the longest waiting first, just enough for `wanted` environments.
+
+        The caller is asleep until there are enough of them, since the others have work to do.
+        """
+        self.place.run_inline(self._limit)
+        ready, lacking = self._finished_first(wanted, sizes)
+        if lacking > 0:
+            largest = max(sizes)
+            self._sleep(lambda: -(-max(0, self._finished_first(wanted, sizes)[1]) // largest))
+            ready, _ = self._finished_first(wanted, sizes)
+        return ready
+
+    def _finished_first(self, wanted: int, sizes: list[int]) -> tuple[list[int], int]:
+        """Finished groups, just enough where there are, and how many environments are still lacking."""
         words, posted_at, finished_at = self._words, self._posted_at, self._finished_at
         ready = []
         for group in self.posted:
@@ -203,8 +216,8 @@ class Crew:
                 ready.append(group)
                 wanted -= sizes[group]
                 if wanted <= 0:
-                    return ready
-        return None
+                    break
+        return ready, wanted
 
     def wait_all(self) -> None:
         """Waits until every posted command is finished.
@@ -212,21 +225,19 @@ class Crew:
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
         self.place.run_inline(self._limit)
-        if self.all_finished():
-            return
         began = time.perf_counter()
-        if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin()):
-            self._sleep(self.all_finished, 2)
+        if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin(began + 2 * SPIN_SECONDS)):
+            self._sleep(self._unfinished)
         self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
 
-    def all_finished(self) -> bool:
+    def _unfinished(self) -> int:
+        """Commands that were posted and are not finished."""
         words = self._words
-        return all(words[line] == words[line + 1] for line in self._worker_words)
+        return sum([words[line] - words[line + 1] for line in self._worker_words])
 
-    def _spin(self) -> bool:
-        words, workers = self._words, self._worker_words
-        until = time.perf_counter() + 2 * SPIN_SECONDS
-        for line in workers:
+    def _spin(self, until: float) -> bool:
+        words = self._words
+        for line in self._worker_words:
             posted = words[line]
             while words[line + 1] != posted:
                 yield_core()
@@ -237,21 +248,28 @@ class Crew:
     def wait_run(self) -> None:
         """Waits, asleep, until every posted command is finished: for commands that take many steps."""
         self.place.run_inline(self._limit)
-        if not self.all_finished():
-            self._sleep(self.all_finished, 2)
+        self._sleep(self._unfinished)
 
-    def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Waits until enough groups are finished for `ready`; asleep at once, since the others have work to do."""
+    def _wait_for(self, groups: Sequence[int]) -> None:
+        """Waits, asleep, until these groups are finished, whatever the others do."""
         self.place.run_inline(self._limit)
-        if not ready():
-            self._sleep(ready, 1)
+        self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
-    def _sleep(self, ready: Callable[[], bool], waits: int) -> None:
+    def _sleep(self, lacking: Callable[[], int]) -> None:
+        """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
+
+        The workers are told how many they must have finished in all before one of them rings: a wake costs more than
+        a step of many an environment.
+        """
         words, watch = self._words, None
         try:
             while True:
-                words[self._waits] = waits
-                if ready():
+                finished = sum([words[line + 1] for line in self._worker_words])
+                count = lacking()
+                if count == 0:
+                    return
+                words[self._waits] = finished + count
+                if lacking() == 0:  # finished before they saw that the caller sleeps
                     return
                 watch = watch or _ProgressWatch(self)
                 if self.place.wait(watch.look_every):
@@ -297,13 +315,13 @@ class Crew:
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
-                self.wait_for(lambda: self.finished(group))
+                self._wait_for([group])
 
     def ask(self, requests: dict[int, Request], slot: int = 0) -> dict[int, Any]:
         """Posts one request to each of some groups and returns their replies."""
         for group, request in requests.items():
             self.post(group, slot, request)
-        self.wait_for(lambda: all(self.finished(group) for group in requests))
+        self._wait_for(list(requests))
         return self.gather(list(requests)).messages
 
     @property

@@ -29,9 +29,9 @@ class Exchange:
     """Posts steps to groups and turns their answers into batches."""
 
     def __init__(self, crew: Crew, arrays: FleetArrays, groups: list[range], *, copy: bool, same_step: bool) -> None:
-        self._crew, self._arrays, self._groups, self._same_step = crew, arrays, groups, same_step
+        self._crew, self._groups, self._same_step = crew, groups, same_step
         self.reader = BatchReader(arrays, copy=copy)
-        self.keeper = StatisticsKeeper()
+        self.keeper = StatisticsKeeper(arrays)
         self.all = Rows.of(range(len(groups)), groups)
         self.sizes = [len(group) for group in groups]
         self.slots = [0] * len(groups)  # where each group's newest observations lie
@@ -68,24 +68,25 @@ class Exchange:
     def next_slot(self) -> int:
         """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
         slot = 1 - self.slots[0]
-        for group, at in enumerate(self.slots):
-            if at == slot:
-                self.reader.copy_slot(slot, 1 - slot, self._groups[group])
-                self.slots[group] = 1 - slot
+        if slot in self.slots:
+            for group, at in enumerate(self.slots):
+                if at == slot:
+                    self.reader.copy_slot(slot, 1 - slot, self._groups[group])
+            self.slots = [1 - slot] * len(self.slots)
         return slot
 
     def results(self, rows: Rows, answers: Answers) -> StepResult:
         """What a step of these rows gives, in the form of Gymnasium's vector API."""
-        slots = {self.slots[group] for group in rows.groups}
-        if len(slots) == 1:
-            observations = self.reader.observations(slots.pop(), rows, answers)
+        slot = self.slots[rows.groups[0]]
+        if 1 - slot not in self.slots or all(self.slots[group] == slot for group in rows.groups):
+            observations = self.reader.observations(slot, rows, answers)
         else:
             observations = self.reader.mixed_observations(self.slots, rows, answers)
         rewards, terminated, truncated = self.reader.outcomes(rows)
         ended = terminated | truncated
         infos = self.infos(rows, answers)
         if answers.outcome & Outcome.ENDED:
-            self.keeper.episodes(self._arrays, rows, ended)
+            self.keeper.episodes(rows.env_ids[ended].tolist())
             if self._same_step:
                 self.reader.add_final_observations(infos, rows, ended)
         self.keeper.steps += rows.count

@@ -60,6 +60,10 @@ class FleetState(Enum):
     CLOSED = "closed"
 
 
+# By names of their own: each step looks at some of them, and an Enum's attributes are slow to look up.
+NEW, READY, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
+
+
 class Fleet(VectorEnv[Any, Any, Array]):
     """A `gymnasium.vector.VectorEnv` over groups of environments on workers. Made by `envfleet.make`."""
 
@@ -84,13 +88,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         extra = () if program is None else program.arrays(*single, self.groups)
         arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra))
         self.program_arrays = arrays.extra  # what the workers' program keeps in the block
-        same_step = autoreset is AutoresetMode.SAME_STEP
-        self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=same_step)
+        self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
         self._new_tasks = False
         self._restarts_by_env = [0] * self.num_envs
-        self._state = FleetState.NEW
+        self._state = NEW
         recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
         crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
         self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
@@ -99,7 +102,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
         first = hellos[0]
         self.metadata = {**first.metadata, "autoreset_mode": autoreset}
         self.render_mode, self.spec = first.render_mode, first.spec
-        self._autoreset = autoreset
+        self._same_step = autoreset is AutoresetMode.SAME_STEP
+        self._never_resets = autoreset is AutoresetMode.DISABLED
         self.single_observation_space, self.single_action_space = (
             first.observation_spaces[0],
             first.action_spaces[0],
@@ -127,28 +131,28 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def _expect(self, call: str, *allowed: FleetState) -> None:
         if self._state in allowed:
             return
-        if self._state is FleetState.CLOSED:
+        if self._state is CLOSED:
             raise ClosedError(f"{call} was called on a closed fleet")
         hints = {
-            FleetState.NEW: "call reset() first",
-            FleetState.READY: "nothing is under way: call step_async() or send() first",
-            FleetState.STEPPING: "call step_wait() first",
-            FleetState.STREAMING: "call recv() until every environment that was sent to has answered",
-            FleetState.RUNNING: "call run_wait() first",
-            FleetState.BROKEN: "make a new fleet",
+            NEW: "call reset() first",
+            READY: "nothing is under way: call step_async() or send() first",
+            STEPPING: "call step_wait() first",
+            STREAMING: "call recv() until every environment that was sent to has answered",
+            RUNNING: "call run_wait() first",
+            BROKEN: "make a new fleet",
         }
         raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
 
     def _guard(self, error: EnvfleetError) -> EnvfleetError:
         """Notes what an error means for the calls that may follow it."""
         if isinstance(error, EnvHungError):
-            self._state = FleetState.BROKEN
+            self._state = BROKEN
             return self._with_context(error)
         if isinstance(error, WorkerError):
-            self._state = FleetState.BROKEN
+            self._state = BROKEN
         elif isinstance(error, EnvError):
             self._crew_idle()
-            self._state = FleetState.NEW
+            self._state = NEW
         return error
 
     def _with_context(self, error: EnvHungError) -> EnvHungError:
@@ -183,7 +187,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         `tasks` has one task per environment; a task reaches the environment as `options["task"]` in this
         reset and in every autoreset that follows, until it is replaced.
         """
-        self._expect("reset()", FleetState.NEW, FleetState.READY)
+        self._expect("reset()", NEW, READY)
         seeds = self._seeds_for(seed)
         mask = _checked_mask(options, self.num_envs)
         if options is not None:
@@ -204,7 +208,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             raise self._guard(error) from None
         self._exchange.slots, self._new_tasks = [slot] * len(self.groups), False
         self._exchange.ended[...] = False if mask is None else self._exchange.ended & ~mask
-        self._state = FleetState.READY
+        self._state = READY
         return self._exchange.reader.observations(slot, self._exchange.all, answers), self._exchange.infos(
             self._exchange.all, answers
         )
@@ -218,7 +222,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def _seeds_for(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         if seed is None:
-            return list(self._seeds) if self._state is FleetState.NEW else [None] * self.num_envs
+            return list(self._seeds) if self._state is NEW else [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             self.seed = int(seed)
             seeds: list[int | None] = [self.seed + i for i in range(self.num_envs)]
@@ -236,29 +240,29 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def step_async(self, actions: Any) -> None:
         """Begins a step of every environment; `step_wait` gives its results."""
-        self._expect("step()", FleetState.READY)
-        if self._autoreset is AutoresetMode.DISABLED:
-            self._refuse_ended(self._exchange.all)
-        slot = self._exchange.next_slot()
-        self._exchange.post(actions, self._exchange.all, slot)
-        self._state = FleetState.STEPPING
+        self._expect("step()", READY)
+        exchange = self._exchange
+        if self._never_resets:
+            self._refuse_ended(exchange.all)
+        exchange.post(actions, exchange.all, exchange.next_slot())
+        self._state = STEPPING
 
     def step_wait(self) -> StepResult:
         """The results of the step that `step_async` began."""
-        self._expect("step_wait()", FleetState.STEPPING)
+        self._expect("step_wait()", STEPPING)
         try:
             self._crew.wait_all()
             answers = self._crew.gather_lockstep()
         except EnvfleetError as error:
             raise self._guard(error) from None
-        self._state = FleetState.READY
+        self._state = READY
         return self._exchange.results(self._exchange.all, answers)
 
     def send(self, actions: Any, env_ids: Sequence[int] | Array) -> None:
         """Begins a step of some environments, whole groups of them, with one action each."""
-        self._expect("send()", FleetState.READY, FleetState.STREAMING)
+        self._expect("send()", READY, STREAMING)
         rows = self._exchange.rows_of(env_ids)
-        if self._autoreset is AutoresetMode.DISABLED:
+        if self._never_resets:
             self._refuse_ended(rows)
         for group in rows.groups:
             if group in self._crew.posted:
@@ -268,14 +272,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
                     hint="take their results with recv() first",
                 )
         self._exchange.post(actions, rows, None)
-        self._state = FleetState.STREAMING
+        self._state = STREAMING
 
     def recv(self, min_envs: int | None = None) -> StepResult:
         """Results of the groups that are ready first, at least `min_envs` environments of them.
 
         `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
         """
-        self._expect("recv()", FleetState.STREAMING)
+        self._expect("recv()", STREAMING)
         crew, sizes = self._crew, self._exchange.sizes
         wanted = 1 if min_envs is None else min_envs
         under_way = sum([sizes[group] for group in crew.posted])
@@ -285,31 +289,26 @@ class Fleet(VectorEnv[Any, Any, Array]):
                 hint="ask for at least 1 and at most as many as were sent actions",
             )
         try:
-            ready = crew.finished_first(wanted, sizes)
-            if ready is None:
-                crew.wait_for(lambda: crew.finished_first(wanted, sizes) is not None)
-                ready = crew.finished_first(wanted, sizes)
-            assert ready is not None
-            rows = self._exchange.rows_of_groups(ready)
+            rows = self._exchange.rows_of_groups(crew.wait_first(wanted, sizes))
             answers = crew.gather(rows.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
         if not crew.posted:
-            self._state = FleetState.READY
+            self._state = READY
         result = self._exchange.results(rows, answers)
         result[4]["env_id"] = rows.env_ids.copy()
         return result
 
     def run_async(self, order: Any) -> None:
         """Lets every group carry out an order of the program the fleet was made with; `run_wait` waits for it."""
-        self._expect("run_async()", FleetState.READY)
+        self._expect("run_async()", READY)
         for group in range(len(self.groups)):
             self._crew.post(group, self._exchange.slots[group], Run(order))
-        self._state = FleetState.RUNNING
+        self._state = RUNNING
 
     def run_wait(self, steps: int) -> None:
         """Waits until every group has carried out its order, which was good for `steps` steps of each environment."""
-        self._expect("run_wait()", FleetState.RUNNING)
+        self._expect("run_wait()", RUNNING)
         try:
             self._crew.wait_run()
             slots = self._crew.gather(self._exchange.all.groups).messages
@@ -317,7 +316,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             raise self._guard(error) from None
         self._exchange.slots = [slots[group] for group in range(len(self.groups))]
         self._exchange.keeper.steps += steps * self.num_envs
-        self._state = FleetState.READY
+        self._state = READY
 
     def newest_observations(self) -> dict[Path, Array]:
         """The observations to act on, by leaf, as views that the step after the next one overwrites."""
@@ -343,8 +342,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         for i in rows:
             self._restarts_by_env[i] += 1
         seeds = [derive_seed(self._seeds[i], 0, self._restarts_by_env[i]) for i in rows]
-        same_step = self._autoreset is AutoresetMode.SAME_STEP
-        ended = [False if same_step else bool(self._exchange.ended[i]) for i in rows]
+        ended = [False if self._same_step else bool(self._exchange.ended[i]) for i in rows]
         return Recover(seeds, self._tasks[rows.start : rows.stop], ended)
 
     # --- everything else
@@ -355,7 +353,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def call_at(self, env_ids: Sequence[int] | None, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """As `call`, for the environments named; their results in the order of the environments."""
-        self._expect(f"call({name!r})", FleetState.NEW, FleetState.READY)
+        self._expect(f"call({name!r})", NEW, READY)
         only = None if env_ids is None else {int(env) for env in env_ids}
         return tuple(value for part in self._ask_all(Call(name, args, kwargs, only)) for value in part)
 
@@ -371,7 +369,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of every environment: a list or tuple has one value each, else all get the same."""
-        self._expect(f"set_attr({name!r})", FleetState.NEW, FleetState.READY)
+        self._expect(f"set_attr({name!r})", NEW, READY)
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
         if len(values) != self.num_envs:
@@ -387,12 +385,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def statistics(self) -> FleetStatistics:
         """Steps, episodes and workers since the fleet was made."""
-        self._expect("statistics()", *(state for state in FleetState if state is not FleetState.CLOSED))
+        self._expect("statistics()", *(state for state in FleetState if state is not CLOSED))
         return self._exchange.keeper.summary(self._crew)
 
     def state(self) -> dict[str, Any]:
         """All simulators, their episodes and last observations as plain data, for `restore`."""
-        self._expect("state()", FleetState.READY)
+        self._expect("state()", READY)
         slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
         captured = self._ask_all(Capture())
         return {
@@ -409,7 +407,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def restore(self, state: dict[str, Any]) -> Any:
         """Goes on from a captured state, on any backend; returns the observations to act on."""
-        self._expect("restore()", FleetState.NEW, FleetState.READY)
+        self._expect("restore()", NEW, READY)
         if state.get("version") != 1 or state.get("n_envs") != self.num_envs:
             raise StateError(
                 f"the state is of version {state.get('version')} and {state.get('n_envs')} environments, "
@@ -429,12 +427,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._crew.ask(requests, slot=0)
         except EnvfleetError as error:
             raise self._guard(error) from None
-        self._state = FleetState.READY
+        self._state = READY
         return self._exchange.reader.observations(0, self._exchange.all, Answers())
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends all workers; nothing of them stays behind."""
-        self._state = FleetState.CLOSED
+        self._state = CLOSED
         self._finalizer()
         del self._exchange
 

@@ -169,9 +169,9 @@ class BatchReader:
     def store_actions(self, actions: Any, rows: Rows) -> None:
         """Writes a batch of actions to the rows it is for."""
         if type(actions) is np.ndarray and self._one_action and len(rows.slices) == 1:
-            target = self._arrays.actions[()]
-            if actions.dtype == target.dtype and actions.shape == (rows.count, *target.shape[1:]):
-                target[rows.slices[0]] = actions
+            target = self._arrays.actions[()][rows.slices[0]]
+            if actions.dtype == target.dtype and actions.shape == target.shape:
+                target[...] = actions
                 return
         for leaf in self._action_leaves:
             try:

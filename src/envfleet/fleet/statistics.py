@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import WorkerWord
 from envfleet.fleet.crew import Crew
-from envfleet.fleet.rows import Rows
 from envfleet.machine import private_memory
 
 __all__ = ["FleetStatistics", "StatisticsKeeper", "WorkerStatistics"]
@@ -52,7 +48,8 @@ class FleetStatistics:
 class StatisticsKeeper:
     """Counts as the fleet goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: FleetArrays) -> None:
+        self._columns = [a.data for a in (arrays.episode_return, arrays.episode_length, arrays.episode_seconds)]
         self.steps = 0
         self._episodes = 0
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=RECENT)
@@ -60,11 +57,10 @@ class StatisticsKeeper:
         self._steps_at_last_look = 0
         self._busy_at_last_look: dict[int, int] = {}
 
-    def episodes(self, arrays: FleetArrays, rows: Rows, ended: np.ndarray[Any, Any]) -> None:
-        """Takes note of the episodes that ended in these rows."""
-        envs = rows.env_ids[ended]
-        columns = (arrays.episode_return, arrays.episode_length, arrays.episode_seconds)
-        self._recent.extend(zip(*(column[envs].tolist() for column in columns), strict=True))
+    def episodes(self, envs: list[int]) -> None:
+        """Takes note of the episodes of these environments, which have just ended."""
+        returns, lengths, seconds = self._columns
+        self._recent.extend([(returns[env], lengths[env], seconds[env]) for env in envs[-RECENT:]])
         self._episodes += len(envs)
 
     def summary(self, crew: Crew) -> FleetStatistics:

@@ -89,10 +89,7 @@ class Worker:
         self._stop = control.worker(index, WorkerWord.STOP)
         self._lockstep = control.worker(index, WorkerWord.LOCKSTEP)
         self._caller_waits = control.caller_waits
-        self._counts = [
-            (control.worker(w, WorkerWord.POSTED), control.worker(w, WorkerWord.FINISHED))
-            for w in range(control.workers)
-        ]
+        self._all_finished = [control.worker(w, WorkerWord.FINISHED) for w in range(control.workers)]
         rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
         for group in self.groups:
@@ -146,7 +143,7 @@ class Worker:
         words[finished] = words[posted]
         words[self._finished] += 1
         waits = words[self._caller_waits]
-        if waits == 1 or (waits == 2 and all(words[p] == words[f] for p, f in self._counts)):
+        if waits and sum([words[at] for at in self._all_finished]) >= waits:
             self._ring_caller()
         if message:  # after the words: the caller reads while a long message is being written
             self._channel.send_packed(message)

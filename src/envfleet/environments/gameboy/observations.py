@@ -134,36 +134,38 @@ class Pixels:
 
     def __init__(self, stack: int, shrink: int) -> None:
         self._stack, self._shrink = stack, shrink
-        shape = (_HEIGHT // shrink, _WIDTH // shrink, stack)
-        self.space: spaces.Box[Any] = spaces.Box(0, 255, shape, np.uint8)
-        self._seen = np.zeros(shape, np.uint8)
+        self._shape = (_HEIGHT // shrink, _WIDTH // shrink)
+        self.space: spaces.Box[Any] = spaces.Box(0, 255, (*self._shape, stack), np.uint8)
+        self._seen: list[Array] = [np.zeros(self._shape, np.uint8)] * stack  # the newest last
         self._weights = np.tile(_BRIGHTNESS, shrink) / np.float32(256 * shrink * shrink)
 
     def begin(self, values: Sequence[Any], emulator: Emulator) -> Array:
-        self._seen[:] = self._grey(emulator.screen)[:, :, None]
-        return self._seen.copy()
+        self._seen = [self._grey(emulator.screen)] * self._stack
+        return self.get_memory()
 
     def see(self, values: Sequence[Any], emulator: Emulator) -> Array:
-        self._seen[:, :, :-1] = self._seen[:, :, 1:]
-        self._seen[:, :, -1] = self._grey(emulator.screen)
-        return self._seen.copy()
+        self._seen = [*self._seen[1:], self._grey(emulator.screen)]
+        return self.get_memory()
 
     def _grey(self, screen: Array) -> Array:
         """Means of brightness, rounded down. Every sum is a whole number that float32 holds exactly."""
         step = self._shrink
-        rows = screen[::step].astype(np.uint16)
+        rows = screen[::step]
         for row in range(1, step):
-            rows += screen[row::step]
+            rows = np.add(rows, screen[row::step], dtype=np.uint16)
         # Columns and colours are summed in one product: `step` pixels of four numbers lie side by side.
         total = rows.reshape(-1, 4 * step).astype(np.float32) @ self._weights
-        return total.astype(np.uint8).reshape(self._seen.shape[:2])
+        return total.astype(np.uint8).reshape(self._shape)
 
-    def get_memory(self) -> Array | None:
-        return self._seen.copy()
+    def get_memory(self) -> Array:
+        stacked = np.empty(self.space.shape, np.uint8)
+        for place, picture in enumerate(self._seen):
+            stacked[:, :, place] = picture
+        return stacked
 
     def set_memory(self, memory: Array | None) -> None:
         assert memory is not None
-        self._seen[:] = memory
+        self._seen = [memory[:, :, place].copy() for place in range(self._stack)]
 
 
 class MemoryTiles(_WithoutMemory):
