@@ -191,14 +191,16 @@ class Replay:
         oldest, size = (self.head - self.filled) * self.n_envs, self.rows * self.n_envs
         found = np.empty(0, np.int64)
         while len(found) < count:
-            drawn = (oldest + generator.integers(len(self), size=count)) % size
+            drawn: Array = (oldest + generator.integers(len(self), size=count)) % size
             happened = self.happened(drawn)
-            found = np.concatenate([found, drawn if happened.all() else drawn[happened]])
+            if not len(found) and happened.all():
+                return drawn
+            found = np.concatenate([found, drawn[happened]])
         return found[:count]
 
     def happened(self, entries: Array) -> Array:
         """Whether the steps of these entries happened and are still there."""
-        return (self._became.take(entries) & _HAPPENED).astype(np.bool_)
+        return (self._became.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
 
     def take(self, entries: Array, *, steps: int, gamma: float) -> Experience:
         """The transitions of `steps` steps that begin at these entries."""

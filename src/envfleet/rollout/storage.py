@@ -128,11 +128,12 @@ class Stacks:
         at = (entries[:, None] - before) % len(self._age)
         frames = self._newest.take(at, axis=0, mode="clip")  # [entry, frame, ...]
         age = self._age.take(entries)
-        for back in range(self.reach):  # to where older frames were kept aside
-            young = np.flatnonzero(age == back)
-            if len(young):
-                kept = self._older.read((entries[young] - back * self._n_envs) % len(self._age))
-                frames[young, : self.reach - back] = self._frames_of(kept[""])[:, back:]
+        young = np.flatnonzero(age < self.reach)  # their episodes began so lately that older frames were kept aside
+        if len(young):
+            back = age[young].astype(np.int64)
+            kept = self._older.read((entries[young] - back * self._n_envs) % len(self._age))
+            for place, steps, older in zip(young.tolist(), back.tolist(), self._frames_of(kept[""]), strict=True):
+                frames[place, : self.reach - steps] = older[steps:]
         return self._joined(frames)
 
     def _frames_of(self, older: Array) -> Array:
