@@ -1,10 +1,13 @@
 """A soak: training for a long time while workers are killed and environments raise, and what it costs the caller.
 
-    python -m benchmarks.soak --minutes 60 --kill-every 60
+    python -m benchmarks.soak --minutes 60 --kill-every 60 --json docs/benchmarks/soak.json
+    python -m benchmarks.soak --minutes 10 --kill-every 0 --json docs/benchmarks/soak.json
     python -m benchmarks.soak --minutes 1 --kill-every 2 --raise-every 10000 --workers 8 --acting central
 
 Memory of the caller and its descriptors must not grow, and learning must go on. Restarts of the same worker wait
-longer each time, and eleven within five minutes end the training: kills that come quickly need many workers.
+longer each time, and eleven within five minutes end the training: kills that come quickly need many workers. With 0,
+none is killed and nothing raises; the file keeps that training beside the other, and `python -m benchmarks.soak_page`
+makes docs/soak.md from both.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ from envfleet.training.callbacks import Callback, Moment
 
 __all__ = ["Figures", "main", "soak", "unsteady_cart_pole"]
 
+RESULTS = Path(__file__).parent.parent / "docs" / "benchmarks" / "soak.json"
 SAMPLE_SECONDS = 0.5
+THINNED = 10  # of the samples, every tenth goes to the file
 CURVE_SECONDS = 5.0
 WARM_UP = 1 / 3  # the part of the time before which growth is not counted: libraries load, caches fill
 
@@ -44,7 +49,7 @@ class _Unsteady(CartPoleEnv):
         self._raise_every = raise_every
 
     def step(self, action: Any) -> Any:
-        if self.np_random.random() * self._raise_every < 1.0:
+        if self._raise_every and self.np_random.random() * self._raise_every < 1.0:
             raise RuntimeError("the simulator has failed, as it does now and then")
         return super().step(action)
 
@@ -113,7 +118,8 @@ class _Watch(Callback):
 
     def __enter__(self) -> _Watch:
         self._began = time.monotonic()
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._kill, self._measure)]
+        tasks = (self._kill, self._measure) if self._kill_every else (self._measure,)
+        self._threads = [threading.Thread(target=work, daemon=True) for work in tasks]
         for thread in self._threads:
             thread.start()
         return self
@@ -202,6 +208,12 @@ def soak(
     return watch.figures
 
 
+def told(figures: Figures, options: dict[str, Any]) -> dict[str, Any]:
+    """All figures as plain data, the series thinned."""
+    series = {name: getattr(figures, name)[::THINNED] for name in ("memory_mb", "descriptors")}
+    return {**asdict(figures), **figures.summary(), **series, "thinned": THINNED, "options": options}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
@@ -213,12 +225,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     given = parser.parse_args()
     options = {name: value for name, value in vars(given).items() if name != "json"}
+    if not given.kill_every:
+        options["raise_every"] = 0
     with tempfile.TemporaryDirectory() as folder:
         figures = soak(Path(folder) / "run", **options)
     for name, value in figures.summary().items():
         print(f"{name:20} {value:,.1f}" if isinstance(value, float) else f"{name:20} {value:,}")
     if given.json is not None:
-        given.json.write_text(json.dumps({**asdict(figures), **figures.summary()}))
+        kept = json.loads(given.json.read_text()) if given.json.exists() else {}
+        kept["soak" if given.kill_every else "undisturbed"] = told(figures, options)
+        given.json.write_text(json.dumps(kept))
 
 
 if __name__ == "__main__":

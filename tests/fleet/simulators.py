@@ -88,6 +88,17 @@ class DiesOnce(RaisesOnce):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class DiesTwice(DiesOnce):
+    """Kills its own process once, and the one that follows while that builds it."""
+
+    def __init__(self, flag: str, at: int = 3, **kwargs: Any) -> None:
+        super().__init__(flag, at, **kwargs)
+        again = Path(f"{flag}-again")
+        if Path(flag).exists() and not again.exists():
+            again.touch()
+            self.fail()
+
+
 class HangsOnce(RaisesOnce):
     """Sleeps for an hour once."""
 

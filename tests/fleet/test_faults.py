@@ -21,7 +21,7 @@ import pytest
 
 import envfleet
 from tests.fleet.backends import same, use
-from tests.fleet.simulators import Bad, Counter, DiesAlways, DiesOnce, HangsOnce, Nested, Raises, RaisesOnce
+from tests.fleet.simulators import Bad, Counter, DiesAlways, DiesOnce, DiesTwice, HangsOnce, Nested, Raises, RaisesOnce
 
 ACTIONS = np.arange(4)
 
@@ -194,6 +194,19 @@ def test_worker_that_always_dies_ends_in_an_error(processes: dict[str, Any]) -> 
             fleet.step(ACTIONS)
     with pytest.raises(envfleet.ProtocolError, match="broken"):
         fleet.step(ACTIONS)
+    fleet.close()
+
+
+def test_worker_that_dies_again_while_it_is_restarted(processes: dict[str, Any], tmp_path: Path) -> None:
+    restarts = envfleet.Restarts(limit=2, backoff=0.01)
+    flag = str(tmp_path / "flag")
+    fleet = make([lambda: DiesTwice(flag), Counter, Counter, Counter], processes, restarts=restarts)
+    fleet.reset()
+    step, result = cut_step(fleet)
+    assert step == 3
+    assert result[4]["restarted"].tolist() == [True, True, False, False]
+    assert fleet.statistics().restarts == 2
+    assert fleet.step(ACTIONS)[0][:, 0].tolist() == [0, 0, 5, 5]
     fleet.close()
 
 

@@ -377,8 +377,12 @@ class Crew:
         self._name_lockstep()
         self._clear_words(plan)
         self.place.start(plan)
-        self._hello(plan)
-        self.place.attach(worker, self.arrays)
+        try:
+            self._hello(plan)
+            self.place.attach(worker, self.arrays)
+        except (ChannelClosed, WorkerError):  # it died again before it was ready
+            self._restart(worker, self._how_it_ended(worker))
+            return
         self._recover(plan)
 
     def _clear_words(self, plan: WorkerPlan) -> None:
