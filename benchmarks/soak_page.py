@@ -38,9 +38,9 @@ def draw(results: Mapping[str, Soak], path: Path) -> None:
     figure, (learning, memory) = plt.subplots(1, 2, figsize=(10, 3.8), dpi=120)
     for name, colour, label in (("undisturbed", CALM, "undisturbed"), ("soak", KEPT, "workers killed")):
         steps, returns = zip(*results[name]["curve"], strict=True)
-        learning.plot([step / 1e6 for step in steps], returns, color=colour, linewidth=1.3, label=label)
+        learning.plot(steps, returns, color=colour, linewidth=1.3, label=label)
     learning.set_xscale("log")
-    learning.set_xlabel("million steps")
+    learning.set_xlabel("steps")
     learning.set_ylabel("return, mean of the last 100 episodes")
     learning.legend(frameon=False, loc="lower right")
     soak = results["soak"]
