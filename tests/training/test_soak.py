@@ -21,7 +21,7 @@ def test_memory_and_descriptors_stay_flat_and_learning_goes_on(tmp_path: Path) -
     subprocess.run([*command, "--raise-every", "5000"], check=True, timeout=200, cwd=root, stderr=subprocess.DEVNULL)
     figures = json.loads(told.read_text())["soak"]
     assert figures["kills"] >= 15
-    assert figures["restarts"] >= figures["kills"] - 3  # the last ones may not have been noticed
+    assert figures["restarts"] >= figures["kills"] - 4  # the last ones may not have been noticed
     assert figures["lost_rows"] >= 4 * figures["restarts"]  # a group each, and one for each that raised
     assert figures["growth_mb"] < 4.0
     assert figures["descriptors_after"] <= figures["descriptors_before"] + 2

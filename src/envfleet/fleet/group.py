@@ -6,6 +6,7 @@ errors happen here, so that every backend gives the same bytes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Group:
         self._ended = [False] * count  # wants a reset before the next step
         self._returns = [0.0] * count
         self._began = [0] * count  # the tick at which the episode began
+        self._due = [math.inf] * count  # the tick at which a time limit ends it
         self._tick = 0  # steps of the group so far
         self._extras: Extras | None = None
         self.episode_ended = False
@@ -101,8 +103,8 @@ class Group:
         self._begin()
         if actions is None:
             actions = read_rows(self._action_space, self._actions)
-        words, current, first = self._words, self._current_word, self.plan.start
-        rewards, returns, ended = self._reward, self._returns, self._ended
+        words, current, first, tick = self._words, self._current_word, self.plan.start, self._tick
+        rewards, returns, ended, due = self._reward, self._returns, self._ended, self._due
         check_rewards = self._settings.validate
         observations: list[Any] = []
         for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
@@ -117,8 +119,8 @@ class Group:
                 if check_rewards and reward != reward:
                     raise self._nan_reward(i, action)
                 returns[i] += reward
-                if terminated or truncated:
-                    observation, info = self._end_episode(i, observation, info, terminated, truncated)
+                if terminated or truncated or tick >= due[i]:
+                    observation, info = self._end_episode(i, observation, info, terminated, truncated or tick >= due[i])
             except (Exception, SystemExit) as error:
                 failure = self._members[i].failure("step", error, step=self._steps_taken(i), action=action)
                 observation, info = self._cut(i, failure)
@@ -201,6 +203,7 @@ class Group:
         for i, member in enumerate(self._members):
             if mask is not None and not mask[i]:
                 observations.append(self._observations.last(i))
+                self._began[i], self._due[i] = self._began[i] + 1, self._due[i] + 1  # no step of its episode
                 continue
             if tasks is not None:
                 member.task = tasks[i]
@@ -230,6 +233,7 @@ class Group:
                 self._restart(i, failure)
         self._steps[i] = member.step  # it may have been rebuilt
         self._began[i], self._returns[i], self._ended[i] = self._tick, 0.0, False
+        self._due[i] = self._tick + member.most_steps
         return observation, info
 
     # --- failures
@@ -296,6 +300,7 @@ class Group:
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], only: set[int] | None) -> list[Any]:
         """The attribute `name` of the environments in `only` (all where it is None), called where it can be."""
         results = []
+        self._tell_limits()
         for member in self._members:
             if only is not None and member.index not in only:
                 continue
@@ -307,12 +312,17 @@ class Group:
                 raise member.failure(f"call of {name!r}", error) from None
         return results
 
+    def _tell_limits(self) -> None:
+        for member, began in zip(self._members, self._began, strict=True):
+            member.tell_limits(self._tick - began)
+
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         for member, value in zip(self._members, values, strict=True):
             member.env.set_wrapper_attr(name, value)
 
     def state(self) -> list[dict[str, Any]]:
         """The state of every environment and of its episode as plain data."""
+        self._tell_limits()
         return [
             {
                 **member.state(),
@@ -331,6 +341,7 @@ class Group:
             member.restore(saved)
             self._steps[i] = member.step
             self._returns[i], self._began[i] = saved["return"], self._tick - saved["length"]
+            self._due[i] = self._began[i] + member.most_steps
             self._ended[i] = saved["ended"]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections import deque
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from envfleet.errors import EnvContext, EnvError
 from envfleet.fleet import state as simulator_state
@@ -22,7 +24,11 @@ _RESTARTED, _RECYCLED, _TASK = 1, 2, 3  # keys of the seed streams
 
 
 class Member:
-    """An environment and what must outlive its episodes: seed, task, and how often it was rebuilt."""
+    """An environment and what must outlive its episodes: seed, task, and how often it was rebuilt.
+
+    `step` is that of the environment below Gymnasium's own TimeLimit and OrderEnforcing, where those are outermost:
+    a group never steps before a reset and counts steps anyway, and passing through them takes longer than counting.
+    """
 
     def __init__(self, plan: EnvPlan, settings: GroupSettings) -> None:
         self.index, self._make, self._settings = plan.index, plan.make, settings
@@ -35,15 +41,14 @@ class Member:
         self._episodes_since_built = 0
         self._rebuilt = 0
         self._restart_times: deque[float] = deque()
+        self.step: Callable[[Any], Any]
+        self.most_steps = math.inf  # of an episode, by the time limits that `step` passes by
+        self._limits: list[Any] = []
 
     @property
     def env(self) -> Env:
         assert self._env is not None, "built before it is used"
         return self._env
-
-    @property
-    def step(self) -> Callable[[Any], Any]:
-        return self.env.step
 
     # --- life
 
@@ -60,6 +65,19 @@ class Member:
             )
         self._env = env
         self._episodes_since_built = 0
+        inner: Any = env
+        self._limits = []
+        while type(inner) in (TimeLimit, OrderEnforcing) and "step" not in vars(inner):
+            if isinstance(inner, TimeLimit):
+                self._limits.append(inner)
+            inner = inner.env
+        self.step = inner.step
+        self.most_steps = min((limit._max_episode_steps for limit in self._limits), default=math.inf)
+
+    def tell_limits(self, steps: int) -> None:
+        """Lets the time limits know how far the episode is, before somebody asks them."""
+        for limit in self._limits:
+            limit._elapsed_steps = steps
 
     def reset(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode with the next task; raises EnvError where the environment cannot."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Console", "WorkerHealth"]
 
-_SECONDS_BETWEEN_VIEWS = 0.25
+_SECONDS_BETWEEN_VIEWS = 0.5
 _SECONDS_BETWEEN_LINES = 2.0
 _ENDLESS = 10_000  # columns of a pipe
 _SHORTEST_REASON = 24  # columns; with fewer it begins on a line of its own

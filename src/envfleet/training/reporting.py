@@ -37,7 +37,7 @@ _SAID_ELSEWHERE = {
     "quiet",
     "verbose",
 }
-HEALTH_SECONDS = 2.0  # between looks at the workers: reading their memory takes milliseconds
+HEALTH_SECONDS = 4.0  # between looks at the workers: reading their memory takes milliseconds
 
 
 class Reporter:

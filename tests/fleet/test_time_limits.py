@@ -1,0 +1,121 @@
+"""Gymnasium's own time limits, which groups count themselves: nobody can tell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+import envfleet
+from tests.fleet.simulators import Counter
+
+ACTIONS = np.zeros(4, np.int64)
+
+
+class Endless(Counter):
+    """An episode never ends by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(length=10**9)
+
+
+class CallsItsOwn(TimeLimit[Any, Any]):
+    """A time limit with a step of its own."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 7.0, terminated, truncated, info
+
+
+def limited(*limits: int) -> gymnasium.Env[Any, Any]:
+    env: Any = OrderEnforcing(Endless())
+    for limit in limits:
+        env = TimeLimit(env, limit)
+    return env
+
+
+def make(env: Any, backend: dict[str, Any], **settings: Any) -> envfleet.Fleet:
+    return envfleet.make(env, 4, group_size=2, seed=10, **{**backend, **settings})
+
+
+def lengths(fleet: envfleet.Fleet, steps: int) -> list[int]:
+    """Of the episodes of environment 0, as the ends show them."""
+    fleet.reset()
+    found, since = [], 0
+    for _ in range(steps):
+        since += 1
+        _, _, terminated, truncated, _ = fleet.step(ACTIONS)
+        assert not terminated.any()
+        if truncated[0]:
+            found.append(since)
+            since = -1  # the next step only resets
+    return found
+
+
+@pytest.mark.parametrize("limits", [(5,), (5, 9), (9, 5)])
+def test_the_shortest_limit_ends_every_episode(limits: tuple[int, ...], backend: dict[str, Any]) -> None:
+    fleet = make(lambda: limited(*limits), backend)
+    assert lengths(fleet, 20) == [5, 5, 5]
+    assert fleet.statistics().lengths == [5] * 12
+    fleet.close()
+
+
+def test_a_limit_of_another_kind_is_stepped_through(backend: dict[str, Any]) -> None:
+    fleet = make(lambda: CallsItsOwn(Endless(), 3), backend)
+    fleet.reset()
+    results = [fleet.step(ACTIONS) for _ in range(3)]
+    assert all(result[1].tolist() == [7.0] * 4 for result in results)
+    assert [result[3].all() for result in results] == [False, False, True]
+    fleet.close()
+
+
+def test_a_step_put_in_its_place_is_the_one_that_runs(backend: dict[str, Any]) -> None:
+    def patched() -> Any:
+        env: Any = limited(5)
+        env.step = lambda action: (np.zeros(3, np.float32), 3.0, False, False, {})
+        return env
+
+    fleet = make(patched, {**backend, "validate": False})
+    fleet.reset()
+    assert fleet.step(ACTIONS)[1].tolist() == [3.0] * 4
+    fleet.close()
+
+
+def test_limits_know_how_far_the_episode_is_when_they_are_asked(backend: dict[str, Any]) -> None:
+    fleet = make(lambda: limited(5, 9), backend)
+    fleet.reset()
+    seen = []
+    for _ in range(7):
+        fleet.step(ACTIONS)
+        seen.append(fleet.get_attr("_elapsed_steps")[0])
+    assert seen == [1, 2, 3, 4, 5, 0, 1]
+    fleet.close()
+
+
+def test_resetting_some_does_not_count_as_a_step_of_the_others(backend: dict[str, Any]) -> None:
+    fleet = make(lambda: limited(5), backend, autoreset="disabled")
+    fleet.reset()
+    for _ in range(2):
+        fleet.step(ACTIONS)
+    fleet.reset(options={"reset_mask": np.array([True, False, True, False])})
+    ends = [fleet.step(ACTIONS)[3].tolist() for _ in range(3)]
+    assert ends == [[False] * 4, [False] * 4, [False, True, False, True]]
+    assert fleet.statistics().lengths == [5, 5]
+    fleet.close()
+
+
+def test_a_restored_episode_ends_when_it_would_have(backend: dict[str, Any]) -> None:
+    fleet = make(lambda: gymnasium.make("CartPole-v1", max_episode_steps=6), backend)
+    fleet.reset()
+    for _ in range(4):
+        fleet.step(ACTIONS % 2)
+    state = fleet.state()
+    assert state["environments"][0]["simulator"]
+    rest = [fleet.step(np.arange(4) % 2)[3].tolist() for _ in range(3)]
+    fleet.restore(state)
+    assert [fleet.step(np.arange(4) % 2)[3].tolist() for _ in range(3)] == rest
+    assert rest[1] == [True] * 4
+    fleet.close()
