@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
+from envfleet.runs import checkpoints
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import resume
+from envfleet.training.callbacks import Callback, Moment
 from tests.training.chained_kills import kill_until_done
 from tests.training.running import SMALL, run, weights
 
@@ -103,8 +109,138 @@ def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path) -> No
 
 def wait_for_a_checkpoint(folder: Path, process: subprocess.Popen[bytes]) -> None:
     """Until the process has come further than whoever was killed before it."""
-    checkpoints = Checkpoints(folder / "checkpoints")
-    before = checkpoints.steps()[-1:]
-    while checkpoints.steps()[-1:] == before:
+    saved = Checkpoints(folder / "checkpoints")
+    before = saved.steps()[-1:]
+    while saved.steps()[-1:] == before:
         assert process.poll() is None, "the run ended by itself"
         time.sleep(0.005)
+
+
+# ---- every kind of simulator ----
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Draws from an iterator that cannot be written as plain data: only its own pair of methods can save it."""
+
+    observation_space = spaces.Box(-100, 100, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time, self.place = 0, float(self.np_random.normal())
+        self.drawn = iter(lambda: self.np_random.normal(), None)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        self.place += 2 * float(action) - 1 + next(self.drawn)
+        return self._seen(), -abs(self.place), False, self.time >= 20, {}
+
+    def _seen(self) -> Any:
+        return np.array([self.place, self.time / 20], np.float32)
+
+    def get_state(self) -> dict[str, Any]:
+        return {"time": self.time, "place": self.place, "generator": self.np_random.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.reset()
+        self.time, self.place = state["time"], state["place"]
+        self.np_random.bit_generator.state = state["generator"]
+
+
+NORMALISED = {"normalise_observations": True, "normalise_rewards": True}
+
+
+@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+@pytest.mark.parametrize(
+    "options",
+    [{"env": "HalfCheetah-v5", **NORMALISED}, {"env": "Taxi-v4"}, {"env": Walk, **NORMALISED}],
+    ids=["mujoco-normalised", "taxi", "own-state"],
+)
+def test_a_run_that_lost_its_second_half_ends_with_the_same_bytes(
+    tmp_path: Path, options: dict[str, Any], schedule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n_envs, updates = 4, 6
+    rollout = n_envs * SMALL["rollout_steps"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    budget = {"n_envs": n_envs, "steps": updates * rollout, "checkpoint_every": 1, "keep_checkpoints": updates}
+    run(whole, **options, **budget, schedule=schedule)
+    shutil.copytree(whole, cut, symlinks=True)
+    for step in range(3 * rollout, updates * rollout + 1, rollout):  # in the middle of episodes
+        shutil.rmtree(cut / "checkpoints" / f"step-{step}")
+    for name in ("last", "final"):
+        (cut / "checkpoints" / name).unlink()
+    done = resume(cut, trust=True)
+    said = capsys.readouterr().err
+    assert f"going on from step {2 * rollout}" in said
+    assert "fresh episodes" not in said
+    assert done.metrics[-1]["step"] == updates * rollout
+    assert steps_in(cut) == steps_in(whole)
+    assert weights(cut) == weights(whole)
+
+
+# ---- killed while it saves ----
+
+
+def die(*_: Any, **__: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_the_middle(path: Path, content: bytes) -> None:
+    path.write_bytes(content[: len(content) // 2])
+    die()
+
+
+class DieWhileSaving(Callback):
+    """After the second update, `name` in `where` is exchanged for what kills the process."""
+
+    def __init__(self, where: Any, name: str, deadly: Any) -> None:
+        self.where, self.name, self.deadly, self.updates = where, name, deadly, 0
+
+    def on_update(self, moment: Moment) -> None:
+        self.updates += 1
+        if self.updates == 2:
+            setattr(self.where, self.name, self.deadly)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "deadly", "goes_on_from"),
+    [
+        pytest.param(checkpoints, "write_file", die_in_the_middle, 1, id="half of a file is written"),
+        pytest.param(Checkpoints, "_put", die, 1, id="the folder has no name yet"),
+        pytest.param(Checkpoints, "_point", die, 2, id="last points to the one before"),
+        pytest.param(Checkpoints, "_remove_old", die, 2, id="old ones are still there"),
+    ],
+)
+def test_killed_inside_the_writing_of_a_checkpoint(
+    tmp_path: Path, where: Any, name: str, deadly: Any, goes_on_from: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    options = {"n_envs": 4, "steps": 4 * 32 * 4, "checkpoint_every": 1, "keep_checkpoints": 1}
+    run(whole, **options)
+    child = os.fork()
+    if child == 0:
+        try:
+            run(broken, [DieWhileSaving(where, name, deadly)], **options)
+        finally:
+            os._exit(1)  # nothing of pytest may go on in here
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    resume(broken)
+    assert f"going on from step {goes_on_from * 4 * 32}" in capsys.readouterr().err
+    assert steps_in(broken) == steps_in(whole)
+    assert weights(broken) == weights(whole)
+    left = sorted(path.name for path in (broken / "checkpoints").iterdir())
+    assert left == ["final", "last", f"step-{options['steps']}"]
+
+
+# ---- how often it saves ----
+
+
+def test_minutes_alone_bring_checkpoints(tmp_path: Path) -> None:
+    """Every update takes longer than a millionth of a minute; by steps there would be the last one only."""
+    options = {"n_envs": 4, "steps": 4 * 32 * 4, "checkpoint_every": 10**9, "keep_checkpoints": 9}
+    run(tmp_path / "often", **options, checkpoint_minutes=1e-6)
+    assert Checkpoints(tmp_path / "often" / "checkpoints").steps() == [128, 256, 384, 512]
+    run(tmp_path / "never", **options, checkpoint_minutes=1e6)
+    assert Checkpoints(tmp_path / "never" / "checkpoints").steps() == [512]
+    assert weights(tmp_path / "often") == weights(tmp_path / "never")
