@@ -32,6 +32,7 @@ class Paper:
     normalise: bool = True
     steps: int = 0
     moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    told: dict[str, float] = field(default_factory=dict)  # the parts of the newest loss, and its gradient's norm
 
     def loss(self, policy: Policy, rows: dict[str, Any]) -> Tensor:
         if "pieces" in rows:  # with memory, each sequence by itself
@@ -45,7 +46,7 @@ class Paper:
             mean = advantages.sum() / count
             std = math.sqrt(float(((advantages - mean) ** 2).sum() / (count - 1)))
             advantages = (advantages - mean) / (std + 1e-8)
-        total = torch.zeros((), dtype=torch.float64)
+        policy_loss, value_loss, mean_entropy = (torch.zeros((), dtype=torch.float64) for _ in range(3))
         for i in range(count):
             ratio = torch.exp(log_probs[i].double() - rows["log_probs"][i])
             limited = min(max(ratio.item(), 1 - self.clip), 1 + self.clip)
@@ -56,12 +57,18 @@ class Paper:
                 step = values[i].double() - rows["values"][i]
                 inside = torch.clamp(step, -self.value_clip, self.value_clip)
                 error = torch.maximum(error, (rows["values"][i] + inside - rows["returns"][i]) ** 2)
-            bonus = self.entropy_coefficient * entropy[i].double()
-            total = total - surrogate + self.value_coefficient * error - bonus
-        return total / count
+            policy_loss = policy_loss - surrogate / count
+            value_loss = value_loss + error / count
+            mean_entropy = mean_entropy + entropy[i].double() / count
+        self.told = {
+            "policy_gradient_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": mean_entropy.item(),
+        }
+        return policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * mean_entropy
 
     def step(self, policy: Policy, rows: dict[str, Any]) -> float:
-        """One step of gradient descent; returns the loss before it."""
+        """One step of gradient descent; returns the loss before it, whose parts are then `told`."""
         for parameter in policy.parameters():
             parameter.grad = None
         loss = self.loss(policy, rows)
@@ -71,11 +78,12 @@ class Paper:
         }
         norm = math.sqrt(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values()))
         factor = min(1.0, self.max_norm / (norm + 1e-6))
+        self.told |= {"loss": float(loss.detach()), "gradient_norm": norm}
         self.steps += 1
         with torch.no_grad():
             for name, parameter in policy.named_parameters():
                 self._adam(name, parameter, gradients[name].double() * factor)
-        return float(loss.detach())
+        return self.told["loss"]
 
     def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> None:
         """Kingma and Ba, algorithm 1, with the epsilon of the original implementation of PPO."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,14 @@ from gymnasium import spaces
 
 from envfleet.algorithms.ppo import PPOLearner, _explained_variance
 from envfleet.errors import TrainingError
+from envfleet.policies.encoders import NatureCNN
+from envfleet.policies.encoders import NatureCNN
+from envfleet.policies.policy import Policy, build_policy
 from envfleet.rollout.arrays import Rollout
 from envfleet.seeding import stream
 from tests.algorithms.paper import Paper, advantages_of
 from tests.algorithms.rollouts import (
+    ACTIONS,
     ENVS,
     SEED,
     STEPS,
@@ -33,6 +38,7 @@ SPACES = {
     "multi_binary": spaces.MultiBinary(3),
     "box": spaces.Box(-1.0, 1.0, (2,), np.float32),
 }
+PICTURE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 
 
 def values_of(policy: Any, observations: Array) -> Array:
@@ -77,22 +83,49 @@ def chosen(rows: dict[str, Any], index: Array) -> dict[str, Any]:
 
 def assert_as_in_the_paper(settings: Any, paper: Paper, action_space: Any, *, masked: bool = False) -> None:
     """Two rollouts are learned from, so that Adam's memory counts too."""
-    learner, plain = learner_of(settings, action_space), policy_of(settings, action_space)
+    rollouts = [
+        rollout_of(settings, action_space=action_space, masked=masked, number=number, seed=number)
+        for number in range(2)
+    ]
+    assert_same_updates(
+        settings, paper, learner_of(settings, action_space), policy_of(settings, action_space), rollouts
+    )
+
+
+def assert_same_updates(
+    settings: Any, paper: Paper, learner: PPOLearner, plain: Policy, rollouts: list[Rollout]
+) -> None:
+    """The learner and the paper, which moves `plain`, learn the same from the rollouts and tell the same of it."""
     before = parameters(plain)
-    for number in range(2):
-        rollout = rollout_of(settings, action_space=action_space, masked=masked, number=number, seed=number)
+    for rollout in rollouts:
         rows = paper_rows(settings, plain, rollout)
-        losses = []
+        steps = []
         for epoch in range(settings.epochs):
-            order = stream(SEED, 12, number, epoch).permutation(STEPS * ENVS)
+            order = stream(SEED, 12, rollout.number, epoch).permutation(STEPS * ENVS)
             for part in np.array_split(order, settings.minibatches):
-                losses.append(paper.step(plain, chosen(rows, part)))
+                paper.step(plain, chosen(rows, part))
+                steps.append(paper.told)
         told = learner.learn(rollout, 0.0)
-        assert told["train/loss"] == pytest.approx(np.mean(losses), abs=1e-5)
+        for name in ("loss", "policy_gradient_loss", "value_loss", "entropy", "gradient_norm"):
+            assert told[f"train/{name}"] == pytest.approx(np.mean([step[name] for step in steps]), abs=1e-5), name
     for name, expected in parameters(plain).items():
         found = dict(learner.policy.named_parameters())[name].detach().numpy()
         assert np.abs(expected - before[name]).max() > 1e-4, name  # it moved
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+
+
+def rollout_of_pictures(settings: Any, policy: Policy, number: int) -> Rollout:
+    """A made-up rollout whose observations are noise in 36 x 36 pixels, with what the policy thinks of its actions."""
+    rollout, generator = rollout_of(settings, number=number, seed=number), np.random.default_rng(number)
+    observations = generator.integers(0, 256, (STEPS + 1, ENVS, *PICTURE.shape), np.uint8)
+    finals = generator.integers(0, 256, (STEPS, ENVS, *PICTURE.shape), np.uint8)
+    actions = rollout.columns["actions"]
+    with torch.no_grad():
+        seen = {"": torch.from_numpy(observations[:-1]).flatten(0, 1)}
+        log_probs = policy.evaluate(seen, torch.from_numpy(actions).flatten())[0].numpy().reshape(STEPS, ENVS)
+    moved = log_probs + 0.3 * generator.normal(size=(STEPS, ENVS)).astype(np.float32)
+    columns = {"actions": actions, "log_probs": moved}
+    return dataclasses.replace(rollout, observations={"": observations}, finals={"": finals}, columns=columns)
 
 
 @pytest.mark.parametrize("kind", list(SPACES))
@@ -133,6 +166,19 @@ def test_one_update_is_that_of_the_paper(kind: str) -> None:
 )
 def test_every_knob_does_what_the_paper_says(changes: dict[str, Any], paper: Paper) -> None:
     assert_as_in_the_paper(settings_of(**changes), paper, SPACES["discrete"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_update_from_images_is_that_of_the_paper(threads: int) -> None:
+    settings = settings_of(minibatch_size=32, learner_threads=threads)
+
+    def policy() -> Policy:
+        return build_policy(PICTURE, ACTIONS, settings.policy_settings(), seed=SEED)
+
+    assert any(isinstance(module, NatureCNN) for module in policy().modules())
+    learner = PPOLearner(settings, policy(), seed=SEED, device=torch.device("cpu"))
+    rollouts = [rollout_of_pictures(settings, policy(), number) for number in range(2)]
+    assert_same_updates(settings, Paper(), learner, policy(), rollouts)
 
 
 @pytest.mark.parametrize("kind", ["discrete", "multi_discrete"])
