@@ -13,7 +13,6 @@ from gymnasium import spaces
 from envfleet.algorithms.ppo import PPOLearner, _explained_variance
 from envfleet.errors import TrainingError
 from envfleet.policies.encoders import NatureCNN
-from envfleet.policies.encoders import NatureCNN
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.rollout.arrays import Rollout
 from envfleet.seeding import stream
