@@ -109,15 +109,23 @@ def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
     assert np.allclose(zero.weights(), nearly.weights(), atol=1e-5) and np.isfinite(zero.weights()).all()
 
 
-def test_the_margin_lifts_demonstrated_actions_as_the_formula_says() -> None:
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_margin_lifts_demonstrated_actions_as_the_formula_says(masked: bool) -> None:
+    """Above all others that were allowed; a demonstrated action counts though its mask forbids it."""
     learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
-    policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6)
+    rivals = np.random.default_rng(1).random((6, 4)) < 0.5 if masked else None
+    policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6, rivals=rivals)
     told = UpdateFigures()
     with torch.no_grad():
         learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, told)
     values = policy.q_values({"": torch.from_numpy(taken.observations[""])})
     chosen = values[torch.arange(16), taken.actions]
     shown = values[:6] + 0.8 * (1.0 - torch.nn.functional.one_hot(torch.from_numpy(taken.actions[:6]), 4))
+    if rivals is not None:
+        assert rivals.any(1).all() and not rivals[np.arange(6), taken.actions[:6]].all()
+        rivals[np.arange(6), taken.actions[:6]] = True
+        free, shown = shown.argmax(1), shown.masked_fill(torch.from_numpy(~rivals), -torch.inf)
+        assert not torch.equal(free, shown.argmax(1))
     loss = torch.nn.functional.smooth_l1_loss(chosen, torch.from_numpy(taken.returns))
     loss = loss + (shown.max(1).values - chosen[:6]).mean()
     loss.backward()

@@ -1,4 +1,4 @@
-"""Demonstrations: files that come back, the margin by its formula, and an agent that needs nothing else."""
+"""Demonstrations: files that come back, targets among allowed actions, and an agent that needs nothing else."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 import envfleet
+from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
+from envfleet.offers import Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
+from envfleet.rollout.replay import Replay
+from envfleet.rollout.trajectories import Trajectory
 from envfleet.training import resume, train
-from tests.training.dqn_worlds import Chain
+from tests.training.dqn_worlds import Chain, Masked
 from tests.training.running import weights
 
 SPACE = spaces.Discrete(Chain.LENGTH)
@@ -45,13 +50,24 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path, trajectories: Any) -> 
 
 
 def test_as_a_rollout_each_step_leads_where_it_led(trajectories: Any) -> None:
+    """Drawn from a replay, the steps are those of the trajectories, the last ones of those that were cut included."""
+    assert {trajectory.terminated for trajectory in trajectories} == {True, False}
     rollout = as_rollout(trajectories, SPACE)
-    assert rollout.ended.sum() == len(trajectories)
-    assert rollout.rewards.sum() == pytest.approx(sum(trajectory.rewards.sum() for trajectory in trajectories))
-    time, _, k = rollout.final_rows()
-    cut = [trajectory for trajectory in trajectories if not trajectory.terminated]
-    assert [int(rollout.finals[""][i, 0]) for i in k] == [int(trajectory.observations[-1]) for trajectory in cut]
-    assert len(time) == len(cut)
+    replay = Replay(SPACE, ((), np.int64), capacity=len(rollout.rewards), n_envs=1)
+    replay.add(rollout)
+    entries = np.flatnonzero(replay.happened(np.arange(replay.rows)))
+    taken = replay.take(entries, steps=1, gamma=0.9)
+    ends = [
+        trajectory.terminated and step == len(trajectory) - 1
+        for trajectory in trajectories
+        for step in range(len(trajectory))
+    ]
+    assert np.array_equal(taken.observations[""], np.concatenate([t.observations[:-1] for t in trajectories]))
+    assert np.array_equal(taken.actions, np.concatenate([t.actions for t in trajectories]))
+    assert np.allclose(taken.returns, np.concatenate([t.rewards for t in trajectories]))
+    assert np.array_equal(taken.discounts == 0.0, ends)
+    following = np.concatenate([t.observations[1:] for t in trajectories])
+    assert np.array_equal(taken.following[""][~np.array(ends)], following[~np.array(ends)])
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", None])
@@ -67,6 +83,153 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
     save_demonstrations(tmp_path / "shown.npz", trajectories, SPACE)
     with pytest.raises(SettingsError, match=r"expected \(3,\)"):
         load_demonstrations(tmp_path / "shown.npz", spaces.Box(0, 1, (3,)))
+
+
+# ---- masks
+
+
+class MaskedShown(Masked):
+    """Shows two episodes, of which one is over before the environment ends it."""
+
+    def demonstrations(self, seed: int) -> Any:
+        for length in (20, 7):
+            yield Demonstration([int(action) for action in np.random.default_rng(length).integers(6, size=length)])
+
+
+def masked_trajectories(*, ended: bool) -> list[Trajectory]:
+    """Episodes of 5 and 3 steps in which two of six actions are allowed at each observation."""
+    generator, found = np.random.default_rng(3), []
+    for length in (5, 3):
+        masks = np.zeros((length + 1, 6), np.bool_)
+        for mask in masks:
+            mask[generator.choice(6, 2, replace=False)] = True
+        found.append(
+            Trajectory(
+                env_index=0,
+                observations=generator.integers(0, 2, (length + 1, 6), np.int8),
+                actions=np.array([int(np.flatnonzero(mask)[0]) for mask in masks[:-1]]),
+                rewards=generator.normal(size=length),
+                terminated=ended,
+                truncated=not ended,
+                complete=True,
+                restarted=False,
+                masks=masks,
+            )
+        )
+    return found
+
+
+def learner_that_saw(trajectories: list[Trajectory], **changes: Any) -> DQNLearner:
+    base: dict[str, Any] = {"demonstrations": "shown.npz", "minibatch_size": 64, "hidden": (16,), "n_step": 1}
+    own = DQN(**{**base, **changes})
+    learner: DQNLearner = own.build_learner(
+        spaces.MultiBinary(6), spaces.Discrete(6), n_envs=2, seed=1, device=torch.device("cpu")
+    )
+    learner.show(as_rollout(trajectories, spaces.MultiBinary(6)))
+    return learner
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("double", [True, False])
+def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, double: bool) -> None:
+    """Where an episode was cut too: what was allowed at its end is known."""
+    trajectories = masked_trajectories(ended=ended)
+    learner = learner_that_saw(trajectories, double=double)
+    with torch.no_grad():
+        learner._target_flat.data.mul_(1.2)  # so that the two networks differ
+        ((batch, _),) = learner._batches(1, shown=1.0)
+        following = {"": torch.from_numpy(batch.following[""])}
+        values, online = learner._target.q_values(following), learner.policy.q_values(following)
+        wanted = learner._wanted(
+            batch,
+            torch.from_numpy(batch.returns[:, None]),
+            {"": torch.from_numpy(batch.seen[""])},
+            online if double else None,
+            None,
+        )
+    allowed_after = {
+        float(np.float32(reward)): trajectory.masks[step + 1] if step + 1 < len(trajectory) or not ended else None
+        for trajectory in trajectories
+        if trajectory.masks is not None
+        for step, reward in enumerate(trajectory.rewards)
+    }
+    assert {float(reward) for reward in batch.returns} == allowed_after.keys()  # each step was drawn
+    forbidden_was_best = 0
+    for i, reward in enumerate(batch.returns):
+        mask, chooser = allowed_after[float(reward)], (online if double else values)[i]
+        if mask is None:
+            assert float(wanted[i]) == pytest.approx(float(reward))
+            continue
+        forbidden_was_best += not mask[int(chooser.argmax())]
+        best = int(torch.where(torch.from_numpy(mask), chooser, -torch.inf).argmax())
+        assert float(wanted[i]) == pytest.approx(float(reward) + 0.99 * float(values[i, best]), rel=1e-5)
+    assert forbidden_was_best > 0
+
+
+def test_rivals_of_what_was_shown_were_allowed_there() -> None:
+    trajectories = masked_trajectories(ended=True)
+    ((batch, _),) = learner_that_saw(trajectories, margin=0.5)._batches(1, shown=1.0)
+    masks = {
+        float(np.float32(reward)): mask
+        for trajectory in trajectories
+        if trajectory.masks is not None
+        for reward, mask in zip(trajectory.rewards, trajectory.masks, strict=False)  # the last leads to no step
+    }
+    assert batch.rivals is not None
+    for reward, rivals in zip(batch.returns, batch.rivals, strict=True):
+        assert np.array_equal(rivals, masks[float(reward)])
+
+
+def test_masks_come_back_with_a_checkpoint() -> None:
+    learner, fresh = (
+        learner_that_saw(masked_trajectories(ended=False)),
+        learner_that_saw([*masked_trajectories(ended=True)]),
+    )
+    fresh._shown = None
+    fresh.restore(learner.state(), {name: piece for name, piece in learner.pieces().items() if piece is not None})
+    ((one, _),), ((other, _),) = learner._batches(1, shown=1.0), fresh._batches(1, shown=1.0)
+    assert one.masks is not None and other.masks is not None
+    assert np.array_equal(one.masks, other.masks)
+
+
+def test_a_file_has_the_masks_and_one_without_them_allows_all(tmp_path: Path) -> None:
+    trajectories, space = masked_trajectories(ended=False), spaces.MultiBinary(6)
+    save_demonstrations(tmp_path / "shown.npz", trajectories, space)
+    for found, expected in zip(load_demonstrations(tmp_path / "shown.npz", space), trajectories, strict=True):
+        assert found.masks is not None and expected.masks is not None
+        assert found.masks.dtype == np.bool_ and np.array_equal(found.masks, expected.masks)
+    with np.load(tmp_path / "shown.npz") as file:
+        older = {name: file[name] for name in file.files if name != "masks"}
+    np.savez_compressed(tmp_path / "older.npz", **older)
+    loaded = load_demonstrations(tmp_path / "older.npz", space)
+    assert [trajectory.masks for trajectory in loaded] == [None, None]
+    assert as_rollout(loaded, space).masks is None
+    np.savez_compressed(tmp_path / "short.npz", **older, masks=np.ones((3, 6), np.bool_))
+    with pytest.raises(SettingsError, match=r"masks of the shape \(3, 6\), expected \(10, actions\)"):
+        load_demonstrations(tmp_path / "short.npz", space)
+
+
+def test_what_an_environment_shows_has_its_masks(tmp_path: Path) -> None:
+    changes = {"env": MaskedShown, "demonstrations": "environment", "demonstration_steps": 27, "pretrain_steps": 2}
+    train(settings(tmp_path / "run", **changes, eval_every=0))
+    (kept,) = (tmp_path / "demonstrations").iterdir()
+    shown = load_demonstrations(kept, spaces.MultiBinary(6))
+    assert [len(trajectory) for trajectory in shown] == [20, 7]
+    for trajectory in shown:  # the observation of this world is its mask
+        assert trajectory.masks is not None and np.array_equal(trajectory.masks, trajectory.observations)
+
+
+def test_masks_of_another_number_of_actions_are_refused(tmp_path: Path) -> None:
+    save_demonstrations(tmp_path / "shown.npz", masked_trajectories(ended=True), spaces.MultiBinary(6))
+    with np.load(tmp_path / "shown.npz") as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays["masks"] = arrays["masks"][:, :4]
+    np.savez_compressed(tmp_path / "shown.npz", **arrays)
+    with pytest.raises(SettingsError, match="masks of 4 actions, expected 6"):
+        train(settings(tmp_path / "run", env=Masked, demonstrations=str(tmp_path / "shown.npz")))
+
+
+# ---- runs
 
 
 def settings(folder: Path, **changes: Any) -> DQN:

@@ -12,7 +12,7 @@ off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,8 +85,8 @@ class DQNLearner:
         """All weights, normalisers and the chance of a random action, to be published."""
         return self._flat.numpy()
 
-    def weights_given(self) -> None:
-        """The target network takes part in weights that were taken over from another run."""
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """Weights were taken over from the run with this state; the target network takes part in them."""
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
@@ -181,7 +181,8 @@ class DQNLearner:
         if demonstrated < size:
             ours = self._drawn(generator, count, size - demonstrated)
         for theirs in self._taken(self._shown, entries):
-            parts, counts = [replace(theirs, demonstrated=demonstrated)], None
+            rivals = self._shown.allowed(theirs.entries) if settings.margin else None
+            parts, counts = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
             if demonstrated < size:
                 collected, weights = next(ours)
                 parts.append(collected)
@@ -235,7 +236,7 @@ class DQNLearner:
         margin = None
         if settings.margin and batch.demonstrated:
             shown = slice(batch.demonstrated)
-            margin = self._add_margin(values[shown], actions[shown], gradient[shown])
+            margin = self._add_margin(values[shown], actions[shown], gradient[shown], batch.rivals)
         self._tape.backward(gradient)
         norm = float(torch.linalg.vector_norm(self._flat.gradient))
         if norm > settings.max_gradient_norm:
@@ -254,9 +255,11 @@ class DQNLearner:
         )
         self._highest_priority = max(self._highest_priority, highest)
 
-    def _add_margin(self, values: Tensor, actions: Tensor, gradient: Tensor) -> Tensor:
-        """How far any other action comes within the margin of the demonstrated one (Hester et al. 2018)."""
+    def _add_margin(self, values: Tensor, actions: Tensor, gradient: Tensor, allowed: Array | None) -> Tensor:
+        """How far any other allowed action comes within the margin of the demonstrated one (Hester et al. 2018)."""
         lifted = values + self._settings.margin
+        if allowed is not None:
+            lifted = forbid(lifted, self._tensor(allowed))
         lifted.scatter_(1, actions, values.gather(1, actions))
         highest, rivals = lifted.max(1, keepdim=True)
         share = torch.full_like(highest, 1.0 / len(values))

@@ -1,6 +1,7 @@
 """Demonstrations: trajectories of somebody who knows how, in a file or played by a policy, for a replay to begin with.
 
-The file is NumPy's `.npz` with plain arrays, one trajectory behind the other; reading it runs no code.
+The file is NumPy's `.npz` with plain arrays, one trajectory behind the other; reading it runs no code. Which actions
+were allowed is in it where that is known, and files without it allow all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def save_demonstrations(path: str | Path, trajectories: Sequence[Trajectory], sp
     arrays["rewards"] = np.concatenate([t.rewards for t in trajectories])
     arrays["lengths"] = np.array([len(t) for t in trajectories], np.int64)
     arrays["terminated"] = np.array([t.terminated for t in trajectories], np.bool_)
+    masks = _all_masks(trajectories)
+    if masks is not None:
+        arrays["masks"] = np.concatenate(masks)
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]  # keywords are arrays here
 
 
@@ -56,6 +60,14 @@ def load_demonstrations(path: str | Path, space: spaces.Space[Any]) -> list[Traj
                 f"the demonstrations {path} have {name} of the shape {arrays[name].shape[1:]}, expected {leaf.shape}",
                 hint="they were made in another environment",
             )
+    masks = arrays.get("masks")
+    observed = int((arrays["lengths"] + 1).sum())
+    if masks is not None and (masks.ndim != 2 or len(masks) != observed):
+        raise SettingsError(
+            f"the demonstrations {path} have masks of the shape {masks.shape}, expected ({observed}, actions): "
+            "one for each observation",
+            hint=hint,
+        )
     found: list[Trajectory] = []
     seen = done = 0
     for length, terminated in zip(arrays["lengths"].tolist(), arrays["terminated"].tolist(), strict=True):
@@ -71,6 +83,7 @@ def load_demonstrations(path: str | Path, space: spaces.Space[Any]) -> list[Traj
                 truncated=not terminated,
                 complete=True,
                 restarted=False,
+                masks=None if masks is None else masks[seen : seen + length + 1].astype(np.bool_),
             )
         )
         seen, done = seen + length + 1, done + length
@@ -78,36 +91,62 @@ def load_demonstrations(path: str | Path, space: spaces.Space[Any]) -> list[Traj
 
 
 def as_rollout(trajectories: Sequence[Trajectory], space: spaces.Space[Any], *, first_action: int = 0) -> Rollout:
-    """Trajectories as the rollout of one environment; what does not end terminated counts as truncated."""
-    lengths = [len(trajectory) for trajectory in trajectories]
-    steps = sum(lengths)
-    ends = np.cumsum(lengths) - 1
-    terminated = np.zeros((steps, 1), np.bool_)
+    """Trajectories as the rollout of one environment; what does not end terminated counts as truncated.
+
+    Behind the last step of a truncated one lies a step that never happened: it has what the episode ended with, and
+    which actions were allowed there, which is what the value of the last step is to be taken from.
+    """
+    # How many rows, each an observation and the step that began there, a trajectory takes.
+    rows = [len(trajectory) + (not trajectory.terminated) for trajectory in trajectories]
+    steps, ends = sum(rows), np.cumsum(rows) - 1
+    terminated, truncated = np.zeros((steps, 1), np.bool_), np.zeros((steps, 1), np.bool_)
     terminated[ends, 0] = [trajectory.terminated for trajectory in trajectories]
-    truncated = np.zeros((steps, 1), np.bool_)
-    truncated[ends, 0] = [not trajectory.terminated for trajectory in trajectories]
+    truncated[ends, 0] = ~terminated[ends, 0]
+    masks = _all_masks(trajectories)
     observations, finals = {}, {}
     for leaf in leaves_of(space):
-        rows = [np.asarray(pick(trajectory.observations, leaf.path), leaf.dtype) for trajectory in trajectories]
-        begun = np.concatenate([part[:-1] for part in rows] + [rows[-1][-1:]])
-        observations[leaf.name] = begun[:, None]
-        kept = [part[-1:] for part, trajectory in zip(rows, trajectories, strict=True) if not trajectory.terminated]
-        finals[leaf.name] = np.concatenate([*kept, rows[-1][:0]])[:, None]
-    actions = np.concatenate([np.asarray(trajectory.actions) for trajectory in trajectories])
+        seen = [np.asarray(pick(trajectory.observations, leaf.path), leaf.dtype) for trajectory in trajectories]
+        observations[leaf.name] = _in_rows(seen, rows)
+        finals[leaf.name] = observations[leaf.name][:0]
+    actions = [np.asarray(trajectory.actions) - first_action for trajectory in trajectories]
+    rewards = [np.asarray(trajectory.rewards, np.float32) for trajectory in trajectories]
     nothing = np.zeros((steps, 1))
     return Rollout(
         number=0,
         observations=observations,
         finals=finals,
-        columns={"actions": (actions - first_action)[:, None]},
-        rewards=np.concatenate([trajectory.rewards for trajectory in trajectories]).astype(np.float32)[:, None],
+        columns={"actions": _with_none(actions, rows)},
+        rewards=_with_none(rewards, rows),
         terminated=terminated,
         truncated=truncated,
-        valid=np.ones((steps, 1), np.bool_),
-        masks=None,
+        valid=~truncated,
+        masks=None if masks is None else _in_rows(masks, rows),
         memory=np.zeros((1, 1, 0), np.float32),
         final_memory=np.zeros((steps, 1, 0), np.float32),
         episode_returns=nothing,
         episode_lengths=nothing.astype(np.int64),
         seconds=np.zeros((1, 2)),
     )
+
+
+def _in_rows(seen: Sequence[Array], rows: Sequence[int]) -> Array:
+    """[row + 1, 1, ...]: what lies beside each row of all trajectories, and what the last one led to."""
+    parts = [part[:count] for part, count in zip(seen, rows, strict=True)]
+    return np.concatenate([*parts, seen[-1][-1:]])[:, None]
+
+
+def _with_none(done: Sequence[Array], rows: Sequence[int]) -> Array:
+    """[row, 1, ...]: what was done or received in each row, zeros where there was no step."""
+    parts = [np.concatenate([part, np.zeros_like(part[:1])])[:count] for part, count in zip(done, rows, strict=True)]
+    return np.concatenate(parts)[:, None]
+
+
+def _all_masks(trajectories: Sequence[Trajectory]) -> list[Array] | None:
+    """The masks of each, everything allowed where one has none; None where none has any."""
+    width = next((trajectory.masks.shape[1] for trajectory in trajectories if trajectory.masks is not None), None)
+    if width is None:
+        return None
+    return [
+        np.ones((len(trajectory) + 1, width), np.bool_) if trajectory.masks is None else trajectory.masks
+        for trajectory in trajectories
+    ]

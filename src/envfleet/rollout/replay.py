@@ -40,6 +40,7 @@ class Experience:
     discounts: Array  # [batch]: of the value to bootstrap from; 0 where the episode terminated
     masks: Array | None  # [batch, action]: allowed actions there
     demonstrated: int = 0  # how many of them, the first ones, were demonstrated
+    rivals: Array | None = None  # [demonstrated, action]: what was allowed where those actions were shown
 
     @property
     def observations(self) -> dict[str, Array]:
@@ -67,6 +68,7 @@ def joined(parts: Sequence[Experience]) -> Experience:
         np.concatenate([part.discounts for part in parts]),
         np.concatenate(masks) if width else None,
         first.demonstrated,
+        first.rivals,
     )
 
 
@@ -202,6 +204,10 @@ class Replay:
         """Whether the steps of these entries happened and are still there."""
         return (self._became.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
 
+    def allowed(self, entries: Array) -> Array | None:
+        """[entry, action]: the actions that were allowed in the steps of these entries; None where all always are."""
+        return self._masks.take(entries, axis=0) if self.masked else None
+
     def take(self, entries: Array, *, steps: int, gamma: float) -> Experience:
         """The transitions of `steps` steps that begin at these entries."""
         (found,) = self.take_batches(entries[None], steps=steps, gamma=gamma)
@@ -295,6 +301,7 @@ class Replay:
             store.put_rows(entries, parts)
         self._actions[entries], self._rewards[entries] = piece["actions"], piece["rewards"]
         self._became[entries], self._masks[entries] = piece["became"], piece["masks"]
+        self.masked = self.masked or bool(piece["masks"].any())  # without masks they are all False
         finals = {name: piece[f"finals/{name}"] for name in self._stores}
         self._finals.put(entries.reshape(-1)[piece["finals_at"]], finals)
         self._advance(len(entries) - 1)

@@ -29,6 +29,7 @@ class Trajectory:
     complete: bool  # the environment itself ended the episode
     restarted: bool  # the environment was lost: cut (truncated) before the step that it did not return from
     task: Any = None  # info["task"] of the reset that began it, where the environment says it
+    masks: Array | None = None  # [steps + 1, action], bool: info["action_mask"] beside each observation, where known
 
     def __len__(self) -> int:
         return len(self.rewards)

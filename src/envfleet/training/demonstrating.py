@@ -22,6 +22,8 @@ from envfleet.training.environment import named_environment
 
 __all__ = ["demonstrate"]
 
+Array = np.ndarray[Any, Any]
+
 _STREAM = 16  # names the seeds of demonstrating environments among those of a run
 _FROM_ENVIRONMENT = "environment"
 
@@ -44,9 +46,19 @@ def demonstrate(resolved: Resolved, learner: Any, kept: Path) -> str | None:
     trajectories = [trajectory for trajectory in trajectories if len(trajectory)]
     if not trajectories:
         raise SettingsError(f"the demonstrations {given!r} hold no step, expected at least one")
+    _refuse_other_masks(trajectories, learner.policy.mask_size)
     first = int(getattr(resolved.action_space, "start", 0))
     learner.show(as_rollout(trajectories, resolved.observation_space, first_action=first))
     return f"{sum(map(len, trajectories)):,} steps were demonstrated{where}"
+
+
+def _refuse_other_masks(trajectories: list[Trajectory], actions: int) -> None:
+    widths = {trajectory.masks.shape[1] for trajectory in trajectories if trajectory.masks is not None}
+    if widths - {actions}:
+        raise SettingsError(
+            f"the demonstrations have masks of {', '.join(map(str, sorted(widths)))} actions, expected {actions}",
+            hint="they were made in another environment",
+        )
 
 
 def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
@@ -102,18 +114,19 @@ def _digest(resolved: Resolved) -> str:
     """Names demonstrations by all that they depend on."""
     recorded = resolved.settings.to_json()
     shaped_by = {name: recorded[name] for name in ("env", "env_kwargs", "wrappers", "demonstration_steps")}
-    text = json.dumps({**shaped_by, "seed": resolved.seed}, sort_keys=True)
+    text = json.dumps({**shaped_by, "seed": resolved.seed, "with": "masks"}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _played(env: Any, demonstration: Demonstration, seed: int) -> Trajectory:
     """The episode; it ends where the environment says so, or with the actions."""
-    observation, _ = env.reset(seed=seed, options=dict(demonstration.options))
-    observations, actions, rewards = [observation], [], []
+    observation, info = env.reset(seed=seed, options=dict(demonstration.options))
+    observations, masks, actions, rewards = [observation], [info.get("action_mask")], [], []
     terminated = truncated = False
     for action in demonstration.actions:
-        observation, reward, terminated, truncated, _ = env.step(action)
+        observation, reward, terminated, truncated, info = env.step(action)
         observations.append(observation)
+        masks.append(info.get("action_mask"))
         actions.append(action)
         rewards.append(float(reward))
         if terminated or truncated:
@@ -129,4 +142,12 @@ def _played(env: Any, demonstration: Demonstration, seed: int) -> Trajectory:
         truncated=not terminated,
         complete=bool(terminated or truncated),
         restarted=False,
+        masks=_stacked_masks(masks),
     )
+
+
+def _stacked_masks(given: list[Any]) -> Array | None:
+    """[observation, action], where any was given; an observation without one allows everything."""
+    found = [None if mask is None else np.asarray(mask, np.bool_).reshape(-1) for mask in given]
+    free = next((np.ones_like(mask) for mask in found if mask is not None), None)
+    return None if free is None else np.stack([free if mask is None else mask for mask in found])
