@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,27 @@ class Shown(gymnasium.Env):
 
     def render(self):
         return np.full((16, 16, 3), 10 * self.taken, np.uint8)
+
+class Windowed(Shown):
+    metadata = {"render_modes": ["human"], "render_fps": 10}
+    drawn = []  # (the mode, the step) of every call of render
+
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed)
+        self._draw()
+        return result
+
+    def step(self, action):
+        result = super().step(action)
+        self._draw()
+        return result
+
+    def _draw(self):
+        if self.render_mode == "human":
+            self.render()
+
+    def render(self):
+        self.drawn.append((self.render_mode, self.taken))
 
 class Hidden(Shown):
     metadata = {"render_modes": []}
@@ -146,7 +168,28 @@ def test_an_environment_that_cannot_show_itself(shown: Path, capsys: pytest.Capt
     assert not (shown.parent / "out.gif").exists()
 
 
-def test_a_window_where_there_is_none(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_window(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As Gymnasium has it, an environment that shows itself draws at each reset and step, and is not asked to."""
+    config = shown / "config.yaml"
+    config.write_text(config.read_text().replace("shown_env:Shown", "shown_env:Windowed"))
+    drawn = sys.modules["shown_env"].Windowed.drawn
+    drawn.clear()
+    assert cli.main(["evaluate", str(shown), "--trust", "--episodes", "2"]) == 0
+    assert drawn == []
+    unseen = capsys.readouterr().out
+    assert cli.main(["evaluate", str(shown), "--trust", "--episodes", "2", "--render"]) == 0
+    assert drawn == [("human", step) for _ in range(2) for step in range(6)]
+    assert capsys.readouterr().out == unseen  # looking on changes no figure
+
+
+def test_a_window_that_the_environment_does_not_have(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = shown / "config.yaml"
+    config.write_text(config.read_text().replace("shown_env:Shown", "shown_env:Hidden"))
+    assert cli.main(["evaluate", str(shown), "--trust", "--render"]) == 2
+    assert 'error: --render needs an environment with render_mode="human"' in capsys.readouterr().err
+
+
+def test_a_window_and_a_video(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = shown / "config.yaml"
     config.write_text(config.read_text().replace("shown_env:Shown", "CartPole-v1"))
     assert cli.main(["evaluate", str(shown), "--render", "--video", "out.gif"]) == 2

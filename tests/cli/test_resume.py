@@ -114,6 +114,28 @@ def test_code_that_a_run_names_is_imported_on_trust_only(
     assert cli.main(["evaluate", str(tmp_path / "run"), "--trust", "--episodes", "2"]) == 0
 
 
+def test_checkpoints_in_a_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--checkpoint-dir` is found again from anywhere, by evaluate and by resume."""
+    constant = ["--learning-rate-schedule", "constant", "--clip-range-schedule", "constant", "--eval-every", "0"]
+    (tmp_path / "somewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert train(tmp_path / "whole", *constant, "--steps", "1024") == 0
+    assert train(tmp_path / "run", *constant, "--checkpoint-dir", "weights/v1") == 0
+    elsewhere = Checkpoints(tmp_path / "weights" / "v1")
+    assert elsewhere.step_of("final") == 512
+    monkeypatch.chdir(tmp_path / "somewhere")
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--episodes", "1"]) == 0
+    assert "(step 512)" in capsys.readouterr().out
+    assert cli.main(["resume", str(tmp_path / "run"), "--steps", "1024", "--quiet"]) == 0
+    assert elsewhere.step_of("final") == 1024
+    weights = Path("final") / "policy.safetensors"
+    assert (elsewhere.folder / weights).read_bytes() == (tmp_path / "whole" / "checkpoints" / weights).read_bytes()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert list((tmp_path / "somewhere").iterdir()) == []
+
+
 def test_switches_before_the_run() -> None:
     command = Resume.parse(["--quiet", "--steps", "7", "runs/x"])
     assert (command.path, command.trust, command.changes) == ("runs/x", False, {"quiet": True, "steps": 7})

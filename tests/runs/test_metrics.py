@@ -19,6 +19,8 @@ from envfleet.errors import MissingExtraError, ResourceError
 from envfleet.runs import metrics as metrics_module
 from envfleet.runs.metrics import MetricsWriter, read_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
+from envfleet.training import resume
+from tests.training.running import run
 
 
 @pytest.fixture
@@ -153,6 +155,15 @@ def test_on_resume_tensorboard_is_written_again_from_the_metrics(path: Path, tmp
         board.close()
 
 
+def test_a_disk_that_is_full_for_tensorboard_is_told_in_a_sentence(tmp_path: Path) -> None:
+    board = TensorBoardWriter(tmp_path / "logs")
+    board._records._writer = open("/dev/full", "wb")  # noqa: SIM115  # closed with the writer
+    with pytest.raises(ResourceError, match=r"TensorBoard cannot be written to .*: No space left on device"):
+        for step in range(1000):  # more than a buffer holds
+            board.write({"step": step, "time": 0.0, "rollout/ep_rew_mean": 1.0})
+    board.close()  # the metrics have it all
+
+
 def test_neither_metrics_nor_tensorboard_need_torch(tmp_path: Path) -> None:
     program = (
         "import sys, envfleet.runs, envfleet.runs.folder, envfleet.runs.console, envfleet.runs.evaluation\n"
@@ -195,6 +206,23 @@ def test_rows_go_to_weights_and_biases(tmp_path: Path, monkeypatch: pytest.Monke
         "config": {"seed": 3}, "resume": "allow",
     }  # fmt: skip
     assert wandb.calls[1:] == [("log", (5, {"a": 2.0})), ("finish", None)]
+
+
+def test_a_run_that_is_tracked_sends_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = Recorded()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    options = {"n_envs": 4, "steps": 4 * 32 * 2, "eval_every": 4 * 32 * 2, "eval_episodes": 1}
+    done = run(tmp_path / "run", **options, track=True)
+    (_, begun), *sent, last = wandb.calls
+    assert (begun["project"], begun["name"], begun["id"], begun["resume"]) == ("envfleet", "run", "run", None)
+    assert begun["config"]["n_envs"] == 4
+    assert [step for _, (step, _) in sent] == [row["step"] for row in done.metrics] == [128, 256, 256]
+    assert sent[-1][1][1]["eval/mean_reward"] == done.metrics[-1]["eval/mean_reward"]
+    assert last == ("finish", None)
+    wandb.calls.clear()
+    resume(tmp_path / "run", steps=4 * 32 * 3, quiet=True)
+    assert (wandb.calls[0][1]["id"], wandb.calls[0][1]["resume"]) == ("run", "allow")
+    assert [step for _, (step, _) in wandb.calls[1:-1]] == [384, 384]
 
 
 def test_without_wandb_the_error_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
