@@ -12,6 +12,7 @@ import pytest
 from envfleet import cli
 from envfleet.environments.wildfire import WildfireEnv, generate_landscape
 from envfleet.offers import Compares, Comparison
+from tests.environments.wildfire.test_landscapes import write_rasters
 
 
 class FirstAllowed:
@@ -93,6 +94,27 @@ def test_landscapes_are_held_out_unless_they_were_given() -> None:
     assert len(seen) == 23
     given = WildfireEnv(landscapes=[generate_landscape(size=15, seed=1), generate_landscape(size=15, seed=2)])
     assert given.landscapes_are_given and given.held_out().landscape_number(7) == 1
+
+
+@pytest.mark.parametrize("kind", ["generated", "given", "rasters"])
+def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> None:
+    landscape = generate_landscape(size=12, seed=1)
+    write_rasters(tmp_path, landscape)
+    given: dict[str, dict[str, Any]] = {
+        "generated": {"grid_size": 8},
+        "given": {"landscapes": [landscape]},
+        "rasters": {"grid_size": 8, "raster_dir": str(tmp_path)},
+    }
+    said = {
+        "generated": "1 landscapes that training had not,",
+        "given": "1 landscapes of the training, with other fires,",
+        "rasters": "1 other crops of the same rasters, which may overlap those of training,",
+    }
+    compared = WildfireEnv(**given[kind]).compare(FirstAllowed(), tmp_path / "report", episodes=1, seed=1)
+    report = (compared.folder / "report.md").read_text()
+    for name, words in said.items():
+        assert (words in report) == (words in compared.text) == (name == kind)
+    assert compared.figures["held_out"] == (kind == "generated")
 
 
 def test_evaluate_compares_without_knowing_wildfire(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,9 @@ FILES = {
 SCALES = {"canopy_bulk_density": 100, "canopy_base_height": 10, "canopy_height": 10}
 
 
-def write_rasters(folder: Path, landscape: Landscape, *, ascii_grid: bool = False, crs: str = "EPSG:5070") -> None:
+def write_rasters(
+    folder: Path, landscape: Landscape, *, ascii_grid: bool = False, crs: str | None = "EPSG:5070"
+) -> None:
     """The layers as LANDFIRE has them: whole numbers, scaled."""
     import rasterio
 
@@ -204,6 +206,20 @@ def test_grids_have_to_match_and_be_in_metres(tmp_path: Path) -> None:
         Rasters(tmp_path / "degrees")
 
 
+@pytest.mark.parametrize(
+    ("crs", "said"), [("EPSG:32611", "the coordinate system EPSG:32611"), (None, "no coordinate system")]
+)
+def test_layers_have_one_coordinate_system(tmp_path: Path, crs: str | None, said: str) -> None:
+    """The same numbers for the corner and the cells are other places in another system."""
+    for name, system in (("here", "EPSG:5070"), ("elsewhere", crs)):
+        (tmp_path / name).mkdir()
+        write_rasters(tmp_path / name, generate_landscape("mixed", "medium", 12, 9), crs=system)
+    (tmp_path / "elsewhere" / "cc.tif").replace(tmp_path / "here" / "cc.tif")
+    expected = rf"cc\.tif has {said}, and slp\.tif has the coordinate system EPSG:5070; .*\nhint: .*gdalwarp -t_srs"
+    with pytest.raises(SettingsError, match=expected):
+        WildfireEnv(raster_dir=str(tmp_path / "here"), grid_size=10)
+
+
 def test_an_environment_takes_crops_of_rasters(tmp_path: Path) -> None:
     write_rasters(tmp_path, generate_landscape("mixed", "medium", 40, 9))
     change(tmp_path / "LC20_Elev_220.tif", 0, 0, -9999)  # no crop may hold this cell
@@ -217,6 +233,65 @@ def test_an_environment_takes_crops_of_rasters(tmp_path: Path) -> None:
     assert all("row 0, column 0" not in name for name in names)
     with pytest.raises(SettingsError, match="grid_size is 41, and the rasters"):
         WildfireEnv(raster_dir=str(tmp_path), grid_size=41)
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "message"),
+    [
+        ("fbfm40.tif", 177, "unknown fuel model 177\nhint: known are 1-13"),
+        ("cc.tif", 130, r"row \d, column \d: canopy_cover is 130.0 in row \d, column \d; expected 0 to 100 %"),
+        ("slp.tif", -5, "slope is -5.0 in row .* expected 0 to 89 degrees"),
+        ("asp.tif", -30, "aspect is -30.0 in row .* expected 0 to 360 degrees"),
+    ],
+)
+def test_wrong_values_in_rasters_reach_whoever_trains(tmp_path: Path, file: str, value: int, message: str) -> None:
+    """Not passed over as cells without data are, of which the same rasters have some."""
+    write_rasters(tmp_path, generate_landscape("mixed", "medium", 13, 9))
+    for row in range(13):
+        change(tmp_path / "ch.tif", row, 0, -9999)  # leaves the crops from column 1 to 3
+    change(tmp_path / file, 6, 6, value)  # and every one of them has this cell
+    env = WildfireEnv(raster_dir=str(tmp_path), grid_size=10)
+    with pytest.raises(SettingsError, match=message):
+        env.reset(seed=0)
+
+
+def test_crops_without_data_and_without_fuel_are_passed_over(tmp_path: Path) -> None:
+    """A lake and a gap leave the right third of the rasters."""
+    layers = generate_landscape("mixed", "medium", 30, 9).layers.copy()
+    layers[list(LAYERS).index("fuel_model"), :, :15] = 98
+    write_rasters(tmp_path, Landscape(layers))
+    for row in range(30):
+        change(tmp_path / "cbd.tif", row, 18, 32767)
+    env = WildfireEnv(raster_dir=str(tmp_path), grid_size=8, num_landscapes=12)
+    for number in range(12):
+        env.reset(options={"landscape": number})
+        assert int(env.landscape.name.rpartition(" ")[2]) > 18
+    for row in range(30):
+        change(tmp_path / "cbd.tif", row, 25, -9999)
+    with pytest.raises(SettingsError, match=r"200 places in .*, and none fits: (cbd\.tif has no data|.*burn)"):
+        WildfireEnv(raster_dir=str(tmp_path), grid_size=8).reset(seed=0)
+
+
+def test_environments_of_a_process_share_crops_until_the_files_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rasters(tmp_path, generate_landscape("mixed", "medium", 40, 9))
+    monkeypatch.chdir(tmp_path.parent)
+
+    def first(folder: str = str(tmp_path), **settings: Any) -> Landscape:
+        env = WildfireEnv(raster_dir=folder, grid_size=20, num_landscapes=3, **settings)
+        env.reset(options={"landscape": 1})
+        return env.landscape
+
+    shared = first()
+    assert first() is shared and first(budget_percent=2.0) is shared and first(tmp_path.name) is shared
+    for other in (first(landscape_seed=5), first(fire_risk="high")):
+        assert other is not shared
+    change(tmp_path / "LC20_Elev_220.tif", 20, 20, 8000)
+    changed = first()
+    assert changed is not shared and changed.layer("elevation").max() == 8000
+    with pytest.raises(SettingsError, match=r"canopy_bulk_density is .* expected 0 to 2 kg/m³"):
+        first(raster_units="plain")  # other numbers from the same files
 
 
 def test_maps_go_to_geotiff(tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def _figures(results: list[dict[str, Plan]], env: WildfireEnv, landscape: Landsc
         }
     return {
         "landscapes": len(results),
-        "held_out": not env.landscapes_are_given,
+        "held_out": not (env.landscapes_are_given or env.landscapes_are_crops),
+        "other_crops": env.landscapes_are_crops,
         "cells": list(landscape.shape),
         "breaks": float(np.mean([len(plans[AGENT].cells) for plans in results])),
         "planned_fires": _PLANNED_FIRES,

@@ -132,13 +132,16 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return memories(self.settings, self._source, self._fire_model, self._blocks, seed)
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-        """The agent beside no breaks, random ones, centrality and greedy search, on landscapes it has not seen."""
+        """The agent beside no breaks, random ones, centrality and greedy search, on landscapes of `held_out`."""
         from envfleet.environments.wildfire.comparison import compare
 
         return compare(self, agent, folder, episodes=episodes, seed=seed)
 
     def held_out(self) -> WildfireEnv:
-        """The same environment with landscapes that training does not see; with given ones they are the same."""
+        """The same environment with other landscapes than training has; with given ones they are the same.
+
+        Generated ones are new. Crops of rasters are drawn anew from the same rasters, so they may overlap.
+        """
         settings = self.settings.to_json()
         if self._given is None:
             settings |= {"landscape_seed": derive_seed(self.settings.landscape_seed, _HELD_OUT), "num_landscapes": 0}
@@ -152,6 +155,11 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     def landscapes_are_given(self) -> bool:
         """Whether the landscapes were given, so that there are no others."""
         return self._given is not None
+
+    @property
+    def landscapes_are_crops(self) -> bool:
+        """Whether the landscapes are cut from rasters, so that others may overlap them."""
+        return self._given is None and self.settings.raster_dir is not None
 
     @property
     def fire_model(self) -> FireModel:

@@ -13,7 +13,7 @@ from envfleet.environments.wildfire.fuels import fuel_models
 from envfleet.environments.wildfire.weather import CLIMATES, Climate
 from envfleet.errors import SettingsError
 
-__all__ = ["LAYERS", "GeoReference", "Landscape"]
+__all__ = ["LAYERS", "GeoReference", "Landscape", "NothingBurnsError"]
 
 # In the order of the observation's channels: name -> unit, least and largest value that make sense.
 LAYERS: dict[str, tuple[str, float, float]] = {
@@ -26,6 +26,10 @@ LAYERS: dict[str, tuple[str, float, float]] = {
     "canopy_height": ("m", 0.0, 120.0),
     "fuel_model": ("number", 1.0, 255.0),
 }
+
+
+class NothingBurnsError(SettingsError):
+    """A landscape is all water, rock or fields."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Landscape:
         _check_values(self.layers, name)
         self.burnable = _read_only(np.isin(self.layers[7], [n for n, fuel in fuel_models().items() if fuel.burns]))
         if not self.burnable.any():
-            raise SettingsError(f"{name}: no cell can burn", hint="choose another part of the rasters")
+            raise NothingBurnsError(f"{name}: no cell can burn", hint="choose another part of the rasters")
         self.ignition_weights = _weights(ignition_weights, self.burnable, name)  # [row, column], their sum is 1
 
     @property

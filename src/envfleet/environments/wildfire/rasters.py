@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envfleet.environments.wildfire.landscape import LAYERS, GeoReference, Landscape
+from envfleet.environments.wildfire.landscape import LAYERS, GeoReference, Landscape, NothingBurnsError
 from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.environments.wildfire.weather import CLIMATES, Climate
 from envfleet.errors import MissingExtraError, SettingsError
@@ -35,41 +36,74 @@ _TRIES = 200  # places that are tried for a crop that can be used
 _LEAST_BURNABLE = 0.5  # of a crop
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """Where the cells of a raster are."""
+
+    shape: tuple[int, int]
+    transform: tuple[float, ...]
+    crs: Any  # rasterio's, or None
+    unit: str
+
+    def __str__(self) -> str:
+        (rows, columns), transform = self.shape, self.transform
+        return f"{rows} × {columns} cells of {transform[0]:g} from ({transform[2]:g}, {transform[5]:g})"
+
+    @property
+    def crs_name(self) -> str:
+        """The coordinate system in a few words."""
+        if not self.crs:
+            return "no coordinate system"
+        code = self.crs.to_epsg()
+        return f"the coordinate system {f'EPSG:{code}' if code else self.crs.to_wkt()}"
+
+
+class NoDataError(SettingsError):
+    """A part of the rasters has cells without data; other parts may do."""
+
+
 class Rasters:
-    """The eight layers of a folder, checked; `crop` reads a part, so the whole is never in memory."""
+    """The eight layers of a folder, checked; `crop` reads a part, so the whole is never in memory.
+
+    Two are equal, and give equal crops, if they read the same files, unchanged in between, in the same units.
+    """
 
     def __init__(self, folder: str | Path, *, units: str = "landfire") -> None:
         self.folder, self._units = Path(folder), units
         self._rasterio = _rasterio()
         self.files = _files_by_layer(self.folder)
+        self._decides = units, *(_stamp(file) for file in self.files.values())
         grids = {layer: self._grid(file) for layer, file in self.files.items()}
-        self.shape, transform, self.crs, unit = grids["slope"]
-        for layer, grid in grids.items():
-            if grid[0] != self.shape or not np.allclose(grid[1], transform, rtol=0, atol=1e-6 * abs(transform[0])):
-                raise SettingsError(
-                    f"{self.files[layer].name} has {_grid_text(grid)}, and {self.files['slope'].name} has "
-                    f"{_grid_text(grids['slope'])}; expected one grid for all layers",
-                    hint="align them first, for instance with gdalwarp",
-                )
-        self.transform = transform
-        if unit not in {"metre", "meter", "m", "unknown"}:
+        grid = grids["slope"]
+        for layer, other in grids.items():
+            self._check_alike(layer, other, grid)
+        self.shape, self.transform = grid.shape, grid.transform
+        self.crs: str = grid.crs.to_wkt() if grid.crs else ""
+        if grid.unit not in {"metre", "meter", "m", "unknown"}:
             raise SettingsError(
-                f"{self.files['slope'].name} is in the unit {unit}, expected metres",
+                f"{self.files['slope'].name} is in the unit {grid.unit}, expected metres",
                 hint="reproject the rasters to a coordinate system in metres, for instance EPSG:5070",
             )
-        if not np.isclose(abs(transform[0]), abs(transform[4]), rtol=1e-3):
-            raise SettingsError(f"cells are {abs(transform[0]):g} × {abs(transform[4]):g} m, expected squares")
-        self.cell_size = abs(transform[0])
+        width, height = abs(grid.transform[0]), abs(grid.transform[4])
+        if not np.isclose(width, height, rtol=1e-3):
+            raise SettingsError(f"cells are {width:g} × {height:g} m, expected squares")
+        self.cell_size = width
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rasters) and self._decides == other._decides
+
+    def __hash__(self) -> int:
+        return hash(self._decides)
 
     def crop(self, row: int, column: int, rows: int, columns: int, climate: Climate = CLIMATES["medium"]) -> Landscape:
         """The landscape with its upper left cell here. Cells without data and unknown fuels are errors."""
         layers = {layer: self._read(layer, row, column, rows, columns) for layer in LAYERS}
-        flat = layers["aspect"] < 0  # LANDFIRE's mark for flat ground
+        flat = layers["aspect"] == -1  # LANDFIRE's mark for flat ground
         layers["aspect"] = np.where(flat, 0.0, layers["aspect"])
         layers["slope"] = np.where(flat, 0.0, layers["slope"])
         a, b, c, d, e, f = self.transform
         corner = (a, b, c + column * a + row * b, d, e, f + column * d + row * e)
-        name = f"{self.folder.name}, row {row}, column {column}"
+        name = f"{self.folder.resolve().name}, row {row}, column {column}"
         return Landscape(
             layers,
             cell_size=self.cell_size,
@@ -78,16 +112,31 @@ class Rasters:
             geo_reference=GeoReference(self.crs, corner) if self.crs else None,
         )
 
-    def _grid(self, file: Path) -> tuple[tuple[int, int], tuple[float, ...], str, str]:
+    def _grid(self, file: Path) -> _Grid:
         try:
             with self._rasterio.open(file) as raster:
                 unit = raster.crs.linear_units if raster.crs and not raster.crs.is_geographic else "unknown"
                 if raster.crs and raster.crs.is_geographic:
                     unit = "degree"
-                text = raster.crs.to_wkt() if raster.crs else ""
-                return (raster.height, raster.width), tuple(raster.transform)[:6], text, unit
+                return _Grid((raster.height, raster.width), tuple(raster.transform)[:6], raster.crs, unit)
         except self._rasterio.errors.RasterioIOError as error:
             raise SettingsError(f"{file.name} cannot be read as a raster: {error}") from error
+
+    def _check_alike(self, layer: str, grid: _Grid, expected: _Grid) -> None:
+        """Layers belong together if their cells lie at the same places on earth."""
+        name, reference = self.files[layer].name, self.files["slope"].name
+        tolerance = 1e-6 * abs(expected.transform[0])
+        if grid.shape != expected.shape or not np.allclose(grid.transform, expected.transform, rtol=0, atol=tolerance):
+            raise SettingsError(
+                f"{name} has {grid}, and {reference} has {expected}; expected one grid for all layers",
+                hint="align them first, for instance with gdalwarp",
+            )
+        if grid.crs != expected.crs:
+            raise SettingsError(
+                f"{name} has {grid.crs_name}, and {reference} has {expected.crs_name}; "
+                "expected one coordinate system for all layers",
+                hint="bring them into one with gdalwarp -t_srs, or name a missing one with gdal_edit.py -a_srs",
+            )
 
     def _read(self, layer: str, row: int, column: int, rows: int, columns: int) -> NDArray[np.float32]:
         file = self.files[layer]
@@ -103,7 +152,7 @@ class Rasters:
         missing |= ~np.isfinite(values) | (values == -9999) | (values == 32767)  # LANDFIRE's, where not declared
         if missing.any():
             where_row, where_column = np.argwhere(missing)[0]
-            raise SettingsError(
+            raise NoDataError(
                 f"{file.name} has no data in row {row + where_row}, column {column + where_column} "
                 f"({np.count_nonzero(missing)} of {missing.size} cells of this part)",
                 hint="choose another part, or fill the gaps first",
@@ -114,7 +163,7 @@ class Rasters:
 
 
 class RasterCrops:
-    """Crops of `grid_size` cells at seeded places of a folder of rasters."""
+    """Crops of `grid_size` cells at seeded places of a folder of rasters, one copy of each in a process."""
 
     def __init__(self, settings: WildfireSettings) -> None:
         assert settings.raster_dir is not None
@@ -125,27 +174,32 @@ class RasterCrops:
                 f"grid_size is {settings.grid_size}, and the rasters of {settings.raster_dir} have "
                 f"{self._rasters.shape[0]} rows and {self._rasters.shape[1]} columns"
             )
-        self.landscape = functools.lru_cache(maxsize=128)(self._landscape)
 
-    def _landscape(self, number: int) -> Landscape:
+    def landscape(self, number: int) -> Landscape:
         """The first place of this number's stream where at least half of the cells burn and none lacks data."""
-        size, climate = self._settings.grid_size, CLIMATES[self._settings.fire_risk]
-        generator = stream(self._settings.landscape_seed, number)
-        problem: SettingsError | None = None
-        for _ in range(_TRIES):
-            row, column = (int(generator.integers(extent - size + 1)) for extent in self._rasters.shape)
-            try:
-                crop = self._rasters.crop(row, column, size, size, climate)
-            except SettingsError as error:
-                problem = error
-                continue
-            if crop.burnable.mean() >= _LEAST_BURNABLE:
-                return crop
-        reason = str(problem) if problem else "fewer than half of the cells burn"
-        raise SettingsError(f"{_TRIES} places in {self._settings.raster_dir} were tried, and none fits: {reason}")
+        settings = self._settings
+        return _crop(self._rasters, settings.grid_size, settings.fire_risk, settings.landscape_seed, number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RasterCrops, (self._settings,)
+
+
+# Environments in the threads of one process share what is asked for again and again.
+@functools.lru_cache(maxsize=128)
+def _crop(rasters: Rasters, size: int, risk: str, seed: int, number: int) -> Landscape:
+    """Passes over places that cannot be used; what is wrong with the rasters themselves is an error."""
+    generator = stream(seed, number)
+    reason = "fewer than half of the cells burn"
+    for _ in range(_TRIES):
+        row, column = (int(generator.integers(extent - size + 1)) for extent in rasters.shape)
+        try:
+            crop = rasters.crop(row, column, size, size, CLIMATES[risk])
+        except (NoDataError, NothingBurnsError) as error:
+            reason = str(error)
+            continue
+        if crop.burnable.mean() >= _LEAST_BURNABLE:
+            return crop
+    raise SettingsError(f"{_TRIES} places in {rasters.folder} were tried, and none fits: {reason}")
 
 
 def write_geotiff(path: str | Path, values: NDArray[Any], landscape: Landscape) -> None:
@@ -202,6 +256,7 @@ def _layer_of(stem: str) -> str | None:
     return next((layer for layer, names in _NAMES.items() if names[0] in stem), None)
 
 
-def _grid_text(grid: tuple[tuple[int, int], tuple[float, ...], str, str]) -> str:
-    (rows, columns), transform, _, _ = grid
-    return f"{rows} × {columns} cells of {transform[0]:g} from ({transform[2]:g}, {transform[5]:g})"
+def _stamp(file: Path) -> tuple[Path, int, int]:
+    """A file and what changes with its content."""
+    status = file.stat()
+    return file.resolve(), status.st_mtime_ns, status.st_size

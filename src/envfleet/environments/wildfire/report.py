@@ -49,9 +49,11 @@ def write_report(
 
 def summary(figures: dict[str, Any]) -> str:
     """What was compared on what, in a sentence."""
-    where = (
-        "landscapes that training had not" if figures["held_out"] else "landscapes of the training, with other fires"
-    )
+    where = "landscapes of the training, with other fires"
+    if figures["held_out"]:
+        where = "landscapes that training had not"
+    elif figures.get("other_crops"):
+        where = "other crops of the same rasters, which may overlap those of training"
     return (
         f"{figures['landscapes']} {where}, {figures['cells'][0]} × {figures['cells'][1]} cells, "
         f"{figures['breaks']:.0f} breaks each, burned by the same {figures['test_fires']} fires of "
