@@ -63,7 +63,7 @@ def draw_curve(figures: dict[str, Any], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of the run")
-    parser.add_argument("--landscapes", type=int, default=100, help="held-out landscapes to compare on")
+    parser.add_argument("--landscapes", type=int, default=50, help="held-out landscapes to compare on")
     options = parser.parse_args(arguments)
     run = trained(options.run)
     figures = figures_of(run, options.landscapes)

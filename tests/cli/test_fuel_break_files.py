@@ -108,7 +108,7 @@ def test_every_key_has_an_effect_or_a_notice() -> None:
         "output_dir": "parallel_outputs",
     }
     assert {name: found[name] for name in expected} == expected
-    notices = "\n".join(command.notices)
+    notices = "\n".join([*command.notices, *command.settings.notices()])
     for key in ("collection_batch_size has no effect", "experience_buffer_size has no effect", "count rounds of 40"):
         assert key in notices
     assert len(json.loads("\n".join(line.partition("//")[0] for line in COMPLETE.splitlines()))) == 26
@@ -139,6 +139,27 @@ def test_it_trains(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Run.load(folder / "parallel_outputs").metrics
     assert metrics[-1]["step"] >= 2 * 5 * 6
     assert metrics[-1]["train/n_updates"] >= 2
+
+    assert cli.main(["evaluate", "parallel_outputs", "--episodes", "2"]) == 0
+    assert "2 other crops of the same rasters, which may overlap those of training" in capsys.readouterr().out
+    for number in range(2):
+        breaks = folder / "parallel_outputs" / "report" / f"landscape-{number}-breaks.tif"
+        assert_lies_within(breaks, folder / "cropped_raster" / "slp.tif", rows=25, breaks=5)
+
+
+def assert_lies_within(map_file: Path, source_file: Path, *, rows: int, breaks: int) -> None:
+    """A map of so many rows and numbered breaks is on the source's grid, in its coordinate system and bounds."""
+    import rasterio
+
+    with rasterio.open(map_file) as written, rasterio.open(source_file) as source:
+        assert written.crs == source.crs and written.crs.to_epsg() == 5070
+        assert written.res == source.res and written.shape == (rows, rows)
+        inner, outer = written.bounds, source.bounds
+        assert outer.left <= inner.left < inner.right <= outer.right
+        assert outer.bottom <= inner.bottom < inner.top <= outer.top
+        assert (inner.left - outer.left) % source.res[0] == (outer.top - inner.top) % source.res[1] == 0
+        order = written.read(1)
+    assert sorted(order[order > 0].tolist()) == list(range(1, breaks + 1))
 
 
 # ---- rounds and presets
