@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,14 @@ from torch import nn
 
 from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Rollout
+from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run
+from envfleet.runs.trained_policy import TrainedPolicy
+from envfleet.training.assembly import assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
-from tests.training.running import SMALL, run
+from envfleet.training.loop import _start_from
+from tests.fleet.backends import same
+from tests.training.running import SMALL, run, small
 from tests.training.worlds import Masked, Nested
 
 Array = np.ndarray[Any, Any]
@@ -198,3 +204,42 @@ def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> N
         [sys.executable, str(tmp_path / "script.py")], check=True, timeout=100, capture_output=True, text=True
     )
     assert told.stdout.split() == ["1"] * 9
+
+
+def test_inputs_go_where_the_weights_are(tmp_path: Path) -> None:
+    """No accelerator is needed to see it: a device without values takes part in everything but the last copy."""
+    trained = run(tmp_path / "run", steps=SMALL["n_envs"] * SMALL["rollout_steps"], memory="gru").policy
+    elsewhere = TrainedPolicy(trained.policy.to("meta"), trained.observation_space, trained.action_space)
+    seen: list[torch.device] = []
+
+    def to_env(actions: torch.Tensor) -> torch.Tensor:
+        seen.append(actions.device)
+        return torch.zeros(actions.shape, dtype=actions.dtype)
+
+    elsewhere.policy.to_env = to_env  # type: ignore[method-assign, assignment]
+    for deterministic in (True, False):
+        assert elsewhere.act(np.zeros(4, np.float32), deterministic=deterministic, mask=[True, False]) == 0
+    assert seen == [torch.device("meta")] * 2
+
+
+def test_a_run_that_starts_from_another_has_its_weights_and_normalisers(tmp_path: Path) -> None:
+    normalised = {"normalise_observations": True, "normalise_rewards": True}
+    run(tmp_path / "first", **normalised)
+    source = Run.load(tmp_path / "first").checkpoint()
+    resolved = resolve(small(tmp_path / "second", **normalised, seed=6, n_envs=8, minibatch_size=64))
+    with closing(assemble(resolved, quiet=True)) as parts:
+        assert not all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())
+        _start_from(str(tmp_path / "first"), parts)
+        assert all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())
+        ours, theirs = parts.learner.state(), source.state["parts"]["learner"]
+        assert same(ours["normaliser"], theirs["normaliser"])
+        scale = {name: value for name, value in theirs["reward_scaler"].items() if name != "returns"}
+        assert same({name: ours["reward_scaler"][name] for name in scale}, scale)
+        assert scale["count"] > 0
+
+
+def test_the_learners_threads_are_in_the_config(tmp_path: Path) -> None:
+    run(tmp_path / "few")
+    run(tmp_path / "many", n_envs=16, rollout_steps=64, minibatch_size=1024, steps=1024)
+    threads = [RunFolder.open(tmp_path / name).read_config()["learner_threads"] for name in ("few", "many")]
+    assert threads == [1, 2]

@@ -13,7 +13,7 @@ rollout that was collected with weights one update old (schedule "overlap") is c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,8 +108,10 @@ class PPOLearner:
         """All weights and normalisers as one flat array, to be published."""
         return self._flat.numpy()
 
-    def weights_given(self) -> None:
-        """Nothing follows from weights that were taken over from another run."""
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """Weights were taken over from the run with this state; so is the scale of its rewards."""
+        if self._scaler is not None and state.get("reward_scaler") is not None:
+            self._scaler.moments.restore(state["reward_scaler"])
 
     def notices(self) -> list[str]:
         """Nothing beyond what the settings say."""

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["sync_folder", "write_file", "write_whole"]
+from envfleet.errors import ResourceError
+
+__all__ = ["sync_folder", "write_file", "write_whole", "writing"]
+
+
+@contextmanager
+def writing(what: str, path: Path) -> Iterator[None]:
+    """Whatever keeps `what` from being written is told in a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{what} cannot be written to {path}: {error.strerror or error}",
+            hint="free some space or make the folder writable, then go on with `envfleet resume`",
+        ) from error
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from envfleet import machine
 from envfleet.errors import SettingsError
-from envfleet.runs.durable import write_whole
+from envfleet.runs.durable import write_whole, writing
 from envfleet.runs.lock import RunLock, holder
 from envfleet.settings import read_settings_file
 
@@ -117,7 +117,9 @@ class RunFolder:
         """Writes the resolved settings, as `Settings.to_json` gives them."""
         import yaml
 
-        write_whole(self.config, yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode())
+        content = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode()
+        with writing("the settings", self.config):
+            write_whole(self.config, content)
 
     def read_config(self) -> dict[str, Any]:
         return read_settings_file(self.config)

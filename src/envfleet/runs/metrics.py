@@ -8,12 +8,12 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from envfleet.errors import ResourceError
-from envfleet.runs.durable import write_whole
+from envfleet.runs.durable import write_whole, writing
 
 __all__ = ["MetricsWriter", "read_metrics"]
 
@@ -30,10 +30,8 @@ class MetricsWriter:
         self._file = self._open()
 
     def _open(self) -> Any:
-        try:
+        with writing("the metrics", self.path):
             return open(self.path, "ab", buffering=0)  # each line reaches the system at once
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
 
     def write(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
         """Appends one line and returns its content; what is not a finite number becomes null."""
@@ -41,25 +39,22 @@ class MetricsWriter:
         row |= {name: _number(value) for name, value in values.items() if name not in row}
         line = (json.dumps(row, allow_nan=False) + "\n").encode()
         size = self._file.tell()
-        try:
-            if self._file.write(line) != len(line):
-                raise OSError("no space left for the whole line")
-        except OSError as error:
+        with writing("the metrics", self.path):
             try:
-                os.ftruncate(self._file.fileno(), size)  # nothing half-written
+                if self._file.write(line) != len(line):
+                    raise OSError("no space left for the whole line")
             except OSError:
-                pass  # readers pass over a torn line
-            raise _cannot_write(self.path, error) from error
+                with suppress(OSError):  # readers pass over a torn line
+                    os.ftruncate(self._file.fileno(), size)  # nothing half-written
+                raise
         return row
 
     def cut_after(self, step: int) -> None:
         """Drops what lies beyond `step`: a resumed run writes it again."""
         self.close()
         kept = [line for line, row in _rows(self.path) if row["step"] <= step]
-        try:
+        with writing("the metrics", self.path):
             write_whole(self.path, b"".join(line + b"\n" for line in kept))
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
         self._file = self._open()
 
     def close(self) -> None:
@@ -105,10 +100,3 @@ def _number(value: Any) -> float | int | None:
         return int(value)
     number = float(value)  # NumPy's and torch's scalars too
     return number if math.isfinite(number) else None
-
-
-def _cannot_write(path: Path, error: OSError) -> ResourceError:
-    return ResourceError(
-        f"the metrics cannot be written to {path}: {error.strerror or error}",
-        hint="free some space or make the folder writable, then go on with `envfleet resume`",
-    )

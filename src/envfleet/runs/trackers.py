@@ -7,10 +7,12 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from envfleet.errors import MissingExtraError
+from envfleet.runs.durable import writing
 
 __all__ = ["TensorBoardWriter", "WandbTracker"]
 
@@ -30,15 +32,19 @@ class TensorBoardWriter:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("events.out.tfevents.*"):
-            old.unlink()
         self.path = folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter(open(self.path, "wb"))  # noqa: SIM115  # closed with the writer
-        self._records.write(self._event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        with self._writing():
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.glob("events.out.tfevents.*"):
+                old.unlink()
+            self._records = RecordWriter(open(self.path, "wb"))  # noqa: SIM115  # closed with the writer
+            self._records.write(self._event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         for row in rows:
             self.write(row)
-        self._records.flush()
+        self.flush()
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing("the figures for TensorBoard", self.path)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Adds a row as `MetricsWriter.write` returned it or `read_metrics` read it."""
@@ -48,14 +54,17 @@ class TensorBoardWriter:
             if name not in _NOT_VALUES
         ]
         event = self._event(wall_time=row["time"], step=row["step"], summary=self._summary(value=values))
-        self._records.write(event.SerializeToString())
+        with self._writing():
+            self._records.write(event.SerializeToString())
 
     def flush(self) -> None:
         """Hands what was written to the system, for a TensorBoard that looks on."""
-        self._records.flush()
+        with self._writing():
+            self._records.flush()
 
     def close(self) -> None:
-        self._records.close()
+        with suppress(OSError):  # a resumed run writes the whole file again, from the metrics
+            self._records.close()
 
 
 class WandbTracker:

@@ -48,6 +48,7 @@ class TrainedPolicy:
     ) -> None:
         self.policy = policy
         self.observation_space, self.action_space = observation_space, action_space
+        self._device = next(policy.parameters(), torch.zeros(0)).device
         self._leaves = leaves_of(observation_space)
         self._generator = stream(seed, _SAMPLING)
         self._memory: torch.Tensor | None = None
@@ -90,15 +91,15 @@ class TrainedPolicy:
         observations, single = self._batched(observation)
         rows = len(next(iter(observations.values())))
         if self._memory is None or len(self._memory) != rows:
-            self._memory = self.policy.initial_memory(rows)
+            self._memory = self.policy.initial_memory(rows).to(self._device)
         allowed = self._mask(mask, rows)
         if deterministic:
             actions, self._memory = self.policy.best_actions(observations, self._memory, allowed)
         else:
-            noise = torch.from_numpy(self.policy.draw_noise(self._generator, (rows,)))
+            noise = torch.from_numpy(self.policy.draw_noise(self._generator, (rows,))).to(self._device)
             acted = self.policy.act(observations, self._memory, noise, allowed, with_values=False)
             actions, self._memory = acted.actions, acted.memory
-        result = self.policy.to_env(actions).numpy().astype(self.action_space.dtype, copy=False)
+        result = self.policy.to_env(actions).cpu().numpy().astype(self.action_space.dtype, copy=False)
         return result[0] if single else result
 
     def _batched(self, observation: Any) -> tuple[dict[str, torch.Tensor], bool]:
@@ -123,13 +124,14 @@ class TrainedPolicy:
         if len(kinds) > 1:
             raise SettingsError("some entries of the observation are single and some are batches, expected one kind")
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in parts.items()}
-        return tensors, kinds.pop()
+        return {name: tensor.to(self._device) for name, tensor in tensors.items()}, kinds.pop()
 
     def _mask(self, mask: Any, rows: int) -> torch.Tensor | None:
         if mask is None or not self.policy.mask_size:
             return None
         flat = np.asarray(mask, np.bool_).reshape(-1, self.policy.mask_size)
-        return torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
+        allowed = torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
+        return allowed.to(self._device)
 
 
 class Player:

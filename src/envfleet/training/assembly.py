@@ -61,6 +61,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
         filled = filled.filled({"frame_stack": seen.frames})
     if filled.seed is None:  # drawn, and so not given
         filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
+    filled = filled.filled({"learner_threads": filled.threads})  # for the record: they shape the mathematics
     assert filled.seed is not None
     return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space)
 

@@ -52,8 +52,9 @@ def _start_from(path: str, parts: Parts) -> None:
             f"the weights of {path} do not fit this run: {error}",
             hint="the environment's spaces and the settings of the policy must be the same",
         ) from None
-    parts.policy.restore_normaliser(loaded.state["parts"]["learner"]["normaliser"])
-    parts.learner.weights_given()
+    learned = loaded.state["parts"]["learner"]
+    parts.policy.restore_normaliser(learned["normaliser"])
+    parts.learner.start_from(learned)
 
 
 class Training:

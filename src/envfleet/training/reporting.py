@@ -30,6 +30,7 @@ _SAID_ELSEWHERE = {
     "seed",
     "steps",
     "n_envs",
+    "learner_threads",
     "output_dir",
     "overwrite",
     "backend",
@@ -52,6 +53,7 @@ class Reporter:
         self._metrics = MetricsWriter(folder.metrics)
         self._resumed = resumed
         self._tensorboard: TensorBoardWriter | None = None
+        self._evaluated: dict[str, float] = {}  # what the last evaluation said
         self._tracker: WandbTracker | None = None
         self._health: Sequence[WorkerHealth] = ()
         self._looked = 0.0
@@ -119,7 +121,8 @@ class Reporter:
         self._write(progress.steps, {**metrics, **fleet})
         if fleet and self._tensorboard is not None:
             self._tensorboard.flush()
-        self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
+        seen = {**metrics, **self._evaluated}
+        self.console.update(progress.steps, seen, self._health, share=progress.spent_share)
         return fleet
 
     def _look(self, parts: Parts) -> dict[str, float]:
@@ -152,6 +155,7 @@ class Reporter:
         if evaluation.successes is not None:
             figures["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
             line += f", {sum(evaluation.successes)} of them a success"
+        self._evaluated = figures
         self._write(steps, figures)
         self.console.say(f"evaluation at step {steps:,}: {line}")
         return evaluation

@@ -1,0 +1,86 @@
+"""Which weights collect which rollout, and what is said between the caller and its workers meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envfleet.fleet.channel import SocketChannel
+from envfleet.rollout.schedules import SCHEDULES, Schedule
+from tests.training.running import SMALL, run
+
+Array = np.ndarray[Any, Any]
+
+
+class Noting:
+    """A collector that collects nothing and notes the weights of each rollout."""
+
+    arrays: dict[str, Array] = {}
+
+    def __init__(self) -> None:
+        self.published: float | None = None
+        self.weights_of: list[tuple[int, float | None]] = []
+
+    def publish(self, weights: Array) -> None:
+        self.published = float(weights[0])
+
+    def begin(self, number: int) -> None:
+        self.weights_of.append((number, self.published))
+
+    def finish(self) -> Any:
+        return self.weights_of[-1]
+
+    def collected(self, number: int) -> Any:
+        return number, None
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize(("schedule", "expected"), [("sync", [0, 1, 2, 3, 4]), ("overlap", [0, 0, 1, 2, 3])])
+def test_the_lag_is_none_or_exactly_one(schedule: str, expected: list[int]) -> None:
+    weights = np.zeros(1)
+    collector = Noting()
+    rollouts = Schedule(collector, lambda: weights, lag=SCHEDULES[schedule])
+    handed_out = []
+    for _ in range(5):
+        handed_out.append(rollouts.next())
+        weights += 1  # learned from it
+    assert handed_out == list(enumerate(expected))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
+    """A checkpoint waits for the rollout that is under way; it comes from the same weights as without."""
+    weights = np.zeros(1)
+    collector = Noting()
+    rollouts = Schedule(collector, lambda: weights, lag=SCHEDULES[schedule])
+    for _ in range(4):
+        rollouts.next()
+        weights += 1
+        rollouts.settle()
+        assert rollouts.idle
+    assert [number for number, _ in collector.weights_of] == [0, 1, 2, 3, 4]
+    lag = SCHEDULES[schedule]
+    assert [used for _, used in collector.weights_of] == [max(0, number - lag) for number in range(5)]
+
+
+def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message and no pickle per step where the workers act."""
+    sent: list[int] = []
+    send = SocketChannel.send_packed
+
+    def counted(channel: SocketChannel, data: bytes) -> None:
+        sent.append(len(data))
+        send(channel, data)
+
+    monkeypatch.setattr(SocketChannel, "send_packed", counted)
+    counts = []
+    for steps in (8, 64):
+        sent.clear()
+        changes = {"rollout_steps": steps, "steps": 3 * SMALL["n_envs"] * steps, "minibatch_size": 48}
+        run(tmp_path / str(steps), backend="processes", workers=2, acting="worker", **changes)
+        counts.append(len(sent))
+    assert counts[0] == counts[1] > 0
