@@ -33,7 +33,21 @@ def measure_beginning(procedure: Procedure) -> dict[str, Any]:
     memory = {
         acting: _worker_memory(SIZES["cartpole-64"].ours(acting=acting), procedure) for acting in ("worker", "central")
     }
-    return {"command": " ".join(["envfleet", *COMMAND]), "seconds": quartiles(seconds), "worker_memory_mb": memory}
+    procedure.report("start: seconds of --help")
+    helped = [help_seconds() for _ in range(procedure.rounds)]
+    return {
+        "command": " ".join(["envfleet", *COMMAND]),
+        "seconds": quartiles(seconds),
+        "help_seconds": quartiles(helped),
+        "worker_memory_mb": memory,
+    }
+
+
+def help_seconds() -> float:
+    """How long `envfleet --help` takes."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "envfleet.cli", "--help"], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
 
 
 def first_step_seconds() -> float:

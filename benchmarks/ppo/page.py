@@ -239,10 +239,15 @@ def _beginning(beginning: Mapping[str, Any]) -> Iterator[str]:
     seconds, memory = beginning["seconds"], beginning["worker_memory_mb"]
     yield table_line("", "")
     yield table_line("---", "---:")
-    spread = f"{seconds['median']:.2f} s ({seconds['lower']:.2f}–{seconds['upper']:.2f})"
-    yield table_line(f"`{beginning['command']}`: from the command to the first environment step", spread)
+    yield table_line(f"`{beginning['command']}`: from the command to the first environment step", _seconds(seconds))
+    if "help_seconds" in beginning:
+        yield table_line("`envfleet --help`", _seconds(beginning["help_seconds"]))
     yield table_line("private memory (USS) of a worker that acts, 32 CartPole-v1", f"{memory['worker']:.0f} MB")
     yield table_line('of one that only steps (`acting="central"`)', f"{memory['central']:.0f} MB")
+
+
+def _seconds(measured: Mapping[str, float]) -> str:
+    return f"{measured['median']:.2f} s ({measured['lower']:.2f}–{measured['upper']:.2f})"
 
 
 def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:

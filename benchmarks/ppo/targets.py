@@ -111,6 +111,8 @@ def _goal_target(rows: Rows) -> Target:
 def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
     memory = beginning["worker_memory_mb"]
     yield _below("seconds from the command to the first environment step", beginning["seconds"]["median"], 4.0)
+    if "help_seconds" in beginning:
+        yield _below("seconds of `envfleet --help`", beginning["help_seconds"]["median"], 0.5)
     yield _below("MB of private memory of a worker that acts", memory["worker"], 180.0)
     yield _below("MB of private memory of a worker that only steps", memory["central"], 30.0)
 
