@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import gymnasium
 import pytest
 from gymnasium.wrappers import FrameStackObservation
 
+from envfleet import cli
 from envfleet.algorithms.settings import DQN
 from envfleet.training import resume, train
 from tests.training.chained_kills import kill_until_done
@@ -103,6 +105,21 @@ def test_frames_that_are_stored_once_change_nothing(tmp_path: Path) -> None:
     train(small(tmp_path / "whole", env=stacked_cartpole, frame_stack=1))
     assert found.settings["frame_stack"] == 4
     assert weights(tmp_path / "found") == weights(tmp_path / "whole")
+
+
+def test_what_other_systems_have_before_the_replay_gets_a_notice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In files for any environment, and in any section that settings may be in."""
+    plain = {name: value for name, value in SMALL.items() if name not in ("quiet", "hidden")}
+    others = {"collection_batch_size": 48, "parallel": {"experience_buffer_size": 1500}}
+    (tmp_path / "settings.json").write_text(json.dumps({**plain, "steps": 128, **others}))
+    flags = ["--config", str(tmp_path / "settings.json"), "--output-dir", str(tmp_path / "run")]
+    assert cli.main(["train", "dqn", *flags]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "notice: collection_batch_size has no effect: each environment collects rollout_steps steps" in said
+    assert "notice: experience_buffer_size has no effect: steps go straight into the replay (replay_size)" in said
+    assert not DQN().notices()
 
 
 def score(folder: Path, **settings: Any) -> float:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DQN"]
 
+# Settings of other systems that are not needed here, with what is in their place.
+_NO_EFFECT = {
+    "collection_batch_size": "each environment collects rollout_steps steps, then all of them go into the replay",
+    "experience_buffer_size": "steps go straight into the replay (replay_size), there is no buffer before it",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class DQN(TrainingSettings):
@@ -65,6 +71,13 @@ class DQN(TrainingSettings):
     priority_exponent: float = setting(0.6, "How strongly priorities count; 0 draws evenly.", minimum=0, maximum=1)
     priority_correction: float = setting(
         0.4, "How far drawing by priority is corrected for in the loss.", minimum=0, maximum=1
+    )
+
+    collection_batch_size: int | None = setting(
+        None, f"Accepted from files of other systems, without effect: {_NO_EFFECT['collection_batch_size']}."
+    )
+    experience_buffer_size: int | None = setting(
+        None, f"Accepted from files of other systems, without effect: {_NO_EFFECT['experience_buffer_size']}."
     )
 
     # --- the update
@@ -149,6 +162,10 @@ class DQN(TrainingSettings):
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found
+
+    def notices(self) -> list[str]:
+        unused = {name: why for name, why in _NO_EFFECT.items() if getattr(self, name) is not None}
+        return [*super().notices(), *(f"{name} has no effect: {why}" for name, why in unused.items())]
 
     def rounds_in_steps(self, steps: int) -> dict[str, Any]:
         changes = super().rounds_in_steps(steps)

@@ -13,12 +13,6 @@ __all__ = ["WildfireSettings"]
 
 MEMORIES = ("centrality", "ridge", "random")
 
-# Keys of files of the system before this one that are not needed here, with the reason.
-_NO_EFFECT = {
-    "collection_batch_size": "each environment collects rollout_steps steps, then all of them go into the replay",
-    "experience_buffer_size": "steps go straight into the replay (buffer_size), there is no buffer before it",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class WildfireSettings(Settings):
@@ -68,11 +62,8 @@ class WildfireSettings(Settings):
 
     @classmethod
     def translated(cls, values: dict[str, Any], env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """A training as the system before this one has it in its files: rounds, memories, buffers."""
-        found = {key: value for key, value in values.items() if _word(key) not in _NO_EFFECT}
-        notices = [
-            f"{_word(key)} has no effect: {_NO_EFFECT[_word(key)]}" for key in values if _word(key) in _NO_EFFECT
-        ]
+        """A training as the system before this one has it in its files: rounds, memories."""
+        found, notices = dict(values), []
         words = {_word(key): value for key, value in found.items()}
         rounds = env_kwargs.get("steps_per_episode")
         if rounds is not None and "round_steps" not in words:
