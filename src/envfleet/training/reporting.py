@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
+from envfleet.algorithms.settings import TrainingSettings
 from envfleet.machine import usable_cores
 from envfleet.policies.policy import Policy
 from envfleet.runs.console import Console, WorkerHealth
@@ -101,11 +102,16 @@ class Reporter:
             place += f" started by {settings.start_method or 'spawn'}"
         threads = _counted(settings.threads, "thread")
         who = "each worker acts by itself" if settings.acting == "worker" else "the learner acts for all"
+        budgets = _budgets(settings)
+        found = "an accelerator was found" if parts.learner.device.type != "cpu" else "no accelerator was found"
+        device = f"device auto: {found}" if settings.device == "auto" else "device given"
+        sized = "threads given" if "learner_threads" in settings.given else "threads by the size of minibatches"
         return [
+            ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
             ("environments", str(fleet.num_envs), f"{_counted(len(fleet.groups), 'group')}, the unit of acting"),
             ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; never changes a result"),
             ("schedule", settings.schedule, who),
-            ("learner", f"{parts.learner.device}, {threads}", "part of the settings: it shapes the mathematics"),
+            ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
             ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
             ("settings", f"preset: {self._resolved.preset.name}", _listed(changed)),
             ("folder", str(self.folder.path), ""),
@@ -227,6 +233,12 @@ class Reporter:
             if writer is not None:
                 writer.close()
         self._lock.release()
+
+
+def _budgets(settings: TrainingSettings) -> list[str]:
+    """What ends the training, each in words."""
+    kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
+    return [f"{limit:,} {unit}" for limit, unit in kinds if limit is not None]
 
 
 def _counted(count: int, what: str) -> str:
