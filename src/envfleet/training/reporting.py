@@ -30,6 +30,8 @@ _SAID_ELSEWHERE = {
     "env",
     "seed",
     "steps",
+    "num_episodes",
+    "duration",
     "n_envs",
     "learner_threads",
     "output_dir",
@@ -238,7 +240,7 @@ class Reporter:
 def _budgets(settings: TrainingSettings) -> list[str]:
     """What ends the training, each in words."""
     kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
-    return [f"{limit:,} {unit}" for limit, unit in kinds if limit is not None]
+    return [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
 
 
 def _counted(count: int, what: str) -> str:
