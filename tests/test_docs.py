@@ -5,6 +5,7 @@ A block whose first line is a comment with a file name (`# my_env.py`) is that f
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -105,6 +106,31 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def quoted_messages(page: Path) -> list[str]:
+    """Code of more than one word in the second column of the tables, what one sees; commands are none."""
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
+    codes = [code for row in rows for code in re.findall(r"`([^`]+)`", row[1])]
+    return [code for code in codes if " " in code and not code.startswith("envfleet ")]
+
+
+def strings_in(module: Path) -> str:
+    """Every string of the source but docstrings, one to a line; names in braces stand where f-strings put values."""
+    tree = ast.parse(module.read_text())
+    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    return "\n".join(ast.unparse(node) for node in strings if id(node) not in documentation)
+
+
+def test_messages_that_are_quoted_are_in_the_source() -> None:
+    """What stands between the dots of a message is there word for word, in one module."""
+    modules = [strings_in(path) for path in (ROOT / "src").rglob("*.py")]
+    messages = quoted_messages(ROOT / "docs" / "troubleshoot.md")
+    assert len(messages) >= 15
+    for message in messages:
+        parts = [part.strip() for part in message.split("...")]
+        assert any(all(part in strings for part in parts) for strings in modules), message
 
 
 def test_the_page_of_settings_is_current() -> None:
