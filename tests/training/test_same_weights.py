@@ -1,7 +1,8 @@
 """The same seed gives the same weights, to the byte, wherever the fleet runs and whoever acts.
 
-`make test` runs a set of trainings in which every pair of values of {place, workers, acting, schedule, memory}
-occurs; `make proof` runs all of them. The reference of each schedule and memory is a sequential fleet.
+`make test` runs a set of trainings in which every pair of values of {place, workers, acting, schedule, memory, world}
+occurs; `make proof` runs all of them in the world of vectors. The reference of each schedule, memory and world is a
+sequential fleet.
 """
 
 from __future__ import annotations
@@ -21,39 +22,43 @@ PLACES: dict[str, dict[str, Any]] = {
     "fork": {"backend": "processes", "start_method": "fork"},
 }
 WORKERS, ACTING, SCHEDULES, MEMORIES = (1, 2, 3), ("worker", "central"), ("sync", "overlap"), ("none", "gru")
-Case = tuple[str, int, str, str, str]  # place, workers, acting, schedule, memory
+WORLDS: dict[str, dict[str, Any]] = {
+    "vectors": {"env": "CartPole-v1"},
+    "pictures": {"env": "tests.training.picture_worlds:Quarters", "rollout_steps": 16, "steps": 12 * 16 * 3},
+}
+Case = tuple[str, int, str, str, str, str]  # place, workers, acting, schedule, memory, world
 
 # Every pair of values is in here at least once.
 PAIRWISE: list[Case] = [
-    ("sequential", 1, "central", "sync", "none"),
-    ("sequential", 1, "central", "overlap", "gru"),
-    ("threads", 1, "worker", "overlap", "none"),
-    ("threads", 2, "central", "sync", "gru"),
-    ("threads", 3, "worker", "sync", "none"),
-    ("spawn", 1, "central", "sync", "none"),
-    ("spawn", 2, "worker", "overlap", "gru"),
-    ("spawn", 3, "worker", "sync", "gru"),
-    ("fork", 1, "worker", "sync", "gru"),
-    ("fork", 2, "worker", "sync", "none"),
-    ("fork", 3, "central", "overlap", "none"),
+    ("sequential", 1, "central", "sync", "none", "vectors"),
+    ("sequential", 1, "central", "overlap", "gru", "pictures"),
+    ("threads", 1, "worker", "overlap", "none", "pictures"),
+    ("threads", 2, "central", "sync", "gru", "vectors"),
+    ("threads", 3, "worker", "sync", "none", "vectors"),
+    ("spawn", 1, "central", "sync", "none", "vectors"),
+    ("spawn", 2, "worker", "overlap", "gru", "vectors"),
+    ("spawn", 3, "worker", "sync", "gru", "pictures"),
+    ("fork", 1, "worker", "sync", "gru", "vectors"),
+    ("fork", 2, "worker", "sync", "none", "pictures"),
+    ("fork", 3, "central", "overlap", "none", "pictures"),
 ]
 MATRIX = [
     case
-    for case in itertools.product(PLACES, WORKERS, ACTING, SCHEDULES, MEMORIES)
+    for case in itertools.product(PLACES, WORKERS, ACTING, SCHEDULES, MEMORIES, ["vectors"])
     if case[0] != "sequential" or (case[1] == 1 and case[2] == "central")  # it has one worker
 ]
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Weights by schedule and memory, trained once each: sequential, the policy in the only worker."""
-    known: dict[tuple[str, str, int | None], bytes] = {}
+    """Weights by schedule, memory and world, trained once each: sequential, the policy in the only worker."""
+    known: dict[tuple[str, str, str, int | None], bytes] = {}
 
-    def look_up(schedule: str, memory: str, threads: int | None = None) -> bytes:
-        key = (schedule, memory, threads)
+    def look_up(schedule: str, memory: str, world: str = "vectors", threads: int | None = None) -> bytes:
+        key = (schedule, memory, world, threads)
         if key not in known:
             folder = tmp_path_factory.mktemp("reference") / "run"
-            run(folder, schedule=schedule, memory=memory, learner_threads=threads)
+            run(folder, **WORLDS[world], schedule=schedule, memory=memory, learner_threads=threads)
             known[key] = weights(folder)
         return known[key]
 
@@ -61,9 +66,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def assert_same(folder: Path, reference: Any, case: Case) -> None:
-    place, workers, acting, schedule, memory = case
-    run(folder, **PLACES[place], workers=workers, acting=acting, schedule=schedule, memory=memory)
-    assert weights(folder) == reference(schedule, memory)
+    place, workers, acting, schedule, memory, world = case
+    run(folder, **WORLDS[world], **PLACES[place], workers=workers, acting=acting, schedule=schedule, memory=memory)
+    assert weights(folder) == reference(schedule, memory, world)
 
 
 @pytest.mark.parametrize("case", PAIRWISE, ids=lambda case: "-".join(map(str, case)))
@@ -79,23 +84,23 @@ def test_the_whole_matrix(tmp_path: Path, reference: Any, case: Case) -> None:
 
 def test_the_pairs_are_complete() -> None:
     """Every two values that can go together do so in some case, the references included."""
-    cases = [*PAIRWISE, *(("sequential", 1, "worker", s, m) for s in SCHEDULES for m in MEMORIES)]
-    kinds = (tuple(PLACES), WORKERS, ACTING, SCHEDULES, MEMORIES)
+    references = itertools.product(["sequential"], [1], ["worker"], SCHEDULES, MEMORIES, WORLDS)
+    cases, kinds = [*PAIRWISE, *references], (tuple(PLACES), WORKERS, ACTING, SCHEDULES, MEMORIES, tuple(WORLDS))
     missing = [
         (one, two)
-        for a, b in itertools.combinations(range(5), 2)
+        for a, b in itertools.combinations(range(6), 2)
         for one, two in itertools.product(kinds[a], kinds[b])
         if not any(case[a] == one and case[b] == two for case in cases)
     ]
     assert missing == [("sequential", 2), ("sequential", 3)]
 
 
-@pytest.mark.parametrize("acting", ["worker", "central"])
-def test_with_two_threads_of_the_learner(tmp_path: Path, reference: Any, acting: str) -> None:
+@pytest.mark.parametrize(("acting", "world"), [("worker", "vectors"), ("central", "pictures")])
+def test_with_two_threads_of_the_learner(tmp_path: Path, reference: Any, acting: str, world: str) -> None:
     """They are part of the mathematics, but neither the place nor the workers are, then as before."""
     where = {"backend": "processes", "start_method": "spawn", "workers": 2}
-    run(tmp_path / "run", **where, acting=acting, learner_threads=2)
-    assert weights(tmp_path / "run") == reference("sync", "none", 2)
+    run(tmp_path / "run", **where, **WORLDS[world], acting=acting, learner_threads=2)
+    assert weights(tmp_path / "run") == reference("sync", "none", world, 2)
 
 
 def test_the_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> None:
