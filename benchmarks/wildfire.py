@@ -11,7 +11,6 @@ import contextlib
 import functools
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -25,28 +24,22 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import wildfire_page
 from benchmarks.peers import install
 from envfleet.environments.wildfire import (
     Fire,
     Landscape,
     SurfaceFire,
     Weather,
-    WildfireSettings,
     draw_fires,
     generate_landscape,
 )
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES
-from envfleet.environments.wildfire.report import comparison_table, summary
-from envfleet.settings import reference_table
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "wildfire.md"
-RESULTS = ROOT / "docs" / "benchmarks" / "wildfire.json"
-AGENT_RESULTS = ROOT / "docs" / "benchmarks" / "wildfire_agent.json"
 REFERENCE = ROOT / "tests" / "environments" / "wildfire" / "pyretechnics_spread.npz"
 PEER = ROOT / "benchmarks" / "peers" / "pyretechnics_spread.py"
 MINUTES = 120.0
-SEED_EXPERIENCES_PER_MINUTE = 280  # of the system that this environment replaces, with 8 environments
 
 Case = tuple[Landscape, Fire]
 
@@ -136,7 +129,7 @@ def seconds_per_fire(fires: list[Case]) -> list[float]:
     return found
 
 
-def growth(sizes: Sequence[int] = (62, 125, 250, 500, 1000)) -> list[dict[str, Any]]:
+def growth(sizes: Sequence[int] = (25, 62, 125, 250, 500, 1000)) -> list[dict[str, Any]]:
     """A fire that burns everything, over the number of cells."""
     rows = []
     for size in sizes:
@@ -245,54 +238,6 @@ def measure(parts: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-# ---- tables ----
-
-
-def tables(result: dict[str, Any]) -> dict[str, str]:
-    """The tables of the page by name."""
-    rows = result["comparison"]
-    comparison = ["| landscape | ours | pyretechnics | both | order |", "|---|---|---|---|---|"]
-    keys = ("landscape", "ours", "pyretechnics", "both", "order")
-    comparison += [f"| {' | '.join(str(row[key]) for key in keys)} |" for row in rows]
-    totals = [sum(row[key] for row in rows) for key in keys[1:4]]
-    order = statistics.median(row["order"] for row in rows)
-    comparison.append(f"| all (order: median) | {totals[0]} | {totals[1]} | {totals[2]} | {order:.3f} |")
-    speed = ["| what | measured |", "|---|---|"]
-    speed.append(f"| a fire, 25 × 25 cells, 120 minutes | {result['ours_milliseconds']:.3f} ms |")
-    speed.append(f"| the same fire by pyretechnics | {result['pyretechnics_milliseconds']:.1f} ms |")
-    speed.append(f"| times as fast (median over the fires) | {result['times_as_fast']:.0f} |")
-    for row in result["growth"]:
-        figures = f"{row['seconds']:.3g} s, {row['nanoseconds_per_n_log_n']} ns per n log₂ n"
-        speed.append(f"| a fire over all of {row['cells']:,} cells | {figures} |")
-    threads = result["threads"]
-    figures = (
-        f"{threads['speedup']} times as fast; arithmetic without memory, in turns with it: {threads['arithmetic']}"
-    )
-    speed.append(f"| {threads['threads']} threads over one | {figures} |")
-    for row in result["experiences"]:
-        times = row["per_minute"] / SEED_EXPERIENCES_PER_MINUTE
-        figures = f"{row['per_minute']:,} a minute ({times:,.0f} × {SEED_EXPERIENCES_PER_MINUTE})"
-        speed.append(f"| experiences, {row['n_envs']} environments, {row['backend']} | {figures} |")
-    machine = result["machine"]
-    speed.append(f"| the machine | {machine['cores']} cores with {machine['load']} processes running or waiting |")
-    settings = reference_table(WildfireSettings).rstrip()
-    return {"comparison": "\n".join(comparison), "speed": "\n".join(speed), "settings": settings}
-
-
-def page_with_tables() -> str:
-    """The page with its tables as the measured file has them."""
-    text = PAGE.read_text()
-    found = tables(json.loads(RESULTS.read_text()))
-    if AGENT_RESULTS.exists():
-        agent = json.loads(AGENT_RESULTS.read_text())
-        trained = f"An agent of {agent['steps']:,} steps, seed {agent['seed']}. {summary(agent['comparison'])}"
-        found["agent"] = f"{trained}\n\n{comparison_table(agent['comparison'])}"
-    for name, table in found.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]
-    return text
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="write the measurements there, over those of the same parts")
@@ -301,11 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tables", action="store_true", help="put the measurements into the page, no more")
     parser.add_argument("--check", action="store_true", help="fail if the page differs from the measurements")
     options = parser.parse_args(arguments)
-    if options.tables:
-        PAGE.write_text(page_with_tables())
-        return 0
-    if options.check:
-        return int(page_with_tables() != PAGE.read_text())
+    if options.tables or options.check:
+        return wildfire_page.write(check=options.check)
     if options.reference:
         theirs = peers_fires(cases(41, 120), repeats=1)
         assert theirs is not None

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.wildfire import AGENT_RESULTS, ROOT
+from benchmarks.tables import ROOT
+from benchmarks.wildfire_page import AGENT_RESULTS
 
 IMAGES = ROOT / "docs" / "images"
 ENV = "envfleet/Wildfire-v0"
 SEED = 1
+LANDSCAPES = 50  # held out, as many as the page shows
 
 
 def trained(folder: Path) -> Any:
@@ -63,7 +65,7 @@ def draw_curve(figures: dict[str, Any], path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="the folder of the run")
-    parser.add_argument("--landscapes", type=int, default=50, help="held-out landscapes to compare on")
+    parser.add_argument("--landscapes", type=int, default=LANDSCAPES, help="held-out landscapes to compare on")
     options = parser.parse_args(arguments)
     run = trained(options.run)
     figures = figures_of(run, options.landscapes)

@@ -24,8 +24,8 @@ def vector(length: float, azimuth: float) -> tuple[float, float]:
     return -length * math.cos(angle), length * math.sin(angle)
 
 
-def test_agrees_with_pyretechnics_within_one_percent() -> None:
-    """Rates below a millimetre a minute, where fuel is just about too wet, count as equal."""
+def test_agrees_with_pyretechnics_within_a_hundredth_of_a_percent() -> None:
+    """Half of that is pyretechnics' 3.281 ft to the metre. Where fuel is too wet, it has rates of 1e-15, we have 0."""
     expected, received = [], []
     for case in REFERENCE["cases"]:
         number, *moistures, wind, wind_from, slope, aspect, base, head, length_to_width = case
@@ -36,7 +36,11 @@ def test_agrees_with_pyretechnics_within_one_percent() -> None:
         received.append([bed[0] / FEET_PER_METRE, ellipse[0], ellipse[1]])
     assert len(expected) >= 200
     assert len({case[0] for case in REFERENCE["cases"]}) == 53
-    np.testing.assert_allclose(received, expected, rtol=0.01, atol=1e-3)
+    ours, theirs = np.array(received), np.array(expected)  # [case, (base rate, rate of the head, length to width)]
+    burns = theirs[:, 0] >= 1e-3
+    assert np.count_nonzero(burns) >= 250
+    np.testing.assert_allclose(ours[burns], theirs[burns], rtol=1e-4)
+    np.testing.assert_allclose(ours[~burns], theirs[~burns], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
