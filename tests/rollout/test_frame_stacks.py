@@ -14,6 +14,7 @@ from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
 from tests.rollout.made import rollout_of
+from tests.rollout.test_replay import bytes_of
 
 Array = np.ndarray[Any, Any]
 ENVS, GAMMA = 3, 0.9
@@ -135,12 +136,20 @@ def test_pieces_put_it_back_as_it_was(rollouts: int) -> None:
     assert_same(other, whole)
 
 
-def test_a_frame_is_planned_once() -> None:
+def test_a_frame_is_stored_once_and_in_its_type() -> None:
+    """All arrays of the replay together are as large as planned, a quarter of what whole stacks take."""
     stacks = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     single = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4, frame_stack=4)
     whole = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4)
-    assert single.plan.bytes < 0.27 * whole.plan.bytes
+    for replay in (single, whole):  # with room for eight stacks that are kept aside, in each place for such
+        assert replay.plan.bytes <= bytes_of(replay) <= replay.plan.bytes + 2 * 8 * 4 * 84 * 84
+    assert bytes_of(single) < 0.29 * bytes_of(whole) and single.plan.bytes < 0.27 * whole.plan.bytes
     assert "stacks of 4 as single frames" in single.plan.text
+    world = StackedWorld(1, 4, last=False, padding="reset")
+    small = replay_of(world.space, 60, 4)
+    small.add(world.rollout(20))
+    taken = small.take(all_entries(small), steps=1, gamma=GAMMA)
+    assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
 
 
 def test_what_is_no_stack_is_refused() -> None:

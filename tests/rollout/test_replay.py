@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from envfleet.errors import ResourceError
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.replay import Replay, ReplayPlan
+from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.sum_tree import SumTree
 from tests.rollout.made import rollout_of
 
 Array = np.ndarray[Any, Any]
@@ -81,6 +83,16 @@ class World:
 
 def replay_of(capacity: int, *, mask_size: int = 0) -> Replay:
     return Replay(SPACE, ((), np.int64), capacity=capacity, n_envs=ENVS, mask_size=mask_size)
+
+
+def bytes_of(thing: Any) -> int:
+    """What all arrays take that an object of ours holds, itself or by others of ours."""
+    if isinstance(thing, np.ndarray):
+        return int(thing.nbytes) if thing.base is None else 0
+    if isinstance(thing, dict | list | tuple):
+        return sum(map(bytes_of, thing.values() if isinstance(thing, dict) else thing))
+    ours = type(thing).__module__.startswith("envfleet.rollout")
+    return sum(map(bytes_of, vars(thing).values())) if ours else 0
 
 
 def assert_as_defined(replay: Replay, world: World, steps: int) -> None:
@@ -163,12 +175,47 @@ def test_pieces_put_it_back_as_it_was(wrapped: bool) -> None:
     assert np.array_equal(entries, other.uniform_entries(np.random.default_rng(4), 64))
 
 
+# ---- memory
+
+
 def test_one_that_does_not_fit_is_refused_before_it_is_allocated() -> None:
-    with pytest.raises(ResourceError, match="steps fit"):
-        ReplayPlan(10**9, 64, 10**15).refuse_too_large()
+    with pytest.raises(ResourceError, match=r"the replay needs .* GiB for 10,000,000,000,000 steps.*\n.* steps fit"):
+        replay_of(10**13)
 
 
-def test_each_observation_is_planned_once() -> None:
+def test_what_is_taken_beside_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ReplayPlan(SPACE, ((), np.int64), capacity=1_000, n_envs=4)
+    monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: 2 * plan.bytes)
+    plan.refuse_too_large()
+    with pytest.raises(ResourceError, match="about 400 steps fit"):
+        plan.refuse_too_large(beside=plan.bytes + plan.bytes // 2)
+
+
+def test_each_observation_is_stored_once_and_in_its_type() -> None:
+    """All arrays of the replay together are as large as planned: one image, and 17 bytes, for each entry."""
     images = spaces.Box(0, 255, (84, 84), np.uint8)
     replay = Replay(images, ((), np.int64), capacity=1_000, n_envs=4)
-    assert replay.plan.bytes < 1.02 * 251 * 4 * (84 * 84 + 8 + 11)
+    generator, shape = np.random.default_rng(0), (20, 4)
+    seen = generator.integers(0, 255, (21, 4, 84, 84), np.uint8)
+    flags = {name: np.zeros(shape, np.bool_) for name in ("terminated", "truncated")}
+    kept = rollout_of(
+        seen,
+        seen[:0],
+        np.zeros(shape, np.int64),
+        rewards=np.zeros(shape, np.float32),
+        valid=~flags["truncated"],
+        **flags,
+    )
+    entries = replay.add(kept)
+    assert replay.plan.bytes == 251 * 4 * (84 * 84 + 17)
+    assert replay.plan.bytes <= bytes_of(replay) <= 1.02 * replay.plan.bytes  # room for eight that are kept aside
+    taken = replay.take(entries, steps=1, gamma=GAMMA)
+    assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
+    assert np.array_equal(taken.observations[""], seen[:-1].reshape(-1, 84, 84))
+
+
+@pytest.mark.parametrize("capacity", [1_000, 1_024, 1_020])
+def test_priorities_are_planned_as_large_as_they_are(capacity: int) -> None:
+    with_tree = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4, prioritised=True)
+    without = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4)
+    assert with_tree.bytes - without.bytes == bytes_of(SumTree(with_tree.entries))

@@ -13,7 +13,7 @@ from gymnasium import spaces
 import envfleet
 from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.settings import DQN
-from envfleet.errors import SettingsError
+from envfleet.errors import ResourceError, SettingsError
 from envfleet.offers import Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
@@ -83,6 +83,15 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
     save_demonstrations(tmp_path / "shown.npz", trajectories, SPACE)
     with pytest.raises(SettingsError, match=r"expected \(3,\)"):
         load_demonstrations(tmp_path / "shown.npz", spaces.Box(0, 1, (3,)))
+
+
+def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = DQN(demonstrations="shown.npz", replay_size=1_000, learning_starts=500)
+    learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
+    room = int(1.02 * learner._plan.bytes)
+    monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: room)
+    with pytest.raises(ResourceError, match="what is demonstrated needs"):
+        learner.show(as_rollout(trajectories, SPACE))
 
 
 # ---- masks

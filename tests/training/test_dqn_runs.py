@@ -12,6 +12,8 @@ from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
 from envfleet.algorithms.settings import DQN
+from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_plan import ReplayPlan
 from envfleet.training import resume, train
 from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
@@ -120,6 +122,31 @@ def test_what_other_systems_have_before_the_replay_gets_a_notice(
     assert "notice: collection_batch_size has no effect: each environment collects rollout_steps steps" in said
     assert "notice: experience_buffer_size has no effect: steps go straight into the replay (replay_size)" in said
     assert not DQN().notices()
+
+
+def test_the_size_of_the_replay_is_said_before_it_is_allocated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    allocate = Replay.of
+
+    def listened(plan: ReplayPlan) -> Replay:
+        said.append(capsys.readouterr().err)
+        return allocate(plan)
+
+    monkeypatch.setattr(Replay, "of", listened)
+    train(small(tmp_path / "run", quiet=False, prioritised=True))
+    (before,) = said
+    assert "the replay holds 320 steps of 8 environments in 0 MiB, priorities included" in before
+
+
+def test_one_that_does_not_fit_is_told_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", "CartPole-v1", "--backend", "sequential", "--output-dir", str(tmp_path / "run")]
+    assert cli.main(["train", "dqn", *flags, "--replay-size", str(10**13)]) != 0
+    said = capsys.readouterr().err
+    assert "the replay needs" in said and "GiB for 10,000,000,000,000 steps, but only" in said
+    assert "hint: about" in said and "steps fit" in said
+    assert not (tmp_path / "run").exists()
 
 
 def score(folder: Path, **settings: Any) -> float:

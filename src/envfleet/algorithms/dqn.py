@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from envfleet.policies.q_policy import QPolicy
 from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
+from envfleet.rollout.replay_plan import ReplayPlan
 from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
@@ -50,7 +52,6 @@ class DQNLearner:
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
         self._on_cpu = device.type == "cpu"
-        self._space = observation_space
         self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(observation_space)))
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
@@ -58,19 +59,21 @@ class DQNLearner:
         self._target_flat = FlatParameters(self._target)
         self._tape, self._target_tape = make_q_tape(self.policy), make_q_tape(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
-        self.replay = Replay(
+        self._plan = ReplayPlan(
             observation_space,
             (policy.action_shape, policy.action_dtype),
             capacity=settings.replay_size,
             n_envs=n_envs,
             mask_size=policy.mask_size,
             frame_stack=settings.frames,
+            prioritised=settings.prioritised,
         )
-        self._priorities: Any = None
+        self._plan.refuse_too_large()
+        self._tree: Any = None
         if settings.prioritised:
             from envfleet.rollout.sum_tree import SumTree  # compiles, so only where it is used
 
-            self._priorities = SumTree(self.replay.rows * n_envs)
+            self._tree = SumTree
         self._highest_priority = 1.0
         self._shown: Replay | None = None  # what was demonstrated
         self._rows_seen = self._rows_saved = 0
@@ -90,8 +93,18 @@ class DQNLearner:
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
-        """How much memory the replay takes."""
-        return [f"the replay holds {self.replay.plan.text}"]
+        """How much memory the replay will take."""
+        return [f"the replay holds {self._plan.text}"]
+
+    @cached_property
+    def replay(self) -> Replay:
+        """What was collected; allocated when the first of it comes, after the console has said how large it gets."""
+        return Replay.of(self._plan)
+
+    @cached_property
+    def _priorities(self) -> Any:
+        """The sum tree over the replay's entries, where steps are drawn by priority."""
+        return None if self._tree is None else self._tree(self._plan.entries)
 
     # --- demonstrations
 
@@ -105,9 +118,9 @@ class DQNLearner:
             self._step(batch, None, self._rate(0.0), told)
 
     def _room_to_show(self, steps: int) -> Replay:
-        action = (self.policy.action_shape, self.policy.action_dtype)
-        mask_size, frames = self.policy.mask_size, self._settings.frames
-        return Replay(self._space, action, capacity=steps, n_envs=1, mask_size=mask_size, frame_stack=frames)
+        plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="what is demonstrated")
+        plan.refuse_too_large(beside=self._plan.bytes)  # the replay is not there yet, but will be
+        return Replay.of(plan)
 
     # --- one rollout
 

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from envfleet.errors import ResourceError
 from envfleet.fleet.spaces import leaves_of
-from envfleet.machine import available_memory
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.storage import Aside, Stacks, Store, Whole, entry_bytes, stacked_leaves
+from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.storage import Aside, Stacks, Store, Whole
 
-__all__ = ["Experience", "Replay", "ReplayPlan", "joined"]
+__all__ = ["Experience", "Replay", "joined"]
 
 Array = np.ndarray[Any, Any]
 _HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # bits of what became of a step
@@ -72,31 +71,6 @@ def joined(parts: Sequence[Experience]) -> Experience:
     )
 
 
-@dataclass(frozen=True)
-class ReplayPlan:
-    """How large a replay will be."""
-
-    capacity: int
-    n_envs: int
-    bytes: int
-    frames: int = 1  # of a stack, each stored once
-
-    @property
-    def text(self) -> str:
-        once = f", stacks of {self.frames} as single frames" if self.frames > 1 else ""
-        return f"{self.capacity:,} steps of {self.n_envs} environments in {self.bytes / 2**20:,.0f} MiB{once}"
-
-    def refuse_too_large(self) -> None:
-        free = available_memory()
-        if self.bytes > 0.9 * free:
-            fits = int(0.8 * free / self.bytes * self.capacity)
-            raise ResourceError(
-                f"the replay needs {self.bytes / 2**30:.1f} GiB for {self.capacity:,} steps, but only "
-                f"{free / 2**30:.1f} GiB of memory are available",
-                hint=f"about {fits:,} steps fit; store smaller observations (uint8 instead of float32), or keep fewer",
-            )
-
-
 class Replay:
     """The newest `capacity` steps of all environments."""
 
@@ -110,19 +84,10 @@ class Replay:
         mask_size: int = 0,
         frame_stack: int = 1,
     ) -> None:
-        leaves = leaves_of(observation_space)
-        self.n_envs = n_envs
-        self.most = max(1, -(-capacity // n_envs))  # rows with steps to draw
-        stacked = stacked_leaves(leaves, frame_stack)
-        # One row holds where the newest step led; the oldest stacks need the frames of the rows before them.
-        self.rows = self.most + 1 + (frame_stack - 1 if stacked else 0)
-        entries = self.rows * n_envs
-        frames = {leaf.name: frame_stack if leaf in stacked else 1 for leaf in leaves}
-        acted = np.dtype(action[1]).itemsize * int(np.prod(action[0], dtype=np.int64))
-        seen = sum(entry_bytes(leaf, frames[leaf.name]) for leaf in leaves)
-        each = seen + acted + mask_size + 4 + 1 + Aside.BYTES_PER_ENTRY  # with the reward and what became of the step
-        self.plan = ReplayPlan(self.most * n_envs, n_envs, entries * each, frame_stack if stacked else 1)
+        self.plan = ReplayPlan(observation_space, action, capacity, n_envs, mask_size, frame_stack)
         self.plan.refuse_too_large()
+        self.n_envs, self.most, self.rows = n_envs, self.plan.most, self.plan.rows
+        leaves, stacked, entries = leaves_of(observation_space), self.plan.stacked, self.plan.entries
         self._stores: dict[str, Store] = {
             leaf.name: Whole(leaf, entries) if leaf not in stacked else Stacks(leaf, entries, n_envs, frame_stack)
             for leaf in leaves
@@ -137,6 +102,18 @@ class Replay:
         self.head = 0  # the row that the next step goes to
         self.filled = 0  # rows with steps to draw
         self.held = 0  # rows that were written: those, and frames of stacks before them
+
+    @classmethod
+    def of(cls, plan: ReplayPlan) -> Replay:
+        """The replay that was planned."""
+        return cls(
+            plan.observation_space,
+            plan.action,
+            capacity=plan.capacity,
+            n_envs=plan.n_envs,
+            mask_size=plan.mask_size,
+            frame_stack=plan.frame_stack,
+        )
 
     def __len__(self) -> int:
         """Steps it holds, those that never happened among them."""
