@@ -1,6 +1,7 @@
 """Every example in the README and in docs/ runs: Python as a script, commands as they stand, on a smaller budget.
 
-A block whose first line is a comment with a file name (`# my_env.py`) is that file, for the others of its page.
+A block whose first line is a comment with a file name (`# my_env.py`, `// settings.json`) is that file, for the others
+of its page.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from envfleet.cli.settings_page import settings_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml|json))\n")
+FILE = re.compile(r"(?:#|//) ([\w.-]+\.(?:py|yaml|json))\n")
 # What takes minutes in the hands of a reader takes seconds here.
 SMALLER = [
     (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
     (re.compile(r"--episodes \d+"), "--episodes 2"),
     (re.compile(r"\bsteps=[\d_]+"), "steps=512"),
     (re.compile(r"^steps: \d+", re.MULTILINE), "steps: 512"),
+    (re.compile(r'"steps": \d+'), '"steps": 512'),
 ]
 
 
@@ -41,7 +43,7 @@ def smaller(text: str) -> str:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    for block in blocks(page, "python", "yaml", "json"):
+    for block in blocks(page, "python", "yaml", "json", "jsonc"):
         if match := FILE.match(block):
             (folder / match[1]).write_text(smaller(block))
 
