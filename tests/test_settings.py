@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 
+from envfleet.algorithms.settings import PPO
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, differences, read_settings_file, reference_table, setting
 
@@ -159,6 +160,21 @@ def test_all_problems_are_told_at_once() -> None:
     assert lines[3].startswith("  zzz: there is no such setting")
     assert lines[4] == "  device: got 'gpu', expected one of 'auto', 'cpu', 'cuda'; did you mean 'cpu'?"
     assert lines[5] == "  minibatch_size: got 64, expected a divisor of 100"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "names"),
+    [
+        ({"memory_size": 0, "hidden": [0]}, ["hidden:", "memory_size:"]),
+        ({"activation": "than"}, ["activation:"]),
+        ({"n_envs": 0, "network": "mpl", "policy": "mlp"}, ["n_envs:", "network", "policy", "both"]),
+        ({"initial_log_std": math.nan, "memory": "gru", "shared": False}, ["initial_log_std:", "shared"]),
+    ],
+)
+def test_problems_of_the_policy_are_told_with_the_others_and_once(mapping: dict[str, Any], names: list[str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        PPO.from_mapping(mapping, source="ppo.yaml")
+    assert [line.split()[0] for line in str(error.value).splitlines()[1:]] == names
 
 
 def test_checks_that_cannot_run_on_refused_values_stay_silent() -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.algorithms.acting import ActorCriticMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
-from envfleet.errors import SettingsError
-from envfleet.policies.settings import PolicySettings
+from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
 
 if TYPE_CHECKING:
@@ -23,9 +22,9 @@ _POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettin
 
 
 def _of_policy(name: str) -> Any:
-    """A setting that goes to the policy as it is: default and help are the policy's own."""
+    """A setting that goes to the policy as it is: default, help and bounds are the policy's own."""
     field = _POLICY_FIELDS[name]
-    return setting(field.default, field.metadata["help"])
+    return setting(field.default, **field.metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +109,7 @@ class PPO(TrainingSettings):
 
     def problems(self) -> list[str]:
         found = super().problems()
-        try:
-            self.policy_settings()
-        except SettingsError as error:
-            found.append(str(error).replace("\nhint: ", "; "))
+        found += policy_problems(self.network, self.policy, shared=self.shared, memory=self.memory)
         if self.memory != "none" and self.rollout_steps % min(self.sequence_length, self.rollout_steps):
             found.append(
                 f"rollout_steps is {self.rollout_steps}, expected a multiple of sequence_length "
