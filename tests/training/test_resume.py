@@ -212,6 +212,7 @@ class DieWhileSaving(Callback):
         pytest.param(Checkpoints, "_remove_old", die, 2, id="old ones are still there"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 minds threads that others left
 def test_killed_inside_the_writing_of_a_checkpoint(
     tmp_path: Path, where: Any, name: str, deadly: Any, goes_on_from: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
