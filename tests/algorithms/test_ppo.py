@@ -180,7 +180,7 @@ def test_one_update_from_images_is_that_of_the_paper(threads: int) -> None:
     assert_same_updates(settings, Paper(), learner, policy(), rollouts)
 
 
-@pytest.mark.parametrize("kind", ["discrete", "multi_discrete"])
+@pytest.mark.parametrize("kind", ["discrete", "multi_discrete", "multi_binary"])
 def test_masks_reach_the_loss(kind: str) -> None:
     assert_as_in_the_paper(settings_of(), Paper(), SPACES[kind], masked=True)
 

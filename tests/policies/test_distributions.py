@@ -164,6 +164,22 @@ def test_masks_of_several_choices() -> None:
     torch.testing.assert_close(distribution.evaluate(logits, actions, mask)[1], wanted.entropy())
 
 
+def test_masks_of_switches() -> None:
+    """The forbidden ones stay off, for certain, and the others are as without a mask."""
+    distribution, logits = Bernoulli(spaces.MultiBinary([2, 2])), _logits(64, 4) + 3.0
+    mask = torch.from_numpy(np.random.default_rng(2).random((64, 4)) < 0.5)
+    mask[0] = False
+    wanted = reference.Bernoulli(logits=logits)
+    actions, log_probs = distribution.sample(logits, _noise(distribution, 64), mask.to(torch.int8))
+    switches = actions.flatten(1).float()
+    assert actions.shape == (64, 2, 2) and not switches[~mask].any() and switches[mask].any()
+    torch.testing.assert_close(log_probs, (wanted.log_prob(switches) * mask).sum(1))
+    again, entropy = distribution.evaluate(logits, actions, mask)
+    torch.testing.assert_close(again, log_probs)
+    torch.testing.assert_close(entropy, (wanted.entropy() * mask).sum(1))
+    assert torch.equal(distribution.mode(logits, mask).flatten(1).bool(), mask & (logits > 0.0))
+
+
 @pytest.mark.parametrize(
     ("distribution", "actions"),
     [(Categorical(spaces.Discrete(5)), [2]), (MultiCategorical(spaces.MultiDiscrete([2, 3])), [[1, 2]])],
@@ -181,6 +197,7 @@ def test_gradients_stay_finite_under_masks() -> None:
     for distribution, actions in (
         (Categorical(spaces.Discrete(5)), torch.tensor([2])),
         (MultiCategorical(spaces.MultiDiscrete([2, 3])), torch.tensor([[0, 0]])),
+        (Bernoulli(spaces.MultiBinary(5)), torch.tensor([[1, 0, 0, 0, 0]])),
     ):
         logits = _logits(1, 5).requires_grad_()
         log_probs, entropy = distribution.evaluate(logits, actions, torch.tensor([[1, 0, 1, 0, 0]]))

@@ -123,7 +123,7 @@ def test_masks_reach_the_distribution_with_and_without_memory() -> None:
 
 @pytest.mark.parametrize(
     ("action_space", "noise", "mask"),
-    [(ACTIONS[0], 3, 3), (ACTIONS[1], 6, 5), (ACTIONS[2], 2, 0), (ACTIONS[3], 2, 0)],
+    [(ACTIONS[0], 3, 3), (ACTIONS[1], 6, 5), (ACTIONS[2], 2, 2), (ACTIONS[3], 2, 0)],
     ids=str,
 )
 def test_sizes(action_space: spaces.Space[Any], noise: int, mask: int) -> None:

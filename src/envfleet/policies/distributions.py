@@ -4,7 +4,8 @@ Drawing uses noise that is handed in, never a generator: the same network output
 same actions in every process. Each distribution says how much noise one action takes and of which kind.
 
 Masks (`[batch, mask_size]`, False or 0 forbids) put logits at -1e9: finite, so that nothing becomes NaN, and
-far enough for a probability of exactly 0. A row that forbids everything is treated as if it allowed everything.
+far enough for a probability of exactly 0. A choice that forbids everything is treated as if it allowed everything;
+switches may all be forbidden, and then all stay off.
 """
 
 from __future__ import annotations
@@ -213,12 +214,12 @@ class MultiCategorical(Distribution):
 
 
 class Bernoulli(Distribution):
-    """Independent switches (MultiBinary)."""
+    """Independent switches (MultiBinary); a mask has one flag for each, and a forbidden one stays off."""
 
     def __init__(self, space: spaces.MultiBinary) -> None:
         super().__init__()
         self.action_shape, self.action_dtype = tuple(space.shape), np.dtype(np.int8)
-        self.parameter_size = self.noise_size = math.prod(self.action_shape)
+        self.parameter_size = self.noise_size = self.mask_size = math.prod(self.action_shape)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Logistic noise: logits + noise is above 0 with the probability sigmoid(logits)."""
@@ -226,17 +227,22 @@ class Bernoulli(Distribution):
         return np.log(uniform) - np.log1p(-uniform)
 
     def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        on = (parameters + noise) > 0.0
+        logits = self._logits(parameters, mask)
+        on = (logits + noise) > 0.0
         actions = on.view(-1, *self.action_shape).to(torch.int8)
-        return actions, _log_switches(parameters, on)
+        return actions, _log_switches(logits, on)
 
     def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
-        return (parameters > 0.0).view(-1, *self.action_shape).to(torch.int8)
+        return (self._logits(parameters, mask) > 0.0).view(-1, *self.action_shape).to(torch.int8)
 
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        on = actions.reshape(len(actions), -1) > 0
-        entropy = functional.softplus(parameters) - parameters * torch.sigmoid(parameters)
-        return _log_switches(parameters, on), entropy.sum(1)
+        logits, on = self._logits(parameters, mask), actions.reshape(len(actions), -1) > 0
+        entropy = functional.softplus(logits) - logits * torch.sigmoid(logits)
+        return _log_switches(logits, on), entropy.sum(1)
+
+    @staticmethod
+    def _logits(parameters: Tensor, mask: Tensor | None) -> Tensor:
+        return parameters if mask is None else torch.where(mask.bool(), parameters, FORBIDDEN)
 
     def to_env(self, actions: Tensor) -> Tensor:
         return actions
