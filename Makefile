@@ -36,10 +36,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 # The Game Boy. What is not set here or on the command line comes from the preset; TRAIN_OUTPUT_DIR is the parent
 # folder of the runs. A variable on the command line wins over those of a target. Few environments are a group each, so
-# that they run in parallel.
+# that they run in parallel. Random play, to compare with, has as many steps; 20000 where the preset says how many.
 TRAIN_OUTPUT_DIR ?= training_runs
 TRAIN_SEED ?= 1
-TRAIN_RANDOM_STEPS ?= 20000
+TRAIN_RANDOM_STEPS ?= $(or $(TRAIN_STEPS),20000)
 STARTED := $(shell date +%Y-%m-%d_%H-%M-%S)
 GAMEBOY_RUN = $(TRAIN_OUTPUT_DIR)/$@__$(STARTED)
 GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 --seed $(TRAIN_SEED) \

@@ -38,6 +38,23 @@ def test_variables_on_the_command_line_win(target: str) -> None:
     assert f"--output-dir elsewhere/{target}__" in command
 
 
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        (["train"], 20000),  # in place of the preset's
+        (["train", "TRAIN_STEPS=50000"], 50000),
+        (["train-20k"], 20000),
+        (["train-parallel"], 5000),
+        (["train-parallel", "TRAIN_STEPS=777"], 777),
+        (["train-pure-rl"], 20000),
+        (["train-pure-rl", "TRAIN_STEPS=777", "TRAIN_RANDOM_STEPS=0"], 0),
+    ],
+)
+def test_random_play_has_the_steps_of_the_training(arguments: list[str], steps: int) -> None:
+    words = commands(*arguments)[0].split()
+    assert words.count("--random-steps") == 1 and words[words.index("--random-steps") + 1] == str(steps)
+
+
 def test_train_ends_with_plot_evaluation_and_video_of_the_same_run() -> None:
     train, plot, evaluation, film = commands("train")
     folder = train.partition("--output-dir ")[2].split()[0]
