@@ -240,11 +240,13 @@ def test_the_same_bytes_on_every_backend_and_over_a_restore(backend: str) -> Non
         if name == "sequential":
             saved = fleet.state()
         else:
+            derailed = [fleet.step(np.full(4, 4)) for _ in range(7)]  # so that there is something to restore
             fleet.restore(saved)
         played += [fleet.step(rng.integers(0, 6, 4)) for _ in range(10)]
         fleet.close()
         results.append(played)
     assert same(*results)
+    assert not same(derailed, results[0][40:47])
 
 
 # ---- errors and ends ----
@@ -363,17 +365,24 @@ def test_nothing_is_written_beside_the_rom(make: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_memory_is_small_and_stays(make: Any) -> None:
+    """Over a thousand episodes to their end, with pictures as well; and of eight consoles that play."""
     process = psutil.Process()
-    env = make(episode_length=3)
-    for _ in range(50):  # what is loaded and cached once
-        env.reset()
-        env.step(0)
+    settings = {"observation": "pixels+features", "episode_length": 3}
+
+    def play(env: GameBoyEnv, episodes: int) -> None:
+        for seed in range(episodes):
+            env.reset(seed=seed)
+            ends = [env.step(action)[3] for action in actions(3, seed)]
+            assert ends == [False, False, True]
+
+    env = make(**settings)
+    play(env, 50)  # what is loaded and cached once
     before = process.memory_info().rss
-    for _ in range(1000):
-        env.reset()
-        env.step(0)
+    play(env, 1000)
     grown = process.memory_info().rss - before
-    others = [make() for _ in range(8)]
+    others = [make(**settings) for _ in range(8)]
+    for other in others:
+        play(other, 1)
     each = (process.memory_info().rss - before - grown) / len(others)
     assert grown < 4e6
     assert each < 50e6
