@@ -1,6 +1,6 @@
 """Measures Lantern Isle: how hard it is for chance, for a memorised solution, and for a bot with the map.
 
-python -m rom.measure [--episodes 1000] [--output docs/gameboy.json]
+python -m rom.measure [--episodes 1000] [--output docs/gameboy.json] [--parts bounds]
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import argparse
 import json
 import platform
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from envfleet.environments.gameboy.environment import GameBoyEnv
-from rom.solver import Bot, shortest_solutions
+from rom.solver import Bot, fewest_screens, shortest_solutions
 
 BOT_SEEDS = range(100)
 UNSEEN = range(10_000, 10_050)
@@ -25,19 +27,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1000, help="of random play")
     parser.add_argument("--output", type=Path, default=Path("docs/gameboy.json"))
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
+    )
     given = parser.parse_args()
-    env = GameBoyEnv()
-    figures = {
-        "shortest": {f"key at {x},{y}": decisions for (x, y), decisions in shortest_solutions().items()},
-        "bot": _bot(env),
-        "random": _random(env, given.episodes),
-        "frames": _frame_cost(),
-    }
-    figures["by_heart"] = _by_heart(env, figures["bot"].pop("actions"))
-    env.close()
-    if given.output.exists():  # what training has given stays
-        figures["training"] = json.loads(given.output.read_text(encoding="utf-8")).get("training", [])
+    figures = json.loads(given.output.read_text(encoding="utf-8")) if given.output.exists() else {}
+    for part in given.parts:
+        figures |= PARTS[part](given.episodes)
     given.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def _bounds(_: int) -> dict[str, Any]:
+    """What no solution can beat, by the map alone."""
+    bounds = {"shortest": shortest_solutions(), "fewest_screens": fewest_screens()}
+    return {name: {f"key at {x},{y}": bound for (x, y), bound in found.items()} for name, found in bounds.items()}
+
+
+def _play(episodes: int) -> dict[str, Any]:
+    """The bot, chance, and the bot's solutions by heart."""
+    with closing(GameBoyEnv()) as env:
+        bot, chance = _bot(env), _random(env, episodes)
+        return {"bot": bot, "random": chance, "by_heart": _by_heart(env, bot.pop("actions"))}
+
+
+PARTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "bounds": _bounds,
+    "play": _play,
+    "frames": lambda _: {"frames": _frame_cost()},
+}
 
 
 def current_values(env: GameBoyEnv) -> dict[str, Any]:

@@ -2,18 +2,19 @@
 
 Distances are in frames of walking (2 pixels each) over the places where the player's feet meet no wall. They count
 neither enemies nor bushes nor the frames in which a new screen is drawn, so a fourth of them, rounded up, is less than
-any solution takes in decisions of four frames.
+any solution takes in decisions of four frames. The fewest screens are found by trying sets of screens.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import cache
+from itertools import combinations
 from typing import Any
 
-from rom.build import BLOCKING, HEIGHT, SIDE, WIDTH, marks, world_rows
+from rom.build import BLOCKING, HEIGHT, SIDE, WIDTH, marks, screen_of, world_rows
 
-__all__ = ["Bot", "frames_to", "shortest_solutions"]
+__all__ = ["Bot", "fewest_screens", "frames_to", "shortest_solutions"]
 
 Place = tuple[int, int, int]  # screen, and the player's place on it in pixels
 DOWN, UP, LEFT, RIGHT = range(4)
@@ -58,7 +59,7 @@ def _after(place: Place, way: int) -> Place:
 def frames_to(mark: str, cell: tuple[int, int], *, door_shut: bool) -> dict[Place, int]:
     """Frames of walking from every place until the player touches the cell: takes its key, opens it or lights it."""
     shut = "".join(BLOCKING) + "G" + ("D" if door_shut else "")
-    screen = cell[1] // HEIGHT * SIDE + cell[0] // WIDTH
+    screen = screen_of(cell)
     left, top = cell[0] % WIDTH * 16, cell[1] % HEIGHT * 16
     near = [
         (screen, x, y)
@@ -90,7 +91,7 @@ def _touches(mark: str, x: int, y: int) -> bool:
 def shortest_solutions() -> dict[tuple[int, int], int]:
     """For every place of the key, the fewest decisions from the best start: a bound that no play can beat."""
     [goal], [door] = marks(list(_rows()), "G"), marks(list(_rows()), "D")
-    screens = {y // HEIGHT * SIDE + x // WIDTH for x, y in marks(list(_rows()), "S")}
+    screens = {screen_of(cell) for cell in marks(list(_rows()), "S")}
     to_door = frames_to("D", door, door_shut=True)
     behind = min(frames_to("G", goal, door_shut=False)[place] for place, frames in to_door.items() if frames == 0)
     bounds = {}
@@ -100,6 +101,37 @@ def shortest_solutions() -> dict[tuple[int, int], int]:
         on = min(to_door[place] for place, frames in to_key.items() if frames == 0)
         bounds[key] = -(-(start + on + behind) // FRAMES)
     return bounds
+
+
+def fewest_screens() -> dict[tuple[int, int], int]:
+    """For every place of the key, the fewest screens that any solution sees from the best start: again a bound.
+
+    It lets the player walk anywhere within a screen and through the door, behind which is nothing but the lamp.
+    """
+    [goal] = marks(list(_rows()), "G")
+    places = frames_to("G", goal, door_shut=False)
+    joined: dict[int, set[int]] = {screen: set() for screen in range(SIDE * SIDE)}
+    for place in places:
+        joined[place[0]] |= {following[0] for way in range(4) if (following := _after(place, way)) in places}
+    starts = {screen_of(cell) for cell in marks(list(_rows()), "S")}
+    fewest = {}
+    for key in marks(list(_rows()), "K"):
+        ends = {screen_of(key), screen_of(goal)}
+        others = sorted(joined.keys() - ends)
+        sets = (ends.union(chosen) for count in range(len(others) + 1) for chosen in combinations(others, count))
+        fewest[key] = next(len(seen) for seen in sets if seen & starts and _hangs_together(seen, joined))
+    return fewest
+
+
+def _hangs_together(screens: set[int], joined: dict[int, set[int]]) -> bool:
+    """Whether one can walk between all of these screens over no other."""
+    first = min(screens)
+    found, queue = {first}, [first]
+    while queue:
+        further = joined[queue.pop()] & screens - found
+        found |= further
+        queue += further
+    return found == screens
 
 
 class Bot:
@@ -141,7 +173,7 @@ class Bot:
         if values["has_key"]:
             return frames_to("D", self._door, door_shut=True)
         screen = self._target_screen(values)
-        [key] = [key for key in self._keys if key[1] // HEIGHT * SIDE + key[0] // WIDTH == screen]
+        [key] = [key for key in self._keys if screen_of(key) == screen]
         return frames_to("K", key, door_shut=True)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Presets: settings that are known to work, where the user gave none: for a family of environments, or by name.
 
 The values for classic control and MuJoCo start from those that the RL Zoo of Stable-Baselines3 and CleanRL
-publish, for images from the Atari settings of the PPO paper; `docs/train.md` shows the curves they give here.
+publish, for images from the Atari settings of the PPO paper. Curves: `docs/` learning.md, gameboy.md and wildfire.md.
 """
 
 from __future__ import annotations
