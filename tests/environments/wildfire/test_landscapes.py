@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from envfleet.environments.wildfire import (
     write_geotiff,
 )
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES, RISKS
+from envfleet.environments.wildfire.sharing import MOST_SHARED, one_copy
 from envfleet.errors import SettingsError
 from tests.environments.wildfire.grounds import even_ground
 
@@ -292,6 +295,32 @@ def test_environments_of_a_process_share_crops_until_the_files_change(
     assert changed is not shared and changed.layer("elevation").max() == 8000
     with pytest.raises(SettingsError, match=r"canopy_bulk_density is .* expected 0 to 2 kg/m³"):
         first(raster_units="plain")  # other numbers from the same files
+
+
+def test_threads_that_ask_at_the_same_time_get_the_same_landscape() -> None:
+    together = threading.Barrier(2, timeout=10)
+
+    @one_copy
+    def slow(size: int, fuel: int) -> Landscape:
+        together.wait()  # both are making it
+        return even_ground(size, fuel)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(slow, (6, 6), (102, 102))
+    assert one is other and slow(6, 102) is one  # and nothing is made a third time
+
+
+def test_only_the_last_landscapes_are_kept() -> None:
+    made: list[int] = []
+
+    @one_copy
+    def noted(number: int) -> Landscape:
+        made.append(number)
+        return even_ground(4, 102)
+
+    for number in (*range(MOST_SHARED), 0, MOST_SHARED, 0, 1):  # 0 was asked for lately when 1 had to go
+        noted(number)
+    assert made == [*range(MOST_SHARED), MOST_SHARED, 1]
 
 
 def test_maps_go_to_geotiff(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from envfleet.environments.wildfire.landscape import LAYERS, GeoReference, Landscape, NothingBurnsError
 from envfleet.environments.wildfire.settings import WildfireSettings
+from envfleet.environments.wildfire.sharing import one_copy
 from envfleet.environments.wildfire.weather import CLIMATES, Climate
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.seeding import stream
@@ -185,7 +185,7 @@ class RasterCrops:
 
 
 # Environments in the threads of one process share what is asked for again and again.
-@functools.lru_cache(maxsize=128)
+@one_copy
 def _crop(rasters: Rasters, size: int, risk: str, seed: int, number: int) -> Landscape:
     """Passes over places that cannot be used; what is wrong with the rasters themselves is an error."""
     generator = stream(seed, number)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Protocol
 
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES, generate_landscape
 from envfleet.environments.wildfire.landscape import Landscape
 from envfleet.environments.wildfire.settings import WildfireSettings
+from envfleet.environments.wildfire.sharing import one_copy
 from envfleet.errors import SettingsError
 from envfleet.seeding import derive_seed
 
@@ -66,4 +66,4 @@ class _Generated:
 
 
 # Environments in the threads of one process share what is asked for again and again.
-_generated = functools.lru_cache(maxsize=128)(generate_landscape)
+_generated = one_copy(generate_landscape)

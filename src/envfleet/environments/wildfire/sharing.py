@@ -1,0 +1,45 @@
+"""Landscapes of which a process has one copy, however many environments and threads ask for them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import ParamSpec
+
+from envfleet.environments.wildfire.landscape import Landscape
+
+__all__ = ["MOST_SHARED", "one_copy"]
+
+MOST_SHARED = 128  # of those asked for last
+
+P = ParamSpec("P")
+
+
+def one_copy(make: Callable[P, Landscape]) -> Callable[P, Landscape]:
+    """Keeps what `make` gave for hashable arguments.
+
+    Unlike with `functools.lru_cache`, threads that ask for the same at the same time all get the same object. They
+    make it side by side and the first one counts, so that nobody waits for another's landscape.
+    """
+    kept: OrderedDict[Hashable, Landscape] = OrderedDict()
+    lock = threading.Lock()
+
+    @functools.wraps(make)
+    def shared(*args: P.args, **kwargs: P.kwargs) -> Landscape:
+        key = args, *sorted(kwargs.items())
+        with lock:
+            found = kept.get(key)
+            if found is not None:
+                kept.move_to_end(key)
+                return found
+        made = make(*args, **kwargs)
+        with lock:
+            found = kept.setdefault(key, made)
+            kept.move_to_end(key)
+            if len(kept) > MOST_SHARED:
+                kept.popitem(last=False)
+        return found
+
+    return shared
