@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 __all__ = ["Quarters"]
 
-STEPS = 10  # of an episode, each worth 1 at best
+STEPS = 4  # of an episode, each worth 1 at best
 SIDE = 36
-SQUARE = 8
+SQUARE = 12
 
 
 class Quarters(gymnasium.Env[Any, Any]):

@@ -24,6 +24,8 @@ CASES = [
     Case("Pendulum-v1", 1, 100_000, -300.0),
     Case(f"{HERE}:Masked", 1, 20_000, 0.95 * STEPS),
     Case(f"{HERE}:Nested", 1, 40_000, 0.95 * STEPS),
+    # The preset of images and its convolutions; 4 is perfect, and random play gets 1.
+    Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
     Case(f"{HERE}:RememberCue", 1, 40_000, 0.95, "gru"),
     Case(f"{HERE}:RememberCue", 1, 60_000, 0.95, "lstm"),
 ]
