@@ -149,6 +149,20 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     assert weights(stopped) == whole
 
 
+def test_beginning_again_keeps_to_the_checkpoint_folder_that_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run(tmp_path / "run", checkpoint_dir="kept")
+    shutil.rmtree(tmp_path / "here" / "kept")
+    monkeypatch.chdir(tmp_path / "there")
+    resume(tmp_path / "run", quiet=True)
+    assert (tmp_path / "here" / "kept" / "final").is_dir()
+    assert not list((tmp_path / "there").iterdir())
+
+
 @pytest.mark.parametrize("acting", ["worker", "central"])
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_simulators_that_cannot_be_saved_start_fresh_with_a_word(

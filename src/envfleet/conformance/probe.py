@@ -179,14 +179,14 @@ class Probe:
         if sizes is None:
             kind = type(self.env.action_space).__name__
             what = f"info['action_mask'] of {source} masks an action space of type {kind}"
-            self.findings.warning(what, "leave out the mask: it is for Discrete and MultiDiscrete actions")
+            self.findings.warning(what, "leave out the mask: it is for Discrete, MultiDiscrete and MultiBinary actions")
             return
         parts = _mask_parts(mask, sizes)
         if parts is None:
             expected = f"shape ({sum(sizes)},)" if len(sizes) == 1 else f"one mask of each size in {sizes}"
             what = f"info['action_mask'] of {source} is {short(mask)}, expected {expected} of 0 and 1"
             self.findings.error(what, "give the mask one entry per action, 1 where it is allowed")
-        elif not ended and not all(part.any() for part in parts):
+        elif not ended and not all(part.any() for part in parts) and not _is_switches(self.env.action_space):
             what = f"info['action_mask'] of {source} allows no action, expected at least one"
             self.findings.error(what, "allow an action that does nothing, or end the episode there")
 
@@ -197,7 +197,13 @@ def valid_mask(space: Any, info: dict[str, Any]) -> Any:
     parts = None if sizes is None else _mask_parts(info.get("action_mask"), sizes)
     if parts is None:
         return None
+    if _is_switches(space):
+        return 2 * parts[0].reshape(space.shape)  # to Gymnasium 0 keeps a switch off, and 2 leaves it free
     return parts[0] if isinstance(space, spaces.Discrete) else tuple(parts)
+
+
+def _is_switches(space: Any) -> bool:
+    return isinstance(space, spaces.MultiBinary)
 
 
 def _choices(space: Any) -> list[int] | None:
@@ -206,6 +212,8 @@ def _choices(space: Any) -> list[int] | None:
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return [int(size) for size in space.nvec]
+    if _is_switches(space):
+        return [math.prod(space.shape)]
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BatchWriter", "Leaf", "explain_mismatch", "leaves_of", "pick", "read_rows", "rebuild"]
+__all__ = ["BatchWriter", "Leaf", "explain_mismatch", "flat_mask", "leaves_of", "pick", "read_rows", "rebuild"]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str | int, ...]
@@ -77,6 +77,11 @@ def read_rows(space: spaces.Space[Any], arrays: dict[Path, Array]) -> list[Any]:
     rows = {path: list(array.copy()) for path, array in arrays.items()}
     count = len(next(iter(rows.values())))
     return [rebuild(space, {path: values[i] for path, values in rows.items()}) for i in range(count)]
+
+
+def flat_mask(mask: Any) -> Array:
+    """A mask of actions as one array: for a MultiDiscrete, Gymnasium has a tuple of one mask for each part."""
+    return np.concatenate(mask, axis=-1) if isinstance(mask, tuple) else np.asarray(mask)
 
 
 class BatchWriter:

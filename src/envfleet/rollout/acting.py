@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from envfleet.fleet.memory import aligned
-from envfleet.fleet.spaces import leaves_of
+from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
@@ -169,7 +169,7 @@ class GroupActor:
         mask = info.get("action_mask")
         if mask is not None and self._actor.mask_size:
             self._masked[0] = 1
-            self._mask[i] = np.asarray(mask).reshape(-1)
+            self._mask[i] = flat_mask(mask).reshape(-1)
 
     def ended(
         self, t: int, terminated: Array, truncated: Array, lost: Array, figures: tuple[Array, Array], final: Any

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from envfleet.confidence import confidence_interval
+from envfleet.conformance.probe import valid_mask
 from envfleet.errors import SettingsError
 from envfleet.seeding import derive_seed
 
@@ -147,8 +148,7 @@ class _RandomActor:
         pass
 
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
-        mask = info.get("action_mask")
-        return self._space.sample() if mask is None else self._space.sample(mask=np.asarray(mask, np.int8))
+        return self._space.sample(mask=valid_mask(self._space, info))
 
 
 def _show(env: Any, on_frame: Callable[[Any], None] | None) -> None:

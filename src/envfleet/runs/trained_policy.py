@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.spaces import leaves_of, pick
+from envfleet.fleet.spaces import flat_mask, leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.q_policy import QPolicy, build_q_policy
@@ -129,7 +129,7 @@ class TrainedPolicy:
     def _mask(self, mask: Any, rows: int) -> torch.Tensor | None:
         if mask is None or not self.policy.mask_size:
             return None
-        flat = np.asarray(mask, np.bool_).reshape(-1, self.policy.mask_size)
+        flat = flat_mask(mask).astype(np.bool_).reshape(-1, self.policy.mask_size)
         allowed = torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
         return allowed.to(self._device)
 

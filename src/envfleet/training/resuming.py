@@ -35,7 +35,10 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     settings = _settings(folder, changes, objects, trust=trust)
     if _never_saved(folder):
         _log.warning("%s was stopped before its first checkpoint: it begins again", folder.path)
-        return start(settings.but(output_dir=str(folder.path), overwrite=True), callbacks=callbacks)
+        again = settings.but(output_dir=str(folder.path), overwrite=True)
+        if again.checkpoint_dir is not None:  # the folder that was recorded, wherever the command is given now
+            again = again.but(checkpoint_dir=str(folder.checkpoints))
+        return start(again, callbacks=callbacks)
     lock = folder.lock()
     try:
         checkpoint = Checkpoints(folder.checkpoints).load_newest_sound()
