@@ -248,14 +248,34 @@ def test_the_command_and_the_file_must_not_disagree(experiment: str) -> None:
     assert "the command says dqn, but" in refused("dqn", "--config", experiment)
 
 
-@pytest.mark.parametrize("flag", ["--n-env", "--lerning-rate", "--enviroment"])
-def test_a_wrong_flag_is_answered_with_the_nearest(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["train", "ppo", flag, "3"])
-    assert exit_.value.code == 2
-    error = capsys.readouterr().err
-    assert {"--n-env": "--n-envs", "--lerning-rate": "--learning-rate", "--enviroment": "--env"}[flag] in error
-    assert "Traceback" not in error
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--n-env", "3"], "--n-env: there is no such setting; did you mean n_envs?"),
+        (["--lerning-rate=3"], "--lerning-rate: there is no such setting; did you mean learning_rate?"),
+        (["--colour", "red", "blue"], "--colour: there is no such setting; docs/settings.md has all"),
+        (
+            ["--env", "envfleet/Wildfire-v0", "--grid-sze", "3"],
+            "there is no such setting; did you mean grid_size?",
+        ),
+        (["--env", "envfleet/Wildfire-v0", "--n-env", "3"], "did you mean n_envs?"),
+        (["--n-envs", "8", "9"], "the command has '9', which no flag takes"),
+        (["CartPole-v1"], "the command has 'CartPole-v1', which no flag takes"),
+    ],
+)
+def test_a_wrong_flag_is_answered_with_the_nearest(arguments: list[str], words: str) -> None:
+    assert words in refused("ppo", *arguments)
+
+
+def test_wrong_flags_are_told_with_the_values_that_cannot_be(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ["--lerning-rate", "3", "--gamma", "2", "--hidden", "0", "--colour", "--memory-size", "0", "--n-steps", "0"]
+    assert cli.main(["train", "ppo", "--config", experiment, *wrong]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"error: {experiment} with the flags over it has 6 problems:"
+    names = ["--lerning-rate:", "--colour:", "--n-steps:", "--gamma:", "--hidden:", "--memory-size:"]
+    assert [line.split()[0] for line in lines[1:]] == names
 
 
 # ---- what comes of it ----

@@ -6,6 +6,7 @@ Flags are read as text and go through the same checks as the keys of a file, so 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from types import UnionType
@@ -64,10 +65,13 @@ class Flags:
         return groups
 
     def parse(self, command: Any, arguments: Sequence[str], *, prog: str, examples: str) -> tuple[Any, dict[str, Any]]:
-        """The command, and what the flags say, by flag and as it was written. tyro exits after help and mistakes."""
+        """The command, and what the flags say, by flag and as it was written. tyro exits after help and lost values.
+
+        Flags that there are not are among them: the settings refuse those together with all other problems.
+        """
         visible, values = self._take_hidden(arguments)
         try:
-            parsed = tyro.cli(command, prog=prog, args=visible)
+            parsed, unknown = tyro.cli(command, prog=prog, args=visible, return_unknown_args=True)
         except SystemExit:
             if {"-h", "--help"} & set(visible):
                 sys.stdout.write(examples)  # after the long list, where one looks
@@ -79,7 +83,28 @@ class Flags:
             name = name if name in texts else name.removeprefix("no_")
             if flag and name in texts:
                 values[f"--{name.replace('_', '-')}"] = texts[name]
+        values |= self._unknown(unknown, prog)
         return parsed, {flag: self._pairs(flag, value) for flag, value in values.items()}
+
+    def _unknown(self, words: Sequence[str], prog: str) -> dict[str, str]:
+        """Flags that there are not, and their words."""
+        found: dict[str, str] = {}
+        for word in words:
+            flag, _ = _flag(word)
+            if flag:
+                found[flag] = word.partition("=")[2]
+            elif found:
+                newest = next(reversed(found))
+                found[newest] = f"{found[newest]} {word}".lstrip()
+            else:
+                raise SettingsError(f"the command has {word!r}, which no flag takes", hint=f"see `{prog} --help`")
+        if self._own is not None:  # what is nearest to a flag of the environment is for its settings to say
+            own = own_names(self._own, self._kind)
+            names = [*own, *kinds_of(self._kind)]
+            near = {flag: difflib.get_close_matches(_flag(flag)[1], names, n=1) for flag in found}
+            if meant := {flag: found[flag] for flag, nearest in near.items() if nearest and nearest[0] in own}:
+                self._own.from_mapping(meant, source="the command")
+        return found
 
     def _pairs(self, flag: str, value: Any) -> Any:
         """The value of a flag, where name=value is meant as a mapping."""
