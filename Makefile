@@ -119,7 +119,8 @@ learning: $(STAMP)  ## learn what takes too long for the tests; curves and figur
 	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn $(ARGS)
 
 proof: $(STAMP)  ## run the full matrices of backend, workers and start method; the result goes to docs/proof.txt
-	@$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS) > docs/proof.txt || \
+	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \
+		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS); } > docs/proof.txt || \
 		{ cat docs/proof.txt; exit 1; }
 	@tail -n 1 docs/proof.txt
 
