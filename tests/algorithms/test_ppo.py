@@ -10,7 +10,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from envfleet.algorithms.ppo import PPOLearner, _explained_variance
+from envfleet.algorithms.ppo import PPOLearner
+from envfleet.algorithms.ppo_figures import explained_variance
 from envfleet.errors import TrainingError
 from envfleet.policies.encoders import NatureCNN
 from envfleet.policies.policy import Policy, build_policy
@@ -263,11 +264,11 @@ def test_diagnostics_of_an_update_that_moves_nothing() -> None:
 
 def test_explained_variance() -> None:
     returns = np.array([1.0, 2.0, 3.0, 4.0])
-    assert _explained_variance(returns, returns) == 1.0
-    assert _explained_variance(np.full(4, 9.0), returns) == 0.0
-    assert _explained_variance(-returns, returns) == -3.0
-    assert _explained_variance(np.array([1.0, 2.0, 2.0, 3.0]), returns) == pytest.approx(1 - 0.25 / 1.25)
-    assert np.isnan(_explained_variance(returns, np.ones(4)))
+    assert explained_variance(returns, returns) == 1.0
+    assert explained_variance(np.full(4, 9.0), returns) == 0.0
+    assert explained_variance(-returns, returns) == -3.0
+    assert explained_variance(np.array([1.0, 2.0, 2.0, 3.0]), returns) == pytest.approx(1 - 0.25 / 1.25)
+    assert np.isnan(explained_variance(returns, np.ones(4)))
 
 
 def test_weights_that_are_no_numbers_are_refused() -> None:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.ppo_figures import Rows, UpdateFigures, explained_variance
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
@@ -37,7 +38,6 @@ __all__ = ["PPOLearner"]
 
 Array = np.ndarray[Any, Any]
 Observations = dict[str, Tensor]
-Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
 _SHUFFLE = 12  # key of the streams that shuffle minibatches
 _ROWS_AT_ONCE = 16_384  # for passes over a whole rollout without gradients
 
@@ -127,7 +127,7 @@ class PPOLearner:
         rate = settings.learning_rate * (left if settings.learning_rate_schedule == "linear" else 1.0)
         clip = settings.clip_range * (left if settings.clip_range_schedule == "linear" else 1.0)
         values, returns, batch = self._targets(rollout)
-        told = _Told()
+        told = UpdateFigures()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
@@ -147,7 +147,7 @@ class PPOLearner:
             )
         return {
             **figures,
-            "train/explained_variance": _explained_variance(values[rollout.valid], returns[rollout.valid]),
+            "train/explained_variance": explained_variance(values[rollout.valid], returns[rollout.valid]),
             "train/learning_rate": rate,
             "train/clip_range": clip,
             "train/n_updates": float(self.updates),
@@ -289,7 +289,7 @@ class PPOLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: _Told) -> None:
+    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: UpdateFigures) -> None:
         """Moves the weights by one minibatch, whose parts are worked on by as many threads as the learner has."""
         settings, copies = self._settings, self._copies
         advantages = batch.figures[1].index_select(0, index)
@@ -389,55 +389,6 @@ class PPOLearner:
 
     def _tensors(self, arrays: dict[str, Array]) -> Observations:
         return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-
-
-class _Told:
-    """What the minibatches of a rollout had to say; added up once, at the end."""
-
-    def __init__(self) -> None:
-        self._rows: list[Rows] = []
-        self._norms: list[Tensor] = []
-
-    @property
-    def count(self) -> int:
-        return len(self._norms)
-
-    def add(self, rows: list[Rows], norm: Tensor) -> None:
-        self._newest = rows
-        self._rows += rows
-        self._norms.append(norm)
-
-    def newest_kl(self) -> float:
-        return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
-
-    def figures(self, settings: PPO, clip: float) -> dict[str, float]:
-        """Means over all minibatches, under the names that the field knows."""
-        if not self._rows:  # nothing happened: all workers died before their first step
-            return {}
-        gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
-        policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
-        mean_entropy = float(entropy.mean())
-        value_part, entropy_part = settings.value_coefficient * value_loss, settings.entropy_coefficient * mean_entropy
-        return {
-            "train/loss": policy_loss + value_part - entropy_part,
-            "train/policy_gradient_loss": policy_loss,
-            "train/value_loss": value_loss,
-            "train/entropy": mean_entropy,
-            "train/approx_kl": float(_divergence(log_ratio).mean()),
-            "train/clip_fraction": float(((log_ratio.exp() - 1.0).abs() > clip).float().mean()),
-            "train/gradient_norm": float(torch.stack(self._norms).mean()),
-        }
-
-
-def _divergence(log_ratio: Tensor) -> Tensor:
-    """Schulman's estimator of the divergence from the policy that acted: low variance, never negative."""
-    return log_ratio.exp() - 1.0 - log_ratio
-
-
-def _explained_variance(values: Array, returns: Array) -> float:
-    """1: the values foresee the returns; 0: no better than their mean; below: worse than that."""
-    spread = float(np.var(returns)) if len(returns) else 0.0
-    return float("nan") if spread == 0.0 else 1.0 - float(np.var(returns - values)) / spread
 
 
 def _array(tensor: Tensor) -> Array:

@@ -22,12 +22,12 @@ from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Recover, Request, Reset, Restore, Run, SetAttr
+from envfleet.fleet.watch import ProgressWatch
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
 
 SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
-LOOK_SECONDS = 0.25  # how often it looks for deaths and hangs while it sleeps
 _log = logging.getLogger("envfleet")
 
 
@@ -271,12 +271,13 @@ class Crew:
                 words[self._waits] = finished + count
                 if lacking() == 0:  # finished before they saw that the caller sleeps
                     return
-                watch = watch or _ProgressWatch(self)
+                watch = watch or ProgressWatch(words, self._worker_words, self._limit)
                 if self.place.wait(watch.look_every):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()
-                watch.look()
+                for worker in watch.stuck():
+                    self._hung(worker)
         finally:
             words[self._waits] = 0
 
@@ -341,21 +342,21 @@ class Crew:
         self.place.kill(worker)
         return self.place.death(worker) or "it ended"
 
-    def hung(self, worker: int, seconds: float) -> None:
+    def _hung(self, worker: int) -> None:
         """A worker that made no progress: its stack is shown, then it is restarted where that is possible."""
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
         stack = self.place.stack(worker)
         if not self.place.killable:
             context = EnvContext(env, "step", self.plans[worker].settings.seed + env)
             raise EnvHungError(
-                f"an environment did not return within {seconds:g} s; a thread cannot be killed, "
+                f"an environment did not return within {self._limit:g} s; a thread cannot be killed, "
                 "so the fleet is broken",
                 context,
                 original=stack,
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
         self.place.kill(worker)
-        self._restart(worker, f"environment {env} did not return within {seconds:g} s; it was in\n{stack.rstrip()}")
+        self._restart(worker, f"environment {env} did not return within {self._limit:g} s; it was in\n{stack.rstrip()}")
 
     def _restart(self, worker: int, reason: str) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
@@ -422,34 +423,3 @@ class Crew:
         self.__dict__.pop("arrays", None)  # the memory goes with the last array that is still in use
         for name in ("_words", "_outcomes", "_columns"):
             self.__dict__.pop(name, None)
-
-
-class _ProgressWatch:
-    """Notices a worker that has work and gets nowhere: same environment, same count, for too long."""
-
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
-        self._limit = crew._limit
-        self.look_every = LOOK_SECONDS if self._limit is None else min(LOOK_SECONDS, self._limit / 4)
-        self._seen: dict[int, tuple[tuple[int, int, int], float]] = {}
-
-    def look(self) -> None:
-        crew, limit, now = self._crew, self._limit, time.monotonic()
-        if limit is None:
-            return
-        for worker, line in enumerate(crew._worker_words):
-            finished, current, tick = (
-                crew._words[line + WorkerWord.FINISHED],
-                crew._words[line + WorkerWord.CURRENT],
-                crew._words[line + WorkerWord.TICK],
-            )
-            if finished == crew._words[line]:
-                self._seen.pop(worker, None)
-                continue
-            progress = (finished, current, tick)
-            seen, since = self._seen.get(worker, (None, now))
-            if progress != seen:
-                self._seen[worker] = (progress, now)
-            elif now - since > limit:
-                self._seen.pop(worker)
-                crew.hung(worker, limit)

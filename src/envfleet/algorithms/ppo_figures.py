@@ -1,0 +1,65 @@
+"""Figures of PPO's updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envfleet.algorithms.ppo_settings import PPO
+
+__all__ = ["Rows", "UpdateFigures", "explained_variance"]
+
+Array = np.ndarray[Any, Any]
+Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
+
+
+class UpdateFigures:
+    """What the minibatches of a rollout had to say; added up once, at the end."""
+
+    def __init__(self) -> None:
+        self._rows: list[Rows] = []
+        self._norms: list[Tensor] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._norms)
+
+    def add(self, rows: list[Rows], norm: Tensor) -> None:
+        self._newest = rows
+        self._rows += rows
+        self._norms.append(norm)
+
+    def newest_kl(self) -> float:
+        return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
+
+    def figures(self, settings: PPO, clip: float) -> dict[str, float]:
+        """Means over all minibatches, under the names that the field knows."""
+        if not self._rows:  # nothing happened: all workers died before their first step
+            return {}
+        gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
+        policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
+        mean_entropy = float(entropy.mean())
+        value_part, entropy_part = settings.value_coefficient * value_loss, settings.entropy_coefficient * mean_entropy
+        return {
+            "train/loss": policy_loss + value_part - entropy_part,
+            "train/policy_gradient_loss": policy_loss,
+            "train/value_loss": value_loss,
+            "train/entropy": mean_entropy,
+            "train/approx_kl": float(_divergence(log_ratio).mean()),
+            "train/clip_fraction": float(((log_ratio.exp() - 1.0).abs() > clip).float().mean()),
+            "train/gradient_norm": float(torch.stack(self._norms).mean()),
+        }
+
+
+def _divergence(log_ratio: Tensor) -> Tensor:
+    """Schulman's estimator of the divergence from the policy that acted: low variance, never negative."""
+    return log_ratio.exp() - 1.0 - log_ratio
+
+
+def explained_variance(values: Array, returns: Array) -> float:
+    """1: the values foresee the returns; 0: no better than their mean; below: worse than that."""
+    spread = float(np.var(returns)) if len(returns) else 0.0
+    return float("nan") if spread == 0.0 else 1.0 - float(np.var(returns - values)) / spread
