@@ -51,7 +51,7 @@ class Train:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Train:
-        """The command in `arguments`; tyro exits by itself after help and after flags that there are not."""
+        """The command in `arguments`; tyro exits by itself after help and where a flag lacks its value."""
         path = _config_path(arguments)
         from_file = {} if path is None else read_settings_file(path)
         named, flags_only = _algorithm(arguments, from_file, path)

@@ -223,7 +223,7 @@ def _mask_parts(mask: Any, sizes: list[int]) -> list[np.ndarray[Any, Any]] | Non
         if isinstance(mask, tuple):
             parts = [np.asarray(part) for part in mask]
         else:
-            whole = np.asarray(mask)
+            whole = np.asarray(mask).reshape(-1)  # switches may have more dimensions
             if whole.shape != (sum(sizes),):
                 return None
             parts = np.split(whole, np.cumsum(sizes)[:-1])
