@@ -56,17 +56,21 @@ def experience(rows: int = 16, *, masked: bool = False) -> Experience:
 @pytest.mark.parametrize("loss", ["huber", "mse"])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("dueling", [True, False])
-@pytest.mark.parametrize("network", ["one layer", "two layers", "autograd"])
+@pytest.mark.parametrize("network", ["one layer", "two layers", "autograd", "noisy"])
 def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: bool, dueling: bool, network: str) -> None:
-    hidden = (8, 6) if network == "two layers" else (8,)
-    learner = learner_of(
-        double=double, loss=loss, dueling=dueling, hidden=hidden, max_gradient_norm=0.7, learning_rate=0.01
-    )
+    """With noisy heads each of the three passes has noise of its own: values, choice and value of the choice."""
+    hidden, noisy = (8, 6) if network == "two layers" else (8,), network == "noisy"
+    settings = {"double": double, "loss": loss, "dueling": dueling, "hidden": hidden, "noisy": noisy}
+    learner = learner_of(**settings, max_gradient_norm=0.7, learning_rate=0.01)
     if network == "autograd":  # as networks that are more than an MLP are learned
         learner._tape, learner._target_tape = _AutogradTape(learner.policy), _AutogradTape(learner._target)
     with torch.no_grad():
         learner._target_flat.data.mul_(1.1)  # so that the two networks differ
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
+    of_values, of_choice, of_target = learner._head_noise(16)
+    if noisy:
+        assert of_values is not None and of_choice is not None and of_target is not None
+        assert len({part.numpy().tobytes() for part in (of_values, of_choice, of_target)}) == 3
     taken = experience(masked=masked)
     counts = np.linspace(0.2, 1.0, 16).astype(np.float32)
     told = UpdateFigures()
@@ -75,16 +79,17 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
 
     following = torch.from_numpy(taken.following[""]).float()
     with torch.no_grad():
-        values = target.q_values({"": following})
-        chooser = (online if double else target).q_values({"": following}).clone()
+        values = target.q_values({"": following}, of_target)
+        chooser = online.q_values({"": following}, of_choice) if double else values.clone()
         if taken.masks is not None:
             for row, allowed in enumerate(taken.masks):
                 if allowed.any():
                     chooser[row, ~torch.from_numpy(allowed)] = -torch.inf
         best = values[torch.arange(16), chooser.argmax(1)]
         wanted = torch.from_numpy(taken.returns) + torch.from_numpy(taken.discounts) * best
-    optimiser = torch.optim.Adam(online.parameters(), lr=0.01, eps=1e-8)
-    chosen = online.q_values({"": torch.from_numpy(taken.observations[""])})[torch.arange(16), taken.actions]
+    optimiser = torch.optim.Adam(online.parameters(), lr=0.01, eps=1.5e-4 if noisy else 1e-8)
+    found = online.q_values({"": torch.from_numpy(taken.observations[""])}, of_values)
+    chosen = found[torch.arange(16), taken.actions]
     error = chosen - wanted
     each = torch.where(error.abs() < 1.0, 0.5 * error**2, error.abs() - 0.5) if loss == "huber" else error**2
     wanted_loss = (each * torch.from_numpy(counts)).mean()
@@ -95,8 +100,8 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     assert figures["train/loss"] == pytest.approx(wanted_loss.item(), rel=1e-5)
     assert figures["train/q_value"] == pytest.approx(chosen.mean().item(), rel=1e-5)
     assert figures["train/gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
-    for (name, found), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6, msg=name)
+    for (name, parameter), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:

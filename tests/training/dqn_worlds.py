@@ -62,17 +62,18 @@ class Masked(gymnasium.Env[Any, Any]):
 class Picture(gymnasium.Env[Any, Any]):
     """A bright square lies in one quarter of a picture; naming the quarter pays."""
 
-    def __init__(self) -> None:
-        self.observation_space = spaces.Box(0, 255, (16, 16, 1), np.uint8)
+    def __init__(self, size: int = 16) -> None:
+        self.observation_space = spaces.Box(0, 255, (size, size, 1), np.uint8)
         self.action_space = spaces.Discrete(4)
+        self._half, self._side = size // 2, 3 * size // 16
         self._quarter = self._time = 0
 
     def _draw(self) -> Any:
         self._quarter = int(self.np_random.integers(4))
-        picture = self.np_random.integers(0, 60, (16, 16, 1), np.uint8)
-        row, column = divmod(self._quarter, 2)
-        top, left = row * 8 + self.np_random.integers(5), column * 8 + self.np_random.integers(5)
-        picture[top : top + 3, left : left + 3] = 220
+        picture = self.np_random.integers(0, 60, self.observation_space.shape, np.uint8)
+        room = self._half - self._side
+        top, left = (self._half * at + self.np_random.integers(room) for at in divmod(self._quarter, 2))
+        picture[top : top + self._side, left : left + self._side] = 220
         return picture
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
