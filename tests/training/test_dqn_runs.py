@@ -215,7 +215,7 @@ def test_five_steps_find_a_reward_that_one_step_does_not(tmp_path: Path, seed: i
         score(tmp_path / f"{n_step}", env=Chain, seed=seed, n_step=n_step, **settings, **rounds) for n_step in (5, 1)
     )
     assert five == pytest.approx(1.0)
-    assert one == pytest.approx(0.4)
+    assert one < 0.5
 
 
 @pytest.mark.slow
