@@ -344,6 +344,15 @@ def test_random_actions_respect_action_masks(mode: AutoresetMode) -> None:
         np.testing.assert_array_equal(trajectory.actions, expected)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_trajectories_have_the_mask_beside_each_observation(mode: AutoresetMode) -> None:
+    collection = collect(diaries((7,), (3, 2), mode=mode, kind=Masked), random=True, steps=60, seed=0)
+    for trajectory in collection.trajectories:
+        allowed = (trajectory.env_index + np.arange(len(trajectory) + 1)) % 5
+        assert trajectory.masks is not None
+        np.testing.assert_array_equal(trajectory.masks, np.eye(5, dtype=np.bool_)[allowed])
+
+
 class MaskedAtFirst(Diary):
     """Allows only action 0 at the first step, and gives no mask after it."""
 
@@ -357,6 +366,8 @@ def test_a_mask_holds_for_one_step(mode: AutoresetMode) -> None:
     for trajectory in collect(fleet, random=True, rollouts=4, seed=0).trajectories:
         assert trajectory.actions[0] == 0
         assert set(trajectory.actions[1:]) == set(range(5))
+        assert trajectory.masks is not None
+        assert trajectory.masks.sum(axis=1).tolist() == [1] + [5] * len(trajectory)
 
 
 # ----------------------------------------------------------------------------------------------- statistics

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from envfleet.fleet.spaces import flat_mask
 from envfleet.rollout.columns import Columns
 from envfleet.rollout.trajectories import Collection, Trajectory, summarise
 
@@ -36,6 +37,7 @@ class Recorder:
         self._resetting = np.zeros(n_envs, np.bool_)  # the next row only resets (next-step autoreset)
         self._wanted = np.ones(n_envs, np.bool_) if quota is None else quota > 0
         self._tasks: list[Any] = [None] * n_envs
+        self._masks: list[dict[int, Array]] = [{} for _ in range(n_envs)]  # of its observations, by their place
         self._trajectories: list[Trajectory] = []
         self.episodes = np.zeros(n_envs, np.int64)  # complete ones
         self.restarts = 0
@@ -49,6 +51,8 @@ class Recorder:
         has_task = infos.get("_task")
         for env in envs:
             self._tasks[env] = infos["task"][env] if has_task is not None and has_task[env] else None
+            self._masks[env] = {}
+        self._keep_masks(envs, infos)
 
     def record(
         self,
@@ -70,9 +74,13 @@ class Recorder:
         self._lengths[envs] += 1
         self.steps += len(envs)
         self._observations.write(envs, self._lengths[envs], observations)
-        if self._mode is AutoresetMode.SAME_STEP:  # these rows hold the first observation of the next episode
+        if self._mode is AutoresetMode.SAME_STEP:  # ended rows hold the first observation of the next episode
+            self._keep_masks(np.flatnonzero(stepped & ~ended), infos)
+            self._keep_masks(np.flatnonzero(stepped & ended), infos.get("final_info", {}))
             for env in np.flatnonzero(stepped & ended).tolist():
                 self._observations.write_one(env, int(self._lengths[env]), infos["final_obs"][env])
+        else:
+            self._keep_masks(envs, infos)
 
         for env in np.flatnonzero(in_episode & ended).tolist():
             lost = bool(restarted[env])
@@ -82,6 +90,22 @@ class Recorder:
         elif self._mode is AutoresetMode.NEXT_STEP:
             self.begin(self._resetting & ~ended, observations, infos)
             self._resetting = ended
+
+    def _keep_masks(self, envs: Array, infos: dict[str, Any]) -> None:
+        """The masks beside the newest observations of `envs`, where there are any."""
+        given = infos.get("_action_mask")
+        for env in () if given is None else envs[given[envs]].tolist():
+            self._masks[env][int(self._lengths[env])] = flat_mask(infos["action_mask"][env]).reshape(-1)
+
+    def _masks_of(self, env: int, length: int) -> Array | None:
+        """[length + 1, action]; what says nothing allows everything."""
+        kept = self._masks[env]
+        if not kept:
+            return None
+        masks = np.ones((length + 1, len(next(iter(kept.values())))), np.bool_)
+        for place, mask in kept.items():
+            masks[place] = mask
+        return masks
 
     def _close(self, env: int, *, terminated: bool, ended: bool, restarted: bool) -> None:
         """Keeps the unfinished episode of one environment as a trajectory."""
@@ -104,6 +128,7 @@ class Recorder:
                     complete=complete,
                     restarted=restarted,
                     task=self._tasks[env],
+                    masks=self._masks_of(env, length),
                 )
             )
 
