@@ -251,14 +251,14 @@ def test_the_command_and_the_file_must_not_disagree(experiment: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--n-env", "3"], "--n-env: there is no such setting; did you mean n_envs?"),
-        (["--lerning-rate=3"], "--lerning-rate: there is no such setting; did you mean learning_rate?"),
+        (["--n-env", "3"], "--n-env: there is no such setting; did you mean --n-envs?"),
+        (["--lerning-rate=3"], "--lerning-rate: there is no such setting; did you mean --learning-rate?"),
         (["--colour", "red", "blue"], "--colour: there is no such setting; docs/settings.md has all"),
         (
             ["--env", "envfleet/Wildfire-v0", "--grid-sze", "3"],
-            "there is no such setting; did you mean grid_size?",
+            "there is no such setting; did you mean --grid-size?",
         ),
-        (["--env", "envfleet/Wildfire-v0", "--n-env", "3"], "did you mean n_envs?"),
+        (["--env", "envfleet/Wildfire-v0", "--n-env", "3"], "did you mean --n-envs?"),
         (["--n-envs", "8", "9"], "the command has '9', which no flag takes"),
         (["CartPole-v1"], "the command has 'CartPole-v1', which no flag takes"),
     ],

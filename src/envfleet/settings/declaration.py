@@ -237,10 +237,12 @@ _MOST_NAMES = 20  # that a message lists
 
 def _no_such(name: str, valid: Iterable[str]) -> str:
     names = {valid_name.rpartition(".")[2]: valid_name for valid_name in [*valid][::-1]}
-    spelled = name.rpartition(".")[2].replace("-", "_")
+    flag = name.startswith("--")
+    spelled = name.rpartition(".")[2].removeprefix("--").replace("-", "_")
     near = difflib.get_close_matches(spelled, names, n=1, cutoff=0.5)
     if near:
-        return f"{name}: there is no such setting; did you mean {names[near[0]]}?"
+        meant = f"--{near[0].replace('_', '-')}" if flag else names[near[0]]
+        return f"{name}: there is no such setting; did you mean {meant}?"
     advice = f"there are {', '.join(sorted(names))}" if len(names) <= _MOST_NAMES else "docs/settings.md has all"
     return f"{name}: there is no such setting; {advice}"
 
