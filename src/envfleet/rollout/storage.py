@@ -67,7 +67,10 @@ class Whole:
 
 
 class Stacks:
-    """Of each stack its newest frame, the last along the axis; older ones where they are nowhere else."""
+    """Of each stack its newest frame, the last along the axis; older ones where they are nowhere else.
+
+    The frames of an environment lie one behind the other, so that a stack is one piece of memory.
+    """
 
     def __init__(self, leaf: Leaf, entries: int, n_envs: int, frames: int) -> None:
         self._name, self._shape, self._frames, self._n_envs = leaf.name, leaf.shape, frames, n_envs
@@ -76,7 +79,8 @@ class Stacks:
         one = list(leaf.shape)
         one[self._axis] = self._deep
         self.reach = frames - 1
-        self._newest = np.zeros((entries, *one), leaf.dtype)
+        self._rows = entries // n_envs
+        self._newest = np.zeros((entries, *one), leaf.dtype)  # at `_place` of its entry
         # How many entries back the older frames were kept aside; at `reach` and beyond they are not needed.
         self._age = np.zeros(entries, np.uint8)
         older = list(leaf.shape)
@@ -97,12 +101,18 @@ class Stacks:
 
     def _keep(self, entries: Array, observations: Array, goes_on: Array) -> None:
         self._older.drop(entries.reshape(-1))
-        self._newest[entries] = self._part(observations, -1, None)
+        self._newest[self._place(entries)] = self._part(observations, -1, None)
         for at, on in zip(entries, goes_on, strict=True):
             before = self._age[(at - self._n_envs) % len(self._age)]
             self._age[at] = np.where(on, np.minimum(before, self.reach) + 1, 0)
         row, env = np.nonzero(~goes_on)
         self._older.put(entries[row, env], {"": self._part(observations[row, env][None], 0, -1)[0]})
+
+    def _place(self, entries: Array, back: Array | int = 0) -> Array:
+        """Where the newest frames of entries lie, or those of so many steps before."""
+        row, env = np.divmod(entries, self._n_envs)
+        place: Array = env * self._rows + (row - back) % self._rows
+        return place
 
     def _part(self, observations: Array, first: int, last: int | None) -> Array:
         """Some frames of observations [row, env, ...]."""
@@ -124,8 +134,7 @@ class Stacks:
     # --- reading
 
     def read(self, entries: Array) -> Array:
-        before = np.arange(self.reach, -1, -1) * self._n_envs
-        at = (entries[:, None] - before) % len(self._age)
+        at = self._place(entries[:, None], np.arange(self.reach, -1, -1))
         frames = self._newest.take(at, axis=0, mode="clip")  # [entry, frame, ...]
         age = self._age.take(entries)
         young = np.flatnonzero(age < self.reach)  # their episodes began so lately that older frames were kept aside
@@ -150,7 +159,7 @@ class Stacks:
     def rows(self, entries: Array) -> dict[str, Array]:
         at, values = self._older.held(entries.reshape(-1))
         return {
-            "newest": self._newest[entries],
+            "newest": self._newest[self._place(entries)],
             "age": self._age[entries],
             "older_at": at,
             "older": values[""],
@@ -158,7 +167,7 @@ class Stacks:
 
     def put_rows(self, entries: Array, parts: dict[str, Array]) -> None:
         self._older.drop(entries.reshape(-1))
-        self._newest[entries], self._age[entries] = parts["newest"], parts["age"]
+        self._newest[self._place(entries)], self._age[entries] = parts["newest"], parts["age"]
         self._older.put(entries.reshape(-1)[parts["older_at"]], {"": parts["older"]})
         self._empty = False
 
