@@ -98,7 +98,7 @@ def _table(soak: Soak, calm: Soak) -> list[str]:
         ("rows lost", "lost_rows", ",.0f"),
         ("return of the first 100 episodes", "first_return", ".0f"),
         ("return of the last 100 episodes", "last_return", ".0f"),
-        ("memory at the end, MB", "final_memory_mb", ".0f"),
+        ("last sample of memory, as the run ends, MB", "final_memory_mb", ".0f"),
         ("growth of memory, MB", "growth_mb", ".2f"),
         ("most descriptors, early", "descriptors_before", ",.0f"),
         ("most descriptors, late", "descriptors_after", ",.0f"),

@@ -140,7 +140,14 @@ def test_the_page_of_settings_is_current() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["benchmarks.tables", "benchmarks.dqn.page", "benchmarks.ppo.page", "benchmarks.learning.page"]
+    "module",
+    [
+        "benchmarks.tables",
+        "benchmarks.dqn.page",
+        "benchmarks.ppo.page",
+        "benchmarks.learning.page",
+        "benchmarks.soak_page",
+    ],
 )
 def test_tables_are_made_from_the_measured_file(module: str) -> None:
     done = subprocess.run(
