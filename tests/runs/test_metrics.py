@@ -17,7 +17,7 @@ import pytest
 
 from envfleet.errors import MissingExtraError, ResourceError
 from envfleet.runs import metrics as metrics_module
-from envfleet.runs.metrics import MetricsWriter, read_metrics
+from envfleet.runs.metrics import MetricsWriter, iterate_metrics, read_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.training import resume
 from tests.training.running import run
@@ -111,6 +111,13 @@ def test_a_full_disk_leaves_no_half_line(path: Path) -> None:
 
 def test_there_are_no_rows_where_there_is_no_file(path: Path) -> None:
     assert read_metrics(path) == []
+
+
+def test_only_what_is_asked_for_is_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.write_text('{"step": 1, "x": null}\ndamaged\n')
+    assert math.isnan(next(iterate_metrics(path))["x"])
+    assert not caplog.records  # nobody has looked at the second line
+    assert len(read_metrics(path)) == 1 and len(caplog.records) == 1
 
 
 def test_a_folder_that_is_not_there_gives_a_clear_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from envfleet.runs.durable import write_whole, writing
 
-__all__ = ["MetricsWriter", "read_metrics"]
+__all__ = ["MetricsWriter", "iterate_metrics", "read_metrics"]
 
 _LOG = logging.getLogger("envfleet")
 
@@ -71,22 +71,27 @@ class MetricsWriter:
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a metrics file, with NaN for null; a file that is not there has none."""
-    rows = [row for _, row in _rows(Path(path))] if Path(path).exists() else []
-    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
+    return list(iterate_metrics(path))
+
+
+def iterate_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The same one by one: the file of a long run has tens of thousands."""
+    for _, row in _rows(Path(path)) if Path(path).exists() else ():
+        yield {name: math.nan if value is None else value for name, value in row.items()}
 
 
 def _rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each sound line and what it says."""
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line) if line.strip() else None
-        except ValueError:
-            row = "damaged"
-        if isinstance(row, dict) and isinstance(row.get("step"), int):
-            yield line, row
-        elif row is not None and number < len(lines):  # the last one may be on its way
-            _LOG.warning("%s, line %d is damaged and left out", path, number)
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except ValueError:
+                row = "damaged"
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                yield line.rstrip(b"\n"), row
+            elif row is not None and line.endswith(b"\n"):  # else it may be on its way
+                _LOG.warning("%s, line %d is damaged and left out", path, number)
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -15,7 +15,7 @@ from envfleet.runs.evaluation import Evaluation, evaluate, random_play
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.live_view import clock
 from envfleet.runs.lock import RunLock
-from envfleet.runs.metrics import MetricsWriter, read_metrics
+from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
 from envfleet.settings import differences
@@ -82,7 +82,7 @@ class Reporter:
         self._parts = parts
         if self._resumed:
             self._metrics.cut_after(steps)
-        self._tensorboard = TensorBoardWriter(self.folder.logs, read_metrics(self.folder.metrics))
+        self._tensorboard = TensorBoardWriter(self.folder.logs, iterate_metrics(self.folder.metrics))
         settings = self._resolved.settings
         if settings.track:
             name = self.folder.path.name
@@ -212,11 +212,11 @@ class Reporter:
                 else "no episode has ended"
             ),
         }
-        for row in read_metrics(self.folder.metrics)[:1]:  # of a resumed run too
-            if "random/ep_rew_mean" in row:
-                summary["random play"] = (
-                    f"{row['random/ep_rew_mean']:.1f} (mean of {_counted(int(row['random/episodes']), 'episode')})"
-                )
+        first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
+        if "random/ep_rew_mean" in first:
+            summary["random play"] = (
+                f"{first['random/ep_rew_mean']:.1f} (mean of {_counted(int(first['random/episodes']), 'episode')})"
+            )
         summary["run"] = str(path)
         commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
         self.console.finish(summary, commands)
