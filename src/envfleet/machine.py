@@ -35,7 +35,7 @@ __all__ = [
 
 ROOT = Path("/")
 _CGROUP_MOUNT = "sys/fs/cgroup"
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # as <malloc.h> numbers them
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # as <malloc.h> numbers them
 _DESCRIBED_LIBRARIES = ("gymnasium", "numpy", "torch")
 
 
@@ -194,7 +194,8 @@ def keep_freed_memory() -> None:
     """From now on this process keeps large memory that it frees, to use it again.
 
     The C library gives blocks above 128 KiB (32 MiB at most) back to the system at once. Whoever needs tens of
-    megabytes for every minibatch then pays a page fault for each 4 KiB of them, again and again.
+    megabytes for every minibatch then pays a page fault for each 4 KiB of them, again and again. Threads that begin
+    later share the memory of those before: in one of their own, blocks that large would still come and go.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -202,6 +203,7 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, 2**30)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(_M_ARENA_MAX, 1)
 
 
 def open_file_limit() -> int:
