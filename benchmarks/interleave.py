@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.rows import Row
-from benchmarks.sessions import Duration, Limit, Session, SessionError
+from benchmarks.sessions import Duration, Limit, Measurable, SessionError
 
 ROUNDS_PER_BUILD = 5  # then the limit, the plain loop and the fleet are built anew, as processes differ by luck
 LIMIT_PART = 0.5  # each limit lasts this part of a measurement: there are two of them around each
@@ -75,9 +75,11 @@ def measure_table(workload: str, n_envs: int, rows: list[Row], procedure: Proced
     }
 
 
-def _start(stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent: dict[str, str]) -> dict[str, Session]:
+def _start(
+    stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent: dict[str, str]
+) -> dict[str, Measurable]:
     """Starts all at once, since most of it is imports, then waits for each; failures become absences."""
-    started: dict[str, Session] = {}
+    started: dict[str, Measurable] = {}
     for row in rows:
         try:
             started[row.name] = stack.enter_context(closing(row.start(workload, n_envs)))
@@ -93,7 +95,7 @@ def _start(stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent
 
 
 def _measure_round(
-    limit: Limit, sessions: dict[str, Session], order: list[str], duration: Duration, absent: dict[str, str]
+    limit: Limit, sessions: dict[str, Measurable], order: list[str], duration: Duration, absent: dict[str, str]
 ) -> dict[str, Any]:
     """One measurement of each row in `order`, the limit between any two of them."""
     measured: dict[str, Any] = {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
-from collections.abc import Callable
 from itertools import cycle
 
 from benchmarks.stepping import Stepper, serve
@@ -18,7 +17,38 @@ from benchmarks.workloads import WORKLOADS, Workload, batches_of_actions
 SMALLEST_STRETCH = 16  # environment steps between two looks at the clock, at least
 
 
-def build_loop(workload: Workload, n_envs: int, first_env: int) -> Stepper:
+class Meeting:
+    """Where processes wait for each other, in shared memory: before a measurement, or after every step."""
+
+    def __init__(self, descriptor: int, place: int, places: int) -> None:
+        words = memoryview(mmap.mmap(descriptor, 2 * places * 8)).cast("q")
+        self._arrivals, self._away = words[:places], words[places:]
+        self._place, self._others = place, [other for other in range(places) if other != place]
+
+    def wait(self) -> None:
+        """Returns once all others have come as often as this process."""
+        self._arrive(skip_absent=False)
+
+    def keep_step(self) -> None:
+        """As `wait`, but whoever is away is not waited for."""
+        self._arrive(skip_absent=True)
+
+    def leave(self) -> None:
+        self._away[self._place] = 1
+
+    def come_back(self) -> None:
+        self._away[self._place] = 0
+
+    def _arrive(self, *, skip_absent: bool) -> None:
+        arrivals, away = self._arrivals, self._away
+        arrivals[self._place] += 1
+        own = arrivals[self._place]
+        for other in self._others:
+            while arrivals[other] < own and not (skip_absent and away[other]):
+                os.sched_yield()
+
+
+def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None) -> Stepper:
     """Environments `first_env` and following, reset with the seeds the fleet would use."""
     envs = [workload.make_env() for _ in range(n_envs)]
     for index, env in enumerate(envs):
@@ -33,26 +63,17 @@ def build_loop(workload: Workload, n_envs: int, first_env: int) -> Stepper:
                 _, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
                     env.reset()
+            if steps is not None:
+                steps.keep_step()
         return steps_per_stretch
 
     def close() -> None:
         for env in envs:
             env.close()
 
-    return Stepper(advance, close)
-
-
-def meeting(descriptor: int, place: int, places: int) -> Callable[[], None]:
-    """A function that returns once all `places` processes have called theirs: a barrier in shared memory."""
-    arrivals = memoryview(mmap.mmap(descriptor, places * 8)).cast("q")
-
-    def wait_for_others() -> None:
-        arrivals[place] += 1
-        own = arrivals[place]
-        while any(arrivals[other] < own for other in range(places)):
-            os.sched_yield()
-
-    return wait_for_others
+    if steps is None:
+        return Stepper(advance, close)
+    return Stepper(advance, close, pause=steps.leave, resume=steps.come_back)
 
 
 def main() -> None:
@@ -61,9 +82,21 @@ def main() -> None:
     parser.add_argument("--envs", type=int, required=True)
     parser.add_argument("--first-env", type=int, default=0)
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    parser.add_argument("--in-step", type=int, help="descriptor of a meeting after every step")
     options = parser.parse_args()
-    wait = meeting(*options.barrier) if options.barrier else lambda: None
-    serve(lambda: build_loop(WORKLOADS[options.workload], options.envs, options.first_env), wait)
+    start = Meeting(*options.barrier) if options.barrier else None
+    steps = Meeting(options.in_step, *options.barrier[1:]) if options.in_step is not None else None
+
+    def wait_for_others() -> None:
+        if steps is not None:
+            steps.leave()  # the others may still be warming up, and must not wait for this process
+        if start is not None:
+            start.wait()
+        if steps is not None:
+            steps.come_back()
+
+    workload = WORKLOADS[options.workload]
+    serve(lambda: build_loop(workload, options.envs, options.first_env, steps), wait_for_others)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peers.install import python_of, reason_of_absence
-from benchmarks.sessions import Session, SessionError
+from benchmarks.sessions import Limit, Measurable, Session, SessionError
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Row:
 
     name: str
     title: str
-    start: Callable[[str, int], Session]
+    start: Callable[[str, int], Measurable]
     lasting: bool = False
     library: str | None = None  # whose virtual environment it runs in; None is our own
 
@@ -34,6 +34,12 @@ def _fleet(mode: str) -> Callable[[str, int], Session]:
 
 def _plain_loop(workload: str, n_envs: int) -> Session:
     return Session("benchmarks.plain_loop", ["--workload", workload, "--envs", n_envs])
+
+
+def _in_step(workload: str, n_envs: int) -> Limit:
+    from envfleet.machine import usable_cores
+
+    return Limit(workload, n_envs, usable_cores(), in_step=True)
 
 
 def _peer(library: str, peer: str) -> Callable[[str, int], Session]:
@@ -59,6 +65,7 @@ ROWS = {
         Row("fleet-half-batches", "Envfleet, `send`/`recv` of half batches", _fleet("half-batches")),
         Row("fleet-trusted", "Envfleet, `step`, `trusted=True`", _fleet("trusted")),
         Row("fleet-threads", 'Envfleet, `step`, `backend="threads"`', _fleet("threads")),
+        Row("in-step", "the limit, whose processes wait for each other after every step", _in_step),
         Row("plain-loop", "one process, plain loop", _plain_loop),
         _peer_row("gymnasium-sync", "Gymnasium SyncVectorEnv", "gymnasium"),
         _peer_row("gymnasium-async", "Gymnasium AsyncVectorEnv, shared memory", "gymnasium"),

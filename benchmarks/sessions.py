@@ -141,13 +141,18 @@ class Session:
 
 
 class Limit:
-    """As many independent processes as cores, each stepping its share of the environments in a plain loop."""
+    """As many independent processes as cores, each stepping its share of the environments in a plain loop.
 
-    def __init__(self, workload: str, n_envs: int, processes: int) -> None:
+    With `in_step` they wait for each other after every step: what no step of all environments can be faster than.
+    """
+
+    def __init__(self, workload: str, n_envs: int, processes: int, *, in_step: bool = False) -> None:
         processes = min(processes, n_envs)
         firsts = [n_envs * index // processes for index in range(processes + 1)]
-        with tempfile.TemporaryFile() as shared:  # the processes' meeting place; nothing with a name stays
-            shared.truncate(8 * processes)
+        # The processes' meeting places; nothing with a name stays.
+        with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
+            for file in (shared, steps):
+                file.truncate(16 * processes)
             self.sessions = [
                 Session(
                     "benchmarks.plain_loop",
@@ -156,8 +161,9 @@ class Limit:
                         *("--envs", firsts[place + 1] - firsts[place]),
                         *("--first-env", firsts[place]),
                         *("--barrier", shared.fileno(), place, processes),
+                        *(("--in-step", steps.fileno()) if in_step else ()),
                     ],
-                    descriptors=[shared.fileno()],
+                    descriptors=[shared.fileno(), steps.fileno()],
                 )
                 for place in range(processes)
             ]

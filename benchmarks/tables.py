@@ -28,6 +28,11 @@ of the limit ({limit_seconds:g} s each); its *share* is its speed over the mean 
 table are measured in turn, {pairs} times, in another order each time; figures are medians, quartiles in
 brackets. The limit, the plain loop and the fleet are built anew every {rounds_per_build} rounds.
 
+On a shared machine each core is slower now and then, and whoever needs the results of all environments waits for
+the slowest core of every step. How much that alone costs is a row of its own: the processes of the limit, which
+still keep nothing and have no caller, but wait for each other after every step. No `step` of all environments can be
+expected to be faster than that.
+
 Everyone steps the same environments, in the same versions, built in the same way: a registered id is built
 with `gymnasium.make(id, disable_env_checker=True)`, as the fleet does, since the fleet checks observations
 itself. Rows in which a library only resets an environment are not counted as steps. No environment sleeps:

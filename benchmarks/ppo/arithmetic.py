@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.plain_loop import meeting
+from benchmarks.plain_loop import Meeting
 from benchmarks.ppo.workloads import SIZES
 from benchmarks.stepping import Stepper, serve
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
     options = parser.parse_args()
     parts = options.barrier[2] if options.barrier else 1
-    wait = meeting(*options.barrier) if options.barrier else lambda: None
+    wait = Meeting(*options.barrier).wait if options.barrier else lambda: None
     serve(
         lambda: build_arithmetic(threads=options.threads, channels_last=options.channels_last, parts=parts),
         wait,

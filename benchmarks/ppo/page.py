@@ -15,7 +15,7 @@ from benchmarks.ppo.environments import IMAGE_ITERATIONS
 from benchmarks.ppo.rounds import ratio
 from benchmarks.ppo.targets import (
     ARITHMETIC,
-    PEER,
+    PEERS,
     check_targets,
     fastest,
     share_of_limit,
@@ -40,9 +40,11 @@ Everyone trains the same network with the same number of updates: two MLPs of 64
 or a memory of {memory} units. Neither console nor checkpoints nor evaluations are part of the loop. Envfleet runs
 with `backend="processes"` and its default settings; normalisation is off, as it is in Stable-Baselines3 by
 default. Stable-Baselines3 runs `collect_rollouts` and `train` in turn on a `DummyVecEnv`, its fastest way here,
-without `Monitor`; it is measured with as many threads as torch chooses and with one, and the better of the two
-is what we compare with. sb3-contrib's RecurrentPPO has one LSTM for actor and critic, as ours, not its default
-of two, and no encoder before it; ours learns through pieces of {piece} steps, theirs through whole episodes.
+without `Monitor`. CleanRL cannot be installed as a package, so a plain loop of PyTorch that does what its `ppo.py`
+does, on Gymnasium's `SyncVectorEnv`, stands for it. Both are measured with as many threads as torch chooses and
+with one, and the fastest of all is what we compare with. sb3-contrib's RecurrentPPO has one LSTM for actor and
+critic, as ours, not its default of two, and no encoder before it; ours learns through pieces of {piece} steps,
+theirs through whole episodes.
 
 *Where the time goes* is seen from the learner: while it waits for the workers, their time counts as environment
 or acting, and as waiting where they were idle or messages were under way. What is collected while the learner
@@ -92,7 +94,7 @@ def render_page(results: Mapping[str, Any]) -> str:
 
 
 def render_readme(results: Mapping[str, Any]) -> str:
-    """The table for the README: what is trained, how fast, and how many times as fast as the other library."""
+    """The table for the README: what is trained, how fast, and how many times as fast as the fastest other."""
     machine = results["machine"]
     introduction = (
         f"Training PPO, environment steps per second on {machine['cores']} cores ({machine['cpu']}), same network and "
@@ -102,12 +104,12 @@ def render_readme(results: Mapping[str, Any]) -> str:
     lines = [
         introduction,
         "",
-        table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "Stable-Baselines3"),
+        table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "the fastest other"),
         table_line("---", "---:", "---:", "---:"),
     ]
     for table in results.get("tables", {}).values():
         rows = table["rows"]
-        peer = fastest(rows, PEER)
+        peer = fastest(rows, PEERS)
         if peer is None:
             continue
         columns = [("sync", "gru"), ("overlap",)]  # with memory, the row is named after it
@@ -172,9 +174,9 @@ def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict
     """Columns of ratios: their heading, and the ratio of each row that is ours."""
     ours = [row for row in rows if rows[row]["ours"]]
     columns: dict[str, dict[str, dict[str, float] | None]] = {}
-    if any(row.startswith("sb3") for row in rows):
+    if any(row.startswith(PEERS) for row in rows):
         compared = [row for row in ours if row != "feed-forward"]
-        columns["times the better of theirs"] = {row: times_peer(rows, row) for row in compared}
+        columns["times the fastest other"] = {row: times_peer(rows, row) for row in compared}
     if any(row.startswith(ARITHMETIC) for row in rows):
         columns["of the limit"] = {row: share_of_limit(rows, row) for row in ours}
     if name == "recurrent":

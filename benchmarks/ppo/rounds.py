@@ -104,7 +104,7 @@ def ratio(rows: Mapping[str, Any], one: str, other: str) -> dict[str, float] | N
     return quartiles(ours[number] / theirs[number] for number in common)
 
 
-def fastest(rows: Mapping[str, Any], prefix: str) -> str | None:
+def fastest(rows: Mapping[str, Any], prefix: str | tuple[str, ...]) -> str | None:
     """The fastest of the rows whose names begin so; None where all are absent."""
     there = {
         name: row["steps_per_second"]["median"]

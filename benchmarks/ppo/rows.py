@@ -28,7 +28,7 @@ class Together:
 
     def __init__(self, module: str, arguments: Sequence[object], processes: int) -> None:
         with tempfile.TemporaryFile() as shared:  # the processes' meeting place; nothing with a name stays
-            shared.truncate(8 * processes)
+            shared.truncate(16 * processes)
             self._sessions = [
                 Session(
                     module,
@@ -87,6 +87,19 @@ def stable_baselines3_rows(sizes: Sizes, *, recurrent: bool = False) -> list[Row
     return [
         row("sb3", f"{library}, torch's choice of threads", []),
         row("sb3-1-thread", f"{library}, 1 thread", ["--threads", "1"]),
+    ]
+
+
+def plain_loop_rows(sizes: Sizes) -> list[Row]:
+    """PPO as one plain file of PyTorch, as CleanRL writes it, with the threads that torch chooses and with one."""
+
+    def row(name: str, title: str, flags: list[str]) -> Row:
+        arguments = ["--sizes", json.dumps(sizes.as_json()), *flags]
+        return Row(name, title, lambda: start_peer("benchmarks.ppo.plain_session", arguments))
+
+    return [
+        row("plain", "a plain loop of PyTorch as in CleanRL, torch's choice of threads", []),
+        row("plain-1-thread", "a plain loop of PyTorch as in CleanRL, 1 thread", ["--threads", "1"]),
     ]
 
 

@@ -14,6 +14,7 @@ from benchmarks.ppo.rows import (
     arithmetic_rows,
     independent_collectors,
     our_row,
+    plain_loop_rows,
     stable_baselines3_rows,
 )
 from benchmarks.ppo.workloads import COMPUTED_ENV, SIZES, Sizes
@@ -30,6 +31,10 @@ def _schedules(sizes: Sizes, **more: Any) -> list[Row]:
     ]
 
 
+def _others(sizes: Sizes) -> list[Row]:
+    return [*stable_baselines3_rows(sizes), *plain_loop_rows(sizes)]
+
+
 def _table(name: str, title: str, rows: list[Row], procedure: Procedure, **facts: Any) -> Table:
     sizes = facts.pop("sizes", None) or SIZES[name]
     return {"title": title, "sizes": sizes.as_json(), **facts, "rows": measure_rows(name, rows, procedure)}
@@ -37,25 +42,25 @@ def _table(name: str, title: str, rows: list[Row], procedure: Procedure, **facts
 
 def cartpole_8(procedure: Procedure) -> Table:
     sizes = SIZES["cartpole-8"]
-    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    rows = [*_schedules(sizes), *_others(sizes)]
     return _table("cartpole-8", "CartPole-v1, 8 environments", rows, procedure)
 
 
 def cartpole_64(procedure: Procedure) -> Table:
     sizes = SIZES["cartpole-64"]
-    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    rows = [*_schedules(sizes), *_others(sizes)]
     return _table("cartpole-64", "CartPole-v1, 64 environments", rows, procedure)
 
 
 def halfcheetah(procedure: Procedure) -> Table:
     sizes = SIZES["halfcheetah"]
-    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes)]
+    rows = [*_schedules(sizes), *_others(sizes)]
     return _table("halfcheetah", "HalfCheetah-v5", rows, procedure)
 
 
 def images(procedure: Procedure) -> Table:
     sizes = SIZES["images"]
-    rows = [*_schedules(sizes), *stable_baselines3_rows(sizes), *arithmetic_rows(procedure.cores)]
+    rows = [*_schedules(sizes), *_others(sizes), *arithmetic_rows(procedure.cores)]
     return _table("images", "Images of 64×64×3", rows, procedure)
 
 

@@ -12,7 +12,7 @@ from benchmarks.ppo.rounds import fastest, ratio, speeds
 Target = dict[str, Any]
 Rows = Mapping[str, Any]
 
-PEER, ARITHMETIC = "sb3", "arithmetic"
+PEERS, ARITHMETIC = ("sb3", "plain"), "arithmetic"
 IDLE = 0.15  # share of the time in which nothing is computed for the training
 OUR_SCHEDULES = ("sync", "overlap")
 
@@ -38,8 +38,8 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
 
 
 def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
-    """How many times faster a row is than the faster of the other library's."""
-    peer = fastest(rows, PEER)
+    """How many times faster a row is than the fastest of the others."""
+    peer = fastest(rows, PEERS)
     return None if peer is None else ratio(rows, name, peer)
 
 
@@ -65,7 +65,7 @@ def best_of_ours(rows: Rows) -> str:
 
 
 def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
-    peer = "times the better Stable-Baselines3"
+    peer = "times the fastest other"
     if name in {"cartpole-8", "cartpole-64"}:
         wanted = {"cartpole-8": (3.0, 4.0), "cartpole-64": (1.8, 2.3)}[name]
         for schedule, times in zip(OUR_SCHEDULES, wanted, strict=True):
@@ -90,7 +90,7 @@ def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
     """Our fastest row, the other library's, and our seconds over theirs; None where one was not measured."""
     seconds = {name: row["seconds"]["median"] for name, row in rows.items() if "absent" not in row}
     ours = [name for name in seconds if name in OUR_SCHEDULES]
-    theirs = [name for name in seconds if name.startswith(PEER)]
+    theirs = [name for name in seconds if name.startswith(PEERS)]
     if not ours or not theirs:
         return None
     best, peer = min(ours, key=seconds.__getitem__), min(theirs, key=seconds.__getitem__)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from benchmarks.plain_loop import meeting
+from benchmarks.plain_loop import Meeting
 from benchmarks.stepping import Stepper, serve
 
 WARM_UPDATES = 2
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--collect-only", action="store_true", help="rollouts are not learned from")
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
     options = parser.parse_args()
-    wait = meeting(*options.barrier) if options.barrier else lambda: None
+    wait = Meeting(*options.barrier).wait if options.barrier else lambda: None
     serve(lambda: build_training(options.settings, learns=not options.collect_only), wait)
 
 

@@ -95,8 +95,10 @@ def test_columns_take_what_they_can_and_leave_the_rest() -> None:
     first = {"x": 1.5, "n": 3, "ok": True, "none": None, "deep": {"y": np.float32(2), "text": "a"}, "grid": np.ones(2)}
     table.learn(first)
     writer.define(table.definitions)
-    assert writer.put(0, first) == {"none": None, "deep": {"text": "a"}}
-    assert writer.put(1, {"x": 2, "n": 2.5, "grid": np.ones(3), "deep": {}}) is not None  # other types and shapes
+    other = {"x": 2, "n": 2.5, "grid": np.ones(3), "deep": {}}  # other types and shapes
+    left = writer.write([(0, first), (1, other)])
+    assert left[0] == (0, {"none": None, "deep": {"text": "a"}})
+    assert left[1][0] == 1 and left[1][1].keys() == {"x", "n", "grid"}
     infos: dict[str, Any] = {}
     table.read(writer.present, [slice(2, 4)], infos)
     assert infos["x"].tolist() == [1.5, 0] and infos["_x"].tolist() == [True, False]
@@ -104,8 +106,41 @@ def test_columns_take_what_they_can_and_leave_the_rest() -> None:
     assert infos["deep"]["y"].dtype == np.float32 and infos["_deep"].tolist() == [True, True]
     assert infos["grid"].tolist() == [[1, 1], [0, 0]]
     assert "none" not in infos
-    writer.clear()
+    assert writer.write([]) == []
     assert writer.present == 0 and not area.any()
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2}],  # alike: written key by key
+        [{"n": 1, "x": 1.0}, {"x": 2.0, "n": 2}],
+        [{"x": 1.0}, {"x": 2.0, "n": 2}],
+        [{"x": 1.0, "n": 1}, {"x": 2.0}],
+        [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2.5}],
+        [{"x": 1.0, "n": 1}, {"x": 2.0, "m": 1}],
+        [{"x": 1.0, "n": 1}, None],
+        [None, {"n": 7}],
+        [None, None],
+    ],
+)
+@pytest.mark.parametrize("before", [[], [(0, {"x": 9.0, "n": 9}), (1, {"x": 9.0, "n": 9})], [(1, {"n": 9})]])
+def test_columns_hold_the_infos_of_one_step_and_nothing_of_the_step_before(infos: list[Any], before: list[Any]) -> None:
+    area = np.zeros(4096, np.uint8)
+    table, writer = ColumnTable(area, 3), ColumnWriter(area, 3, start=1, stop=3)
+    table.learn({"x": 1.0, "n": 1})
+    writer.define(table.definitions)
+    writer.write(before)
+    left = dict(writer.write([(i, info) for i, info in enumerate(infos) if info is not None]))
+    found: dict[str, Any] = {}
+    table.read(writer.present, [slice(1, 3)], found)
+    for key, kind in (("x", float), ("n", int)):
+        stored = [info[key] if info and type(info.get(key)) is kind else None for info in infos]
+        assert found.get(key, np.zeros(2)).tolist() == [value or 0 for value in stored]
+        assert found.get(f"_{key}", np.zeros(2, bool)).tolist() == [value is not None for value in stored]
+        for i, info in enumerate(infos):
+            if info and key in info and stored[i] is None:
+                assert left[i][key] == info[key]
 
 
 def test_infos_of_different_types_are_kept_whole() -> None:

@@ -1,8 +1,10 @@
 """The control words of a fleet: small integers in the block through which caller and workers agree.
 
-Every word has one writer, so no lock is needed. A worker has a cache line (8 words) of its own; the words
-of groups lie row by row, one row per kind of word, so that the caller can set a row at once. The names are
-plain integers: they are added up millions of times, and members of an Enum would cost more than the step.
+Every word has one writer, so no lock is needed. A worker has three cache lines (of 8 words) of its own: what the
+caller writes, what the caller waits for, and what the worker notes with every environment, so that neither of them
+slows the other down by looking. The words of groups lie row by row, one row per kind of word, so that the caller can
+set a row at once. The names are plain integers: they are added up millions of times, and members of an Enum would cost
+more than the step.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from envfleet.fleet.memory import Layout
 __all__ = ["Command", "Control", "GroupWord", "Outcome", "WorkerWord"]
 
 LINE = 8
+WORKER_LINES = 3
 
 
 @final
@@ -35,16 +38,16 @@ class Outcome:
 
 @final
 class WorkerWord:
-    """Words of a worker, beside each other."""
+    """Words of a worker: three lines."""
 
     POSTED: Final = 0  # written by the caller: commands given
-    FINISHED: Final = 1  # written by the worker: commands done
-    SLEEPING: Final = 2  # written by the worker: ring to wake it
-    CURRENT: Final = 3  # written by the worker: the environment it is in, for faults
-    BUSY_NS: Final = 4  # written by the worker: time spent on commands
-    STOP: Final = 5  # written by the caller
-    LOCKSTEP: Final = 6  # written by the caller: 1 + slot where all groups are to step, 0 where each group's word says
-    TICK: Final = 7  # written by the worker: steps of its groups so far, a sign of life within one long command
+    STOP: Final = 1  # written by the caller
+    LOCKSTEP: Final = 2  # written by the caller: 1 + slot where all groups are to step, 0 where each group's word says
+    FINISHED: Final = 8  # written by the worker: commands done
+    SLEEPING: Final = 9  # written by the worker: ring to wake it
+    CURRENT: Final = 16  # written by the worker: the environment it is in, for faults
+    BUSY_NS: Final = 17  # written by the worker: time spent on commands
+    TICK: Final = 18  # written by the worker: steps of its groups so far, a sign of life within one long command
 
 
 @final
@@ -72,7 +75,7 @@ class Control:
 
     @property
     def count(self) -> int:
-        return (1 + self.workers) * LINE + 6 * self._row
+        return (1 + WORKER_LINES * self.workers) * LINE + 6 * self._row
 
     def map(self, layout: Layout, buffer: mmap.mmap) -> None:
         start = layout.places["control"].offset
@@ -84,8 +87,8 @@ class Control:
         return 0
 
     def worker(self, index: int, word: int) -> int:
-        return (1 + index) * LINE + word
+        return (1 + WORKER_LINES * index) * LINE + word
 
     def row(self, word: int) -> int:
         """Where the row of a group word begins; the word of group g is g places further."""
-        return (1 + self.workers) * LINE + word * self._row
+        return (1 + WORKER_LINES * self.workers) * LINE + word * self._row

@@ -233,13 +233,13 @@ class Crew:
     def _unfinished(self) -> int:
         """Commands that were posted and are not finished."""
         words = self._words
-        return sum([words[line] - words[line + 1] for line in self._worker_words])
+        return sum([words[line] - words[line + WorkerWord.FINISHED] for line in self._worker_words])
 
     def _spin(self, until: float) -> bool:
         words = self._words
         for line in self._worker_words:
             posted = words[line]
-            while words[line + 1] != posted:
+            while words[line + WorkerWord.FINISHED] != posted:
                 yield_core()
                 if time.perf_counter() > until:
                     return False
@@ -264,7 +264,7 @@ class Crew:
         words, watch = self._words, None
         try:
             while True:
-                finished = sum([words[line + 1] for line in self._worker_words])
+                finished = sum([words[line + WorkerWord.FINISHED] for line in self._worker_words])
                 count = lacking()
                 if count == 0:
                     return

@@ -54,7 +54,7 @@ class Group:
         self._began = [0] * count  # the tick at which the episode began
         self._due = [math.inf] * count  # the tick at which a time limit ends it
         self._tick = 0  # steps of the group so far
-        self._extras: Extras | None = None
+        self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, with the environment they are from
         self.episode_ended = False
         self.anew = False  # its episodes were cut by the death of a worker; whoever steps it next must know
         self.program: GroupProgram | None = None  # how it steps by itself
@@ -127,8 +127,7 @@ class Group:
             observations.append(observation)
             if info:
                 self._put_info(i, info)
-        self._write(observations, slot, actions)
-        return self._extras
+        return self._write(observations, slot, actions)
 
     def _begin(self) -> None:
         self._tick += 1
@@ -136,10 +135,8 @@ class Group:
         if self._some_lost:
             self._lost[:] = self._none_ended
             self._some_lost = False
-        self._extras = None
+        self._infos.clear()
         self.episode_ended = False
-        if self._columns.present:
-            self._columns.clear()
         self._terminated[:] = self._none_ended
         self._truncated[:] = self._none_ended
 
@@ -168,23 +165,18 @@ class Group:
         if self.info_sink is not None:
             self.info_sink(i, info)
             return
-        left = self._columns.put(i, info)
-        if left:
-            if self._extras is None:
-                self._extras = Extras()
-            self._extras.infos.append((i, left))
+        self._infos.append((i, info))
 
-    def _write(self, observations: list[Any], slot: int, actions: list[Any] | None) -> None:
-        """Stores the observations; an environment whose observation does not fit has failed."""
+    def _write(self, observations: list[Any], slot: int, actions: list[Any] | None) -> Extras | None:
+        """Stores observations and infos, and returns what has no place; whose observation does not fit has failed."""
         while bad := self._observations.write(observations, slot):
             i, reason = bad
             action = None if actions is None else actions[i]
             failure = self._bad_observation(i, reason, "reset" if actions is None else "step", action)
             observations[i], info = self._cut(i, failure)
             self._put_info(i, info)
-        if self._observations.object_leaves:
-            self._extras = self._extras or Extras()
-            self._extras.objects = self._observations.objects
+        left = self._columns.write(self._infos) if self._infos or self._columns.present else []
+        return Extras(left, self._observations.objects) if left or self._observations.object_leaves else None
 
     # --- resetting
 
@@ -212,8 +204,7 @@ class Group:
                 member.seed = member.next_seed = seed
             self._reward[i] = 0.0
             observations.append(self._begin_episode(i, options))
-        self._write(observations, slot, None)
-        return self._extras
+        return self._write(observations, slot, None)
 
     def _begin_episode(self, i: int, options: dict[str, Any] | None = None) -> Any:
         observation, info = self._reset(i, options)
@@ -272,8 +263,7 @@ class Group:
                 observation, info = self._truncate_lost(i)
             observations.append(observation)
             self._put_info(i, info)
-        self._write(observations, slot, None)
-        return self._extras
+        return self._write(observations, slot, None)
 
     def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
         """Fresh episodes after a worker's death, where the group steps by itself and keeps its own account."""

@@ -56,6 +56,8 @@ class _Column:
     def __init__(self, definition: ColumnDefinition, area: Array, n_envs: int) -> None:
         self.definition = definition
         self.kind, self.shape = definition.kind, definition.shape
+        *self.parents, self.key = definition.path
+        self.mask_key = f"_{self.key}"
         self.dtype = np.dtype(definition.dtype)
         self.type = _TYPES.get(self.kind) or self.dtype.type  # what a value's type must be
         self.mask = area[definition.mask_offset : definition.mask_offset + n_envs].view(np.bool_)
@@ -122,20 +124,17 @@ class ColumnTable:
         for bit, column in enumerate(self._columns):
             if not present >> bit & 1:
                 continue
-            target = infos
-            for key in column.definition.path[:-1]:
-                target = target.setdefault(key, {})
-            key = column.definition.path[-1]
+            target, key, mask_key = infos, column.key, column.mask_key
+            for parent in column.parents:
+                target = target.setdefault(parent, {})
             mask = _take(column.mask, rows)
-            if not mask.any():  # written by a group that is not among these rows
-                continue
             if column.kind == NODE:
                 target.setdefault(key, {})
             elif key not in target:
                 target[key] = _take(column.values, rows)
             else:
                 target[key] = _merge(target[key], _take(column.values, rows), mask)
-            target[f"_{key}"] = mask | target[f"_{key}"] if f"_{key}" in target else mask
+            target[mask_key] = mask | target[mask_key] if mask_key in target else mask
 
 
 class ColumnWriter:
@@ -144,10 +143,11 @@ class ColumnWriter:
     def __init__(self, area: Array, n_envs: int, start: int, stop: int) -> None:
         self._area, self._n_envs = area, n_envs
         self._start, self._rows = start, slice(start, stop)
-        self._no_marks = bytes(stop - start)
+        self._everyone = list(range(stop - start))
+        self._no_marks, self._all_marks = bytes(stop - start), b"\1" * (stop - start)
         self._columns: list[_Column] = []
         self._by_parent: dict[Path, dict[str, list[tuple[int, _Column]]]] = {}  # keys inside each dictionary
-        self._numbers: dict[str, tuple[type, Any, Any, int]] = {}  # the newest number column of each key
+        self._numbers: dict[str, tuple[type, Array, Any, int]] = {}  # the newest number column of each key
         self.present = 0  # a bit per column that some environment of the group has written in this step
 
     def define(self, definitions: list[ColumnDefinition]) -> None:
@@ -158,41 +158,67 @@ class ColumnWriter:
             siblings = self._by_parent.setdefault(tuple(parents), {})
             siblings.setdefault(key, []).append((1 << bit, column))
             if not parents and column.kind not in (NODE, "array"):
-                self._numbers[key] = (column.type, column.cells, column.mask_cells, 1 << bit)
+                rows = self._rows
+                self._numbers[key] = (column.type, column.values[rows], column.mask_cells[rows], 1 << bit)
 
-    def clear(self) -> None:
-        """Forgets the last step: values and masks of what was written then become zero."""
-        bit = 0
-        while self.present:
-            if self.present & 1:
-                column = self._columns[bit]
+    def write(self, infos: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
+        """Stores the infos of one step, each with the environment of the group it is from; what has no column is left.
+
+        What the last step wrote and this one does not becomes zero.
+        """
+        if infos and self._write_alike(infos):
+            return []
+        self._clear(self.present)
+        self.present = 0
+        left = [(i, self._put(self._start + i, info)) for i, info in infos]
+        return [(i, info) for i, info in left if info]
+
+    def _write_alike(self, infos: list[tuple[int, dict[str, Any]]]) -> bool:
+        """Nearly all infos: numbers under the same keys from everyone. They are written key by key."""
+        keys, numbers = infos[0][1], self._numbers
+        if [i for i, _ in infos] != self._everyone:
+            return False
+        written, found = 0, []
+        try:
+            for key in keys:
+                kind, cells, marks, bit = numbers[key]
+                values = [info[key] for _, info in infos]
+                for value in values:
+                    if type(value) is not kind:
+                        return False
+                found.append((cells, marks, values))
+                written |= bit
+        except KeyError:
+            return False
+        if any(len(info) != len(keys) for _, info in infos):
+            return False
+        self._clear(self.present & ~written)
+        for cells, marks, values in found:
+            cells[:] = values
+            marks[:] = self._all_marks
+        self.present = written
+        return True
+
+    def _clear(self, present: int) -> None:
+        """Makes values and marks of these columns zero."""
+        for bit, column in enumerate(self._columns if present else ()):
+            if present >> bit & 1:
                 column.mask_cells[self._rows] = self._no_marks
                 if column.kind != NODE:
                     column.values[self._rows] = 0
-            self.present >>= 1
-            bit += 1
 
-    def put(self, index: int, info: dict[str, Any], path: Path = ()) -> dict[str, Any] | None:
-        """Stores the info of environment `index` of the group; returns what has no column, or None."""
-        row = self._start + index
+    def _put(self, row: int, info: dict[str, Any], path: Path = ()) -> dict[str, Any] | None:
+        """Stores one environment's info in its row; returns what has no column, or None."""
         rest: dict[str, Any] | None = None
         columns = self._by_parent.get(path) or {}
-        numbers = self._numbers if path == () else {}
         for key, value in info.items():
-            number = numbers.get(key)
-            if number is not None and type(value) is number[0]:  # nearly all infos: no call at all
-                _, cells, mask_cells, bit = number
-                cells[row] = value
-                mask_cells[row] = 1
-                self.present |= bit
-                continue
             for bit, column in columns.get(key, ()):
                 if column.takes(value):
                     column.mask_cells[row] = 1
                     self.present |= bit
                     if column.kind != NODE:
                         column.cells[row] = value
-                    elif left := self.put(index, value, (*path, key)):
+                    elif left := self._put(row, value, (*path, key)):
                         rest = rest or {}
                         rest[key] = left
                     break
