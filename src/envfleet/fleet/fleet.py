@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -435,6 +435,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._state = CLOSED
         self._finalizer()
         del self._exchange
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         name = self.spec.id if self.spec is not None else "environments"
