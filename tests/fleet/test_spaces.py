@@ -119,6 +119,7 @@ def test_columns_take_what_they_can_and_leave_the_rest() -> None:
         [{"x": 1.0, "n": 1}, {"x": 2.0}],
         [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2.5}],
         [{"x": 1.0, "n": 1}, {"x": 2.0, "m": 1}],
+        [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2**70}],
         [{"x": 1.0, "n": 1}, None],
         [None, {"n": 7}],
         [None, None],
@@ -135,12 +136,27 @@ def test_columns_hold_the_infos_of_one_step_and_nothing_of_the_step_before(infos
     found: dict[str, Any] = {}
     table.read(writer.present, [slice(1, 3)], found)
     for key, kind in (("x", float), ("n", int)):
-        stored = [info[key] if info and type(info.get(key)) is kind else None for info in infos]
+        fits = [bool(info) and type(info.get(key)) is kind and abs(info[key]) < 2**63 for info in infos]
+        stored = [info[key] if fit else None for info, fit in zip(infos, fits, strict=True)]
         assert found.get(key, np.zeros(2)).tolist() == [value or 0 for value in stored]
         assert found.get(f"_{key}", np.zeros(2, bool)).tolist() == [value is not None for value in stored]
         for i, info in enumerate(infos):
             if info and key in info and stored[i] is None:
                 assert left[i][key] == info[key]
+
+
+def test_arrays_of_one_shape_have_a_column_and_others_are_left() -> None:
+    area = np.zeros(4096, np.uint8)
+    table, writer = ColumnTable(area, 2), ColumnWriter(area, 2, start=0, stop=2)
+    table.learn({"action_mask": np.ones(3, np.int8)})
+    writer.define(table.definitions)
+    masks = [np.array([1, 0, 1], np.int8), np.array([0, 1, 1], np.int8)]
+    assert writer.write([(i, {"action_mask": mask}) for i, mask in enumerate(masks)]) == []
+    infos: dict[str, Any] = {}
+    table.read(writer.present, [slice(0, 2)], infos)
+    assert infos["action_mask"].tolist() == [[1, 0, 1], [0, 1, 1]] and infos["_action_mask"].all()
+    ((left, info),) = writer.write([(0, {"action_mask": masks[0]}), (1, {"action_mask": np.ones(4, np.int8)})])
+    assert left == 1 and len(info["action_mask"]) == 4
 
 
 def test_infos_of_different_types_are_kept_whole() -> None:

@@ -69,13 +69,18 @@ class _Column:
         self.cells: Any = raw.data.cast("B").cast(self.dtype.char) if simple else self.values  # type: ignore[arg-type]
         self.mask_cells = self.mask.view(np.uint8).data
 
-    def takes(self, value: Any) -> bool:
-        kind: Any = type(value)
-        if kind is not self.type:
-            return False
-        return self.kind != "array" or (value.shape == self.shape and value.dtype == self.dtype)
+    def takes(self, values: list[Any]) -> bool:
+        """Whether every one of these values can be stored here."""
+        wanted: Any = self.type
+        for value in values:
+            if type(value) is not wanted:
+                return False
+        if self.kind == "array":
+            return all(value.shape == self.shape and value.dtype == self.dtype for value in values)
+        return self.kind != "int" or all(-_INT64 <= value < _INT64 for value in values)
 
 
+_INT64 = 2**63
 _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "array": np.ndarray, NODE: dict}
 
 
@@ -147,7 +152,7 @@ class ColumnWriter:
         self._no_marks, self._all_marks = bytes(stop - start), b"\1" * (stop - start)
         self._columns: list[_Column] = []
         self._by_parent: dict[Path, dict[str, list[tuple[int, _Column]]]] = {}  # keys inside each dictionary
-        self._numbers: dict[str, tuple[type, Array, Any, int]] = {}  # the newest number column of each key
+        self._newest: dict[str, tuple[_Column, Array, Any, int]] = {}  # of each key outside of dictionaries
         self.present = 0  # a bit per column that some environment of the group has written in this step
 
     def define(self, definitions: list[ColumnDefinition]) -> None:
@@ -157,9 +162,9 @@ class ColumnWriter:
             *parents, key = definitions[bit].path
             siblings = self._by_parent.setdefault(tuple(parents), {})
             siblings.setdefault(key, []).append((1 << bit, column))
-            if not parents and column.kind not in (NODE, "array"):
+            if not parents and column.kind != NODE:
                 rows = self._rows
-                self._numbers[key] = (column.type, column.values[rows], column.mask_cells[rows], 1 << bit)
+                self._newest[key] = (column, column.values[rows], column.mask_cells[rows], 1 << bit)
 
     def write(self, infos: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
         """Stores the infos of one step, each with the environment of the group it is from; what has no column is left.
@@ -174,23 +179,20 @@ class ColumnWriter:
         return [(i, info) for i, info in left if info]
 
     def _write_alike(self, infos: list[tuple[int, dict[str, Any]]]) -> bool:
-        """Nearly all infos: numbers under the same keys from everyone. They are written key by key."""
-        keys, numbers = infos[0][1], self._numbers
-        if [i for i, _ in infos] != self._everyone:
+        """Nearly all infos: numbers and arrays under the same keys from everyone. They are written key by key."""
+        keys, newest = infos[0][1], self._newest
+        if [i for i, _ in infos] != self._everyone or any(len(info) != len(keys) for _, info in infos):
             return False
         written, found = 0, []
         try:
             for key in keys:
-                kind, cells, marks, bit = numbers[key]
+                column, cells, marks, bit = newest[key]
                 values = [info[key] for _, info in infos]
-                for value in values:
-                    if type(value) is not kind:
-                        return False
+                if not column.takes(values):
+                    return False
                 found.append((cells, marks, values))
                 written |= bit
         except KeyError:
-            return False
-        if any(len(info) != len(keys) for _, info in infos):
             return False
         self._clear(self.present & ~written)
         for cells, marks, values in found:
@@ -213,7 +215,7 @@ class ColumnWriter:
         columns = self._by_parent.get(path) or {}
         for key, value in info.items():
             for bit, column in columns.get(key, ()):
-                if column.takes(value):
+                if column.takes([value]):
                     column.mask_cells[row] = 1
                     self.present |= bit
                     if column.kind != NODE:
