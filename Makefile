@@ -106,7 +106,7 @@ format: $(STAMP)  ## let ruff format the code and fix what it can
 bench: $(STAMP)  ## run the benchmarks (alone on the machine) and print their table
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-bench-ppo: $(STAMP)  ## the same for PPO, against Stable-Baselines3; the results go to docs/benchmarks/ppo.json
+bench-ppo: $(STAMP)  ## the same for PPO, against Stable-Baselines3 and a plain loop; the results go to docs/benchmarks/ppo.json
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.ppo --output docs/benchmarks/ppo.json $(ARGS)
 

@@ -98,7 +98,9 @@ def render_readme(results: Mapping[str, Any]) -> str:
     machine = results["machine"]
     introduction = (
         f"Training PPO, environment steps per second on {machine['cores']} cores ({machine['cpu']}), same network and "
-        f"same number of updates (medians of {_rounds(results)} interleaved rounds; "
+        "same number of updates, and how many times as fast that is as the fastest of Stable-Baselines3 (with memory "
+        "sb3-contrib) and a plain loop of PyTorch as in CleanRL "
+        f"(medians of {_rounds(results)} interleaved rounds; "
         "[how it was measured, and everything else](docs/benchmarks-ppo.md)):"
     )
     lines = [
