@@ -7,6 +7,7 @@ alone, because sessions of other libraries run it in virtual environments of the
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -47,6 +48,16 @@ def timed_steps(advance: Advance, seconds: float) -> tuple[int, float]:
         steps += advance()
         now = perf_counter()
     return steps, now - start
+
+
+def training_options(description: str | None, **flags: str) -> argparse.Namespace:
+    """What a session that trains is told: the sizes of its workload, torch's threads, and switches of its own."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--sizes", type=json.loads, required=True, help="of the workload, as JSON")
+    parser.add_argument("--threads", type=int, help="of torch; by default what torch chooses")
+    for name, help_text in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=help_text)
+    return parser.parse_args()
 
 
 def serve(build: Callable[[], Stepper], wait_for_others: Callable[[], None] = _nothing) -> None:

@@ -6,12 +6,9 @@ Its own loop, `collect_rollouts` and `train` in turn, without loggers and callba
 
 from __future__ import annotations
 
-import argparse
-import json
-
 from benchmarks.dqn.workloads import Sizes
 from benchmarks.ppo.peer_session import make_env
-from benchmarks.stepping import Stepper, serve
+from benchmarks.stepping import Stepper, serve, training_options
 
 
 def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
@@ -58,10 +55,7 @@ def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=json.loads, required=True, help="of the workload, as JSON")
-    parser.add_argument("--threads", type=int, help="of torch; by default what torch chooses")
-    options = parser.parse_args()
+    options = training_options(__doc__)
     serve(lambda: build_training(Sizes(**options.sizes), threads=options.threads))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.balance import balance
 from benchmarks.dqn.workloads import COMPUTED_ENV, MILLION, PLAIN, Sizes
 from benchmarks.ppo.rounds import Procedure, measure_rows
-from benchmarks.ppo.rows import Row, start_peer
+from benchmarks.ppo.rows import Row, peer_rows
 from benchmarks.sessions import ROOT, Session, SessionError
 
 SESSION = "benchmarks.dqn.training_session"
@@ -27,19 +27,6 @@ def our_row(name: str, title: str, settings: dict[str, Any]) -> Row:
     return Row(name, title, lambda: Session(SESSION, arguments), ours=True)
 
 
-def _peer_rows(sizes: Sizes) -> list[Row]:
-    """With the threads that torch chooses, and with one: whichever is faster is compared with."""
-
-    def row(name: str, title: str, flags: list[str]) -> Row:
-        arguments = ["--sizes", json.dumps(sizes.as_json()), *flags]
-        return Row(name, title, lambda: start_peer("benchmarks.dqn.peer_session", arguments))
-
-    return [
-        row("sb3", "Stable-Baselines3, torch's choice of threads", []),
-        row("sb3-1-thread", "Stable-Baselines3, 1 thread", ["--threads", "1"]),
-    ]
-
-
 def cartpole(procedure: Procedure) -> Table:
     """The same updates as Stable-Baselines3's, and what ours has by default."""
     sizes = Sizes()
@@ -47,7 +34,7 @@ def cartpole(procedure: Procedure) -> Table:
         our_row("sync", "Envfleet, `sync`", sizes.ours(**PLAIN)),
         our_row("overlap", "Envfleet, `overlap`", sizes.ours(schedule="overlap", **PLAIN)),
         our_row("default", "Envfleet, double, dueling, 3 steps, `sync`", sizes.ours()),
-        *_peer_rows(sizes),
+        *peer_rows("sb3", "Stable-Baselines3", "benchmarks.dqn.peer_session", sizes.as_json()),
     ]
     return {"title": "CartPole-v1, 8 environments", "rows": measure_rows("cartpole", rows, procedure)}
 

@@ -6,12 +6,10 @@ Its own loop, `collect_rollouts` and `train` in turn, without loggers and callba
 
 from __future__ import annotations
 
-import argparse
-import json
 from typing import Any
 
 from benchmarks.ppo.workloads import IMAGES_ENV, MEMORY_UNITS, Sizes
-from benchmarks.stepping import Stepper, serve
+from benchmarks.stepping import Stepper, serve, training_options
 
 WARM_UPDATES = 2
 
@@ -73,11 +71,7 @@ def build_training(sizes: Sizes, *, recurrent: bool, threads: int | None) -> Ste
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=json.loads, required=True, help="of the workload, as JSON")
-    parser.add_argument("--recurrent", action="store_true", help="RecurrentPPO of sb3-contrib")
-    parser.add_argument("--threads", type=int, help="of torch; by default what torch chooses")
-    options = parser.parse_args()
+    options = training_options(__doc__, recurrent="RecurrentPPO of sb3-contrib")
     sizes = Sizes(**options.sizes)
     serve(lambda: build_training(sizes, recurrent=options.recurrent, threads=options.threads))
 

@@ -8,8 +8,6 @@ networks that all others have here.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch.distributions import Categorical, Normal
 
 from benchmarks.ppo.peer_session import WARM_UPDATES, make_env
 from benchmarks.ppo.workloads import IMAGES_ENV, Sizes
-from benchmarks.stepping import Stepper, serve
+from benchmarks.stepping import Stepper, serve, training_options
 
 GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, LARGEST_NORM = 0.99, 0.95, 0.2, 0.5, 0.5
 
@@ -154,10 +152,7 @@ def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=json.loads, required=True, help="of the workload, as JSON")
-    parser.add_argument("--threads", type=int, help="of torch; by default what torch chooses")
-    options = parser.parse_args()
+    options = training_options(__doc__)
     serve(lambda: build_training(Sizes(**options.sizes), threads=options.threads))
 
 

@@ -77,29 +77,21 @@ def independent_collectors(name: str, title: str, settings: dict[str, Any], proc
 
 
 def stable_baselines3_rows(sizes: Sizes, *, recurrent: bool = False) -> list[Row]:
-    """With the threads that torch chooses, and with one: whichever is faster is compared with."""
     library = "sb3-contrib RecurrentPPO, LSTM 128" if recurrent else "Stable-Baselines3"
-
-    def row(name: str, title: str, flags: list[str]) -> Row:
-        arguments = ["--sizes", json.dumps(sizes.as_json()), *flags, *(["--recurrent"] if recurrent else [])]
-        return Row(name, title, lambda: start_peer("benchmarks.ppo.peer_session", arguments))
-
-    return [
-        row("sb3", f"{library}, torch's choice of threads", []),
-        row("sb3-1-thread", f"{library}, 1 thread", ["--threads", "1"]),
-    ]
+    flags = ["--recurrent"] if recurrent else []
+    return peer_rows("sb3", library, "benchmarks.ppo.peer_session", sizes.as_json(), flags)
 
 
 def plain_loop_rows(sizes: Sizes) -> list[Row]:
-    """PPO as one plain file of PyTorch, as CleanRL writes it, with the threads that torch chooses and with one."""
+    return peer_rows("plain", "a plain loop of PyTorch as in CleanRL", "benchmarks.ppo.plain_session", sizes.as_json())
 
-    def row(name: str, title: str, flags: list[str]) -> Row:
-        arguments = ["--sizes", json.dumps(sizes.as_json()), *flags]
-        return Row(name, title, lambda: start_peer("benchmarks.ppo.plain_session", arguments))
 
+def peer_rows(name: str, title: str, module: str, sizes: dict[str, Any], flags: Sequence[str] = ()) -> list[Row]:
+    """With the threads that torch chooses, and with one: whichever is faster is compared with."""
+    arguments = ["--sizes", json.dumps(sizes), *flags]
     return [
-        row("plain", "a plain loop of PyTorch as in CleanRL, torch's choice of threads", []),
-        row("plain-1-thread", "a plain loop of PyTorch as in CleanRL, 1 thread", ["--threads", "1"]),
+        Row(name, f"{title}, torch's choice of threads", lambda: start_peer(module, arguments)),
+        Row(f"{name}-1-thread", f"{title}, 1 thread", lambda: start_peer(module, [*arguments, "--threads", "1"])),
     ]
 
 
