@@ -150,12 +150,10 @@ def test_a_network_of_the_users_own_is_given_or_trusted(tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 sys.path.insert(0, {here!r})
-from envfleet.errors import SettingsError
 from envfleet.runs.run import Run
 run = Run.load({path!r})
-assert run.settings["env"] == "evil:make"
 run.policy.act(__import__("numpy").zeros(4, "float32"))
-assert "evil" not in sys.modules, "it was imported"
+print(run.settings["env"], "evil" in sys.modules)
 """
 
 
@@ -166,7 +164,8 @@ def test_nothing_that_a_run_names_is_imported_by_loading_it(tmp_path: Path) -> N
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace("env: CartPole-v1", "env: evil:make"))
     script = SCRIPT.format(here=str(tmp_path), path=str(tmp_path / "run"))
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert told.stdout.split() == ["evil:make", "False"], told.stderr
 
 
 THREADS = """
