@@ -9,7 +9,7 @@ import pytest
 
 import envfleet
 from envfleet.fleet import cores
-from envfleet.fleet.cores import OwnCore
+from envfleet.fleet.cores import OwnCore, own_core
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
 FREE = {4, 5, 6}
@@ -24,16 +24,16 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
     return made
 
 
-def worker(monkeypatch: pytest.MonkeyPatch, *, on: int, others: list[int], index: int = 1) -> OwnCore:
+def worker(monkeypatch: pytest.MonkeyPatch, *, on: int, others: list[int], index: int = 1) -> OwnCore | None:
     """A worker that runs on core `on`, beside others that last ran on theirs."""
     words = memoryview(bytearray(8 * (1 + len(others)))).cast("q")
     places = list(range(len(words)))
     for place, core in zip([place for place in places if place != index], others, strict=True):
         words[place] = core + 1
-    own = OwnCore(words, places, index)
-    if own._current_core is not None:
+    own = own_core(words, places, index)
+    if own is not None:
         monkeypatch.setattr(own, "_current_core", lambda: on)
-    own.keep()
+        own.keep()
     return own
 
 
@@ -56,6 +56,7 @@ def test_a_worker_moves_where_it_shares_a_core(
 
 def test_a_core_that_was_taken_away_is_left_alone(moves: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     own = worker(monkeypatch, on=6, others=[4])
+    assert own is not None
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 6})
     own._words[0] = 6 + 1
     own.keep()

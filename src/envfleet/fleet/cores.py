@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from envfleet.fleet.portable import uses_linux
 
-__all__ = ["OwnCore"]
+__all__ = ["OwnCore", "own_core"]
 
 
 class OwnCore:
@@ -18,18 +18,13 @@ class OwnCore:
     two workers on the other for seconds. After the move it is free again to put the worker wherever it likes.
     """
 
-    def __init__(self, words: memoryview[int], places: Sequence[int], index: int) -> None:
-        """`places` are the words in which the workers say on which core they are (and one more: 0 is unknown)."""
-        self._words, self._own = words, places[index]
+    def __init__(self, words: memoryview[int], places: Sequence[int], index: int, home: int) -> None:
+        self._words, self._own, self._home = words, places[index], home
         self._others = [place for place in places if place != self._own]
-        cores = sorted(os.sched_getaffinity(0)) if uses_linux() else []
-        self._home = cores[index] if 1 < len(places) <= len(cores) else None
-        self._current_core = ctypes.CDLL(None).sched_getcpu if self._home is not None else None
+        self._current_core = ctypes.CDLL(None).sched_getcpu
 
     def keep(self) -> None:
         """Moves to the worker's own core where another worker runs on this one."""
-        if self._current_core is None:
-            return
         words, core = self._words, self._current_core()
         words[self._own] = core + 1
         if core != self._home and core + 1 in [words[other] for other in self._others]:
@@ -40,3 +35,12 @@ class OwnCore:
         if self._home in allowed:  # nobody has taken it away since
             os.sched_setaffinity(0, {self._home})
             os.sched_setaffinity(0, allowed)
+
+
+def own_core(words: memoryview[int], places: Sequence[int], index: int) -> OwnCore | None:
+    """The core of worker `index`; None where it is alone, or where there are fewer cores than workers.
+
+    `places` are the words in which the workers say on which core they are, and one more: 0 is unknown.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if uses_linux() else []
+    return OwnCore(words, places, index, cores[index]) if 1 < len(places) <= len(cores) else None

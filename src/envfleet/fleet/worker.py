@@ -26,7 +26,7 @@ from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.cores import OwnCore
+from envfleet.fleet.cores import OwnCore, own_core
 from envfleet.fleet.group import Group
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, yield_core
@@ -93,7 +93,7 @@ class Worker:
         self._own_core: OwnCore | None = None
         if self._bells is not None and self._bells.spin:
             cores = [control.worker(w, WorkerWord.CORE) for w in range(control.workers)]
-            self._own_core = OwnCore(self._words, cores, index)
+            self._own_core = own_core(self._words, cores, index)
         self._all_finished = [control.worker(w, WorkerWord.FINISHED) for w in range(control.workers)]
         rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
