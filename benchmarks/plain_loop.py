@@ -26,26 +26,19 @@ class Meeting:
         self._place, self._others = place, [other for other in range(places) if other != place]
 
     def wait(self) -> None:
-        """Returns once all others have come as often as this process."""
-        self._arrive(skip_absent=False)
-
-    def keep_step(self) -> None:
-        """As `wait`, but whoever is away is not waited for."""
-        self._arrive(skip_absent=True)
+        """Returns once all others have come as often as this process, but for those that are away."""
+        arrivals, away = self._arrivals, self._away
+        arrivals[self._place] += 1
+        own = arrivals[self._place]
+        for other in self._others:
+            while arrivals[other] < own and not away[other]:
+                os.sched_yield()
 
     def leave(self) -> None:
         self._away[self._place] = 1
 
     def come_back(self) -> None:
         self._away[self._place] = 0
-
-    def _arrive(self, *, skip_absent: bool) -> None:
-        arrivals, away = self._arrivals, self._away
-        arrivals[self._place] += 1
-        own = arrivals[self._place]
-        for other in self._others:
-            while arrivals[other] < own and not (skip_absent and away[other]):
-                os.sched_yield()
 
 
 def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None) -> Stepper:
@@ -64,7 +57,7 @@ def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting |
                 if terminated or truncated:
                     env.reset()
             if steps is not None:
-                steps.keep_step()
+                steps.wait()
         return steps_per_stretch
 
     def close() -> None:
