@@ -6,16 +6,17 @@ import pickle
 import queue
 import socket
 import struct
-import time
+from collections import deque
 from typing import Any, Protocol
 
 import cloudpickle
 
-from envfleet.fleet.portable import wait_readable
+from envfleet.fleet.portable import wait_ready
 
-__all__ = ["Channel", "ChannelClosed", "LocalChannel", "SocketChannel"]
+__all__ = ["CallerChannel", "Channel", "ChannelClosed", "LocalChannel", "SocketChannel", "dump"]
 
 _HEADER = struct.Struct("<Q")
+PART_BYTES = 1 << 20  # moved by one system call
 
 
 class ChannelClosed(Exception):
@@ -64,16 +65,13 @@ class LocalChannel:
 
 
 class SocketChannel:
-    """Between processes: pickles over a socket pair. Both ends are our own program."""
+    """A worker's end of a channel between processes: pickles over a socket pair. Both ends are our own program.
+
+    It blocks where the socket is full or empty. Its counterpart never does, so the two cannot wait for each other.
+    """
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
-
-    @classmethod
-    def pair(cls) -> tuple[SocketChannel, int]:
-        """This side of a new channel, and the descriptor of the other side."""
-        ours, theirs = socket.socketpair()
-        return cls(ours.detach()), theirs.detach()
 
     @property
     def fd(self) -> int:
@@ -87,31 +85,125 @@ class SocketChannel:
 
     def send_packed(self, packed: bytes) -> None:
         try:
-            self._socket.sendall(_HEADER.pack(len(packed)) + packed)
+            self._socket.sendall(_HEADER.pack(len(packed)))
+            self._socket.sendall(packed)
         except OSError as error:
             raise ChannelClosed from error
 
     def receive(self, seconds: float | None = None) -> Any:
-        return pickle.loads(self.receive_bytes(seconds))
+        assert seconds is None, "a worker waits for its caller as long as that lives"
+        return pickle.loads(self.receive_bytes())
 
-    def receive_bytes(self, seconds: float | None = None) -> bytes:
-        deadline = None if seconds is None else time.monotonic() + seconds
-        (length,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
-        return self._read(length, deadline)
+    def receive_bytes(self) -> bytearray:
+        (length,) = _HEADER.unpack(self._read(_HEADER.size))
+        return self._read(length)
 
-    def _read(self, count: int, deadline: float | None) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            if deadline is not None and not wait_readable([self.fd], deadline - time.monotonic()):
-                raise TimeoutError
+    def _read(self, count: int) -> bytearray:
+        data = bytearray(count)
+        view, done = memoryview(data), 0
+        while done < count:
             try:
-                part = self._socket.recv(min(count - len(data), 1 << 20))
+                got = self._socket.recv_into(view[done : done + PART_BYTES])
             except OSError as error:
                 raise ChannelClosed from error
-            if not part:
+            if not got:
                 raise ChannelClosed
-            data += part
-        return bytes(data)
+            done += got
+        return data
+
+
+class CallerChannel:
+    """The caller's end, which never blocks: what the socket does not take at once is kept and sent by `pump`.
+
+    A worker may be in the middle of a long message while the caller has one for it. So whoever waits for a worker
+    pumps: sends what there is room for, takes what has come. A message of any size passes.
+    """
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        self.worker_fd = theirs.detach()  # the descriptor of the worker's end, until it is handed over
+        self._unsent: deque[memoryview] = deque()
+        self._received: deque[bytearray] = deque()
+        self._incoming = bytearray(_HEADER.size)  # the header, then the message, that is being read
+        self._filled = 0
+        self._in_header = True
+        self.closed = False  # the worker's end is gone
+
+    @property
+    def fd(self) -> int:
+        return self._socket.fileno()
+
+    @property
+    def unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def pack(self, value: Any) -> bytes:
+        return dump(value)
+
+    def send(self, value: Any) -> None:
+        self.send_packed(dump(value))
+
+    def send_packed(self, packed: bytes) -> None:
+        if self.closed:
+            raise ChannelClosed
+        self._unsent.append(memoryview(_HEADER.pack(len(packed))))
+        self._unsent.append(memoryview(packed))
+        self._send_some()
+
+    def receive(self, seconds: float | None = None) -> Any:
+        """The next message; TimeoutError where not a byte has moved for `seconds`."""
+        while not self._received:
+            if self.closed:
+                raise ChannelClosed
+            if not wait_ready(self.fd, seconds, writing=self.unsent):
+                raise TimeoutError
+            self.pump()
+        return pickle.loads(self._received.popleft())
+
+    @property
+    def has_message(self) -> bool:
+        return bool(self._received)
+
+    def pump(self) -> None:
+        """Sends what there is room for and takes what has come."""
+        self._send_some()
+        try:
+            while not self.closed:
+                view = memoryview(self._incoming)
+                got = self._socket.recv_into(view[self._filled : self._filled + PART_BYTES])
+                self.closed = got == 0
+                self._filled += got
+                if self._filled == len(self._incoming):
+                    self._finish_part()
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
+
+    def _finish_part(self) -> None:
+        """A header or a message is complete."""
+        if self._in_header:
+            (length,) = _HEADER.unpack(self._incoming)
+            self._incoming = bytearray(length)
+        else:
+            self._received.append(self._incoming)
+            self._incoming = bytearray(_HEADER.size)
+        self._in_header = not self._in_header
+        self._filled = 0
+
+    def _send_some(self) -> None:
+        try:
+            while self._unsent:
+                sent = self._socket.send(self._unsent[0][:PART_BYTES])
+                if sent == len(self._unsent[0]):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = self._unsent[0][sent:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
 
     def close(self) -> None:
         self._socket.close()

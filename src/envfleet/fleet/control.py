@@ -14,7 +14,7 @@ from typing import Final, final
 
 from envfleet.fleet.memory import Layout
 
-__all__ = ["Command", "Control", "GroupWord", "Outcome", "WorkerWord"]
+__all__ = ["Command", "Control", "GroupWord", "Outcome", "Phase", "WorkerWord"]
 
 LINE = 8
 WORKER_LINES = 3
@@ -37,6 +37,14 @@ class Outcome:
 
 
 @final
+class Phase:
+    """What a worker does, as far as time limits differ."""
+
+    STEP: Final = 0
+    START: Final = 1  # builds, resets, saves or restores environments
+
+
+@final
 class WorkerWord:
     """Words of a worker: three lines."""
 
@@ -49,6 +57,7 @@ class WorkerWord:
     CURRENT: Final = 16  # written by the worker: the environment it is in, for faults
     BUSY_NS: Final = 17  # written by the worker: time spent on commands
     TICK: Final = 18  # written by the worker: steps of its groups so far, a sign of life within one long command
+    PHASE: Final = 19  # written by the worker: which time limit holds for what it does now
 
 
 @final

@@ -22,11 +22,13 @@ from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Recover, Request, Reset, Restore, Run, SetAttr
-from envfleet.fleet.watch import ProgressWatch
+from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Answers", "Crew"]
 
+# What a restarted worker begins with as zeros.
+_CLEARED = (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING, WorkerWord.LOCKSTEP, WorkerWord.PHASE)
 SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
 _log = logging.getLogger("envfleet")
 
@@ -62,7 +64,6 @@ class Crew:
         self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
         self._lockstep: int | None = None  # the slot of a step of all groups that is under way
         self._number = 0  # of the last command
-        self._resetting = False  # some command under way begins episodes, which may take longer than a step
         self._usual_wait = 0.0
         self.host = {group.index: plan.index for plan in plans for group in plan.groups}
         self.posted: dict[int, _Posted] = {}
@@ -133,7 +134,6 @@ class Crew:
             request = Run(request.order, lost=self.recovery(group))
         if isinstance(request, Recover | Reset | Restore | Run):
             self._cut.discard(group)
-            self._resetting = not (isinstance(request, Run) and request.lost is None)
         words, rows, worker = self._words, self._rows, self.host[group]
         words[self._worker_words[worker] + WorkerWord.LOCKSTEP] = 0
         self.posted[group] = _Posted(slot, request)
@@ -151,7 +151,6 @@ class Crew:
     def post_lockstep(self, slot: int) -> None:
         """Asks all groups for a step at once: two words per worker, nothing per group."""
         self._lockstep = slot
-        self._resetting = False
         words = self._words
         for line, count, worker in self._lockstep_seats:
             words[line + WorkerWord.LOCKSTEP] = slot + 1
@@ -199,7 +198,7 @@ class Crew:
 
         The caller is asleep until there are enough of them, since the others have work to do.
         """
-        self.place.run_inline(self._limit)
+        self.place.run_inline(self._timeouts)
         ready, lacking = self._finished_first(wanted, sizes)
         if lacking > 0:
             largest = max(sizes)
@@ -224,7 +223,7 @@ class Crew:
 
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
-        self.place.run_inline(self._limit)
+        self.place.run_inline(self._timeouts)
         began = time.perf_counter()
         if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin(began + 2 * SPIN_SECONDS)):
             self._sleep(self._unfinished)
@@ -247,12 +246,12 @@ class Crew:
 
     def wait_run(self) -> None:
         """Waits, asleep, until every posted command is finished: for commands that take many steps."""
-        self.place.run_inline(self._limit)
+        self.place.run_inline(self._timeouts)
         self._sleep(self._unfinished)
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Waits, asleep, until these groups are finished, whatever the others do."""
-        self.place.run_inline(self._limit)
+        self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
     def _sleep(self, lacking: Callable[[], int]) -> None:
@@ -271,13 +270,13 @@ class Crew:
                 words[self._waits] = finished + count
                 if lacking() == 0:  # finished before they saw that the caller sleeps
                     return
-                watch = watch or ProgressWatch(words, self._worker_words, self._limit)
+                watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
                 if self.place.wait(watch.look_every):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()
-                for worker in watch.stuck():
-                    self._hung(worker)
+                for hang in watch.stuck():
+                    self._hung(hang)
         finally:
             words[self._waits] = 0
 
@@ -312,7 +311,7 @@ class Crew:
             if group in self._inbox:
                 return self._inbox.pop(group)
             try:
-                sender, message = self.place.channel(self.host[group]).receive(self._limit)
+                sender, message = self.place.channel(self.host[group]).receive(self._timeouts.step)
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
@@ -324,11 +323,6 @@ class Crew:
             self.post(group, slot, request)
         self._wait_for(list(requests))
         return self.gather(list(requests)).messages
-
-    @property
-    def _limit(self) -> float | None:
-        """How long the commands under way may take: a step, or the longer time of a reset."""
-        return self._timeouts.start if self._resetting else self._timeouts.step
 
     # --- faults
 
@@ -342,21 +336,26 @@ class Crew:
         self.place.kill(worker)
         return self.place.death(worker) or "it ended"
 
-    def _hung(self, worker: int) -> None:
+    def _hung(self, hang: Hang) -> None:
         """A worker that made no progress: its stack is shown, then it is restarted where that is possible."""
+        worker = hang.worker
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
         stack = self.place.stack(worker)
         if not self.place.killable:
-            context = EnvContext(env, "step", self.plans[worker].settings.seed + env)
+            context = EnvContext(env, hang.operation, self.plans[worker].settings.seed + env)
             raise EnvHungError(
-                f"an environment did not return within {self._limit:g} s; a thread cannot be killed, "
+                f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
                 "so the fleet is broken",
                 context,
                 original=stack,
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
         self.place.kill(worker)
-        self._restart(worker, f"environment {env} did not return within {self._limit:g} s; it was in\n{stack.rstrip()}")
+        self._restart(
+            worker,
+            f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
+            f"it was in\n{stack.rstrip()}",
+        )
 
     def _restart(self, worker: int, reason: str) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
@@ -388,7 +387,13 @@ class Crew:
 
     def _clear_words(self, plan: WorkerPlan) -> None:
         words, line = self._words, self._worker_words[plan.index]
-        for word in (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING, WorkerWord.LOCKSTEP):
+        for word in (
+            WorkerWord.POSTED,
+            WorkerWord.FINISHED,
+            WorkerWord.SLEEPING,
+            WorkerWord.LOCKSTEP,
+            WorkerWord.PHASE,
+        ):
             words[line + word] = 0
         for group in plan.groups:
             for word in (GroupWord.POSTED, GroupWord.FINISHED):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import EnvError, ObservationError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.infos import ColumnWriter
 from envfleet.fleet.member import Member
 from envfleet.fleet.observations import ObservationStore
@@ -72,6 +73,7 @@ class Group:
         self._words = arrays.control.words
         self._current_word = arrays.control.worker(worker, WorkerWord.CURRENT)
         self._tick_word = arrays.control.worker(worker, WorkerWord.TICK)
+        self._phase_word = arrays.control.worker(worker, WorkerWord.PHASE)
         self._reward = arrays.bytes_of("reward", start, stop, "d")
         self._terminated = arrays.bytes_of("terminated", start, stop, "B")
         self._truncated = arrays.bytes_of("truncated", start, stop, "B")
@@ -216,12 +218,13 @@ class Group:
         """Begins an episode; an environment that fails is restarted as often as the settings allow."""
         member = self._members[i]
         self._words[self._current_word] = member.index
-        while True:
-            try:
-                observation, info = member.reset(options)
-                break
-            except EnvError as failure:
-                self._restart(i, failure)
+        with self._starting():
+            while True:
+                try:
+                    observation, info = member.reset(options)
+                    break
+                except EnvError as failure:
+                    self._restart(i, failure)
         self._steps[i] = member.step  # it may have been rebuilt
         self._began[i], self._returns[i], self._ended[i] = self._tick, 0.0, False
         self._due[i] = self._tick + member.most_steps
@@ -236,8 +239,17 @@ class Group:
 
     def _restart(self, i: int, failure: EnvError) -> None:
         self._ended[i] = True  # whatever follows, this episode does not go on
-        self._members[i].restart(failure)
+        with self._starting():
+            self._members[i].restart(failure)
         self._steps[i] = self._members[i].step
+
+    @contextmanager
+    def _starting(self) -> Iterator[None]:
+        """Lets the caller know that an environment is being reset or rebuilt, which may take longer than a step."""
+        words, word = self._words, self._phase_word
+        before, words[word] = words[word], Phase.START
+        yield
+        words[word] = before
 
     def _truncate_lost(self, i: int) -> tuple[Any, dict[str, Any]]:
         """The row of an episode whose step was lost: truncated before it, with its last observation."""
@@ -313,15 +325,18 @@ class Group:
     def state(self) -> list[dict[str, Any]]:
         """The state of every environment and of its episode as plain data."""
         self._tell_limits()
-        return [
-            {
-                **member.state(),
-                "return": float(self._returns[i]),
-                "length": self._tick - self._began[i],
-                "ended": self._ended[i],
-            }
-            for i, member in enumerate(self._members)
-        ]
+        states = []
+        for i, member in enumerate(self._members):
+            self._words[self._current_word] = member.index
+            states.append(
+                {
+                    **member.state(),
+                    "return": float(self._returns[i]),
+                    "length": self._tick - self._began[i],
+                    "ended": self._ended[i],
+                }
+            )
+        return states
 
     def restore(self, slot: int, states: Sequence[dict[str, Any]]) -> None:
         """Takes up captured states; the arrays of `slot` already hold their observations."""

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
 
 __all__ = [
     "Doorbell",
@@ -27,7 +26,7 @@ __all__ = [
     "nameless_file",
     "open_pidfd",
     "uses_linux",
-    "wait_readable",
+    "wait_ready",
     "yield_core",
 ]
 
@@ -56,7 +55,8 @@ class Doorbell:
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd, self.write_fd = read_fd, write_fd
-        self.watch([])
+        self._poll = select.poll()
+        self._poll.register(read_fd, select.POLLIN)
 
     @classmethod
     def create(cls) -> Doorbell:
@@ -78,38 +78,31 @@ class Doorbell:
         except BlockingIOError:  # already full of rings: the sleeper will wake anyway
             pass
 
-    def watch(self, fds: Sequence[int]) -> None:
-        """Lets `wait` also end when one of these descriptors can be read."""
-        self._poll = select.poll()
-        for fd in (self.read_fd, *fds):
-            self._poll.register(fd, select.POLLIN)
-
     def wait(self, seconds: float) -> bool:
-        """Sleeps until the bell has been rung, a watched descriptor can be read, or `seconds` have passed.
-
-        True where only the bell rang.
-        """
-        ready = self._poll.poll(max(0, int(seconds * 1000 + 0.999)))
-        if not any(fd == self.read_fd for fd, _ in ready):
+        """Sleeps until the bell has been rung; False where `seconds` have passed without."""
+        if not self._poll.poll(max(0, int(seconds * 1000 + 0.999))):
             return False
+        self.quieten()
+        return True
+
+    def quieten(self) -> None:
+        """Takes all rings so far."""
         try:
             while len(os.read(self.read_fd, 4096)) == 4096:
                 pass
         except BlockingIOError:
             pass
-        return len(ready) == 1
 
     def close(self) -> None:
         for fd in self.fds:
             os.close(fd)
 
 
-def wait_readable(fds: Sequence[int], seconds: float) -> set[int]:
-    """The descriptors among `fds` that can be read (or have ended), after at most `seconds`."""
+def wait_ready(fd: int, seconds: float | None, *, writing: bool = False) -> bool:
+    """Whether `fd` can be read (or has ended), or written if that is wanted, within `seconds` (None: for ever)."""
     poll = select.poll()
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    return {fd for fd, _ in poll.poll(max(0, int(seconds * 1000 + 0.999)))}
+    poll.register(fd, select.POLLIN | (select.POLLOUT if writing else 0))
+    return bool(poll.poll(None if seconds is None else max(0, int(seconds * 1000 + 0.999))))
 
 
 def nameless_file(label: str) -> int:

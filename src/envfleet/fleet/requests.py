@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from envfleet.fleet.control import Phase
 from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
@@ -23,14 +24,17 @@ __all__ = [
 ]
 
 
-class Request(Protocol):
+class Request:
     """Carried out by a group; what `apply` returns is sent back, and an exception is raised in the caller."""
 
-    def apply(self, group: Group, slot: int) -> Any: ...
+    phase: ClassVar[int] = Phase.STEP  # whose time limit holds for it; a group notes by itself where it resets
+
+    def apply(self, group: Group, slot: int) -> Any:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Reset:
+class Reset(Request):
     seeds: Sequence[int | None]
     options: dict[str, Any] | None
     tasks: Sequence[Any] | None
@@ -41,7 +45,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class Recover:
+class Recover(Request):
     """Replaces the step that a dead worker lost."""
 
     seeds: Sequence[int]
@@ -53,7 +57,7 @@ class Recover:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Request):
     """Lets a group's program carry out an order; what a dead worker lost of it is begun anew."""
 
     order: Any
@@ -69,7 +73,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class StepObjects:
+class StepObjects(Request):
     """A step whose actions are objects (Text, Graph, Sequence) and do not fit into arrays."""
 
     actions: list[Any]
@@ -79,7 +83,7 @@ class StepObjects:
 
 
 @dataclass(frozen=True)
-class DefineColumns:
+class DefineColumns(Request):
     definitions: list[ColumnDefinition]
 
     def apply(self, group: Group, slot: int) -> None:
@@ -87,7 +91,7 @@ class DefineColumns:
 
 
 @dataclass(frozen=True)
-class Call:
+class Call(Request):
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -98,7 +102,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class SetAttr:
+class SetAttr(Request):
     name: str
     values: Sequence[Any]
 
@@ -107,13 +111,16 @@ class SetAttr:
 
 
 @dataclass(frozen=True)
-class Capture:
+class Capture(Request):
+    phase: ClassVar[int] = Phase.START
+
     def apply(self, group: Group, slot: int) -> list[dict[str, Any]]:
         return group.state()
 
 
 @dataclass(frozen=True)
-class Restore:
+class Restore(Request):
+    phase: ClassVar[int] = Phase.START
     states: Sequence[dict[str, Any]]
 
     def apply(self, group: Group, slot: int) -> None:

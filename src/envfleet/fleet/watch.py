@@ -1,37 +1,58 @@
-"""The watch: which workers have work and get nowhere."""
+"""The watch: which workers have work and get nowhere, each by the time limit of what it does."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.control import Phase, WorkerWord
+from envfleet.fleet.plan import Timeouts
 
-__all__ = ["ProgressWatch"]
+__all__ = ["Hang", "ProgressWatch", "limit_of"]
 
 LOOK_SECONDS = 0.25  # how often a caller that sleeps looks for deaths and hangs
 
 
+@dataclass(frozen=True)
+class Hang:
+    """A worker that got nowhere for longer than its limit."""
+
+    worker: int
+    operation: str  # "step" or "reset"
+    limit: float
+
+
+def limit_of(phase: int, timeouts: Timeouts) -> tuple[str, float | None]:
+    """What a worker in this phase is doing, and how long that may take."""
+    return ("step", timeouts.step) if phase == Phase.STEP else ("reset", timeouts.start)
+
+
 class ProgressWatch:
-    """Remembers how far each worker was, and since when: same environment, same counts."""
+    """Remembers how far each worker was, and since when: same environment, same counts, same phase."""
 
-    def __init__(self, words: memoryview[int], worker_words: Sequence[int], limit: float | None) -> None:
-        self._words, self._worker_words, self._limit = words, worker_words, limit
-        self.look_every = LOOK_SECONDS if limit is None else min(LOOK_SECONDS, limit / 4)
-        self._seen: dict[int, tuple[tuple[int, int, int], float]] = {}
+    def __init__(self, words: memoryview[int], worker_words: Sequence[int], timeouts: Timeouts) -> None:
+        self._words, self._worker_words, self._timeouts = words, worker_words, timeouts
+        limits = [limit / 4 for limit in (timeouts.step, timeouts.start) if limit is not None]
+        self.look_every = min([LOOK_SECONDS, *limits])
+        self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
 
-    def stuck(self) -> Iterator[int]:
+    def stuck(self) -> Iterator[Hang]:
         """The workers that have been where they are for longer than the limit."""
         words, now = self._words, time.monotonic()
         for worker, line in enumerate(self._worker_words):
             finished = words[line + WorkerWord.FINISHED]
-            if self._limit is None or finished == words[line + WorkerWord.POSTED]:
+            operation, limit = limit_of(words[line + WorkerWord.PHASE], self._timeouts)
+            if limit is None or finished == words[line + WorkerWord.POSTED]:
                 self._seen.pop(worker, None)
                 continue
-            progress = (finished, words[line + WorkerWord.CURRENT], words[line + WorkerWord.TICK])
+            progress = (finished, *(words[line + word] for word in _SIGNS_OF_LIFE))
             seen, since = self._seen.get(worker, (None, now))
             if progress != seen:
                 self._seen[worker] = (progress, now)
-            elif now - since > self._limit:
+            elif now - since > limit:
                 self._seen.pop(worker)
-                yield worker
+                yield Hang(worker, operation, limit)
+
+
+_SIGNS_OF_LIFE = (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE)

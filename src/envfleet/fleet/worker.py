@@ -25,7 +25,7 @@ from gymnasium import spaces
 from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
-from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
+from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
 from envfleet.fleet.cores import OwnCore, own_core
 from envfleet.fleet.group import Group
 from envfleet.fleet.plan import WorkerPlan
@@ -87,6 +87,7 @@ class Worker:
         self._finished = control.worker(index, WorkerWord.FINISHED)
         self._sleeping = control.worker(index, WorkerWord.SLEEPING)
         self._busy = control.worker(index, WorkerWord.BUSY_NS)
+        self._phase = control.worker(index, WorkerWord.PHASE)
         self._stop = control.worker(index, WorkerWord.STOP)
         self._lockstep = control.worker(index, WorkerWord.LOCKSTEP)
         self._caller_waits = control.caller_waits
@@ -135,11 +136,14 @@ class Worker:
         message: Any = None
         try:
             if command == Command.STEP:
+                words[self._phase] = Phase.STEP
                 reply: Any = group.step(slot)
                 if reply is not None:
                     message = self._channel.pack((group.plan.index, reply))
             else:
-                reply = self._request_for(group.plan.index).apply(group, slot)
+                request = self._request_for(group.plan.index)
+                words[self._phase] = request.phase
+                reply = request.apply(group, slot)
                 message = self._channel.pack((group.plan.index, reply))
         except EnvfleetError as error:
             message = self._channel.pack((group.plan.index, error))

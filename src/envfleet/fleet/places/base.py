@@ -7,7 +7,7 @@ from typing import Protocol
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Place"]
@@ -38,7 +38,7 @@ class Place(Protocol):
     def wake(self, index: int) -> None:
         """Wakes a worker that sleeps."""
 
-    def run_inline(self, seconds: float | None) -> None:
+    def run_inline(self, timeouts: Timeouts) -> None:
         """Lets workers that live in the caller's own thread do what was posted to them."""
 
     def wait(self, seconds: float) -> bool:

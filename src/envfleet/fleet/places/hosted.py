@@ -10,7 +10,7 @@ from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.places.processes import ProcessesPlace
 from envfleet.fleet.places.sequential import SequentialPlace
-from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.worker import Hello
 
 __all__ = ["HostedPlace"]
@@ -50,8 +50,8 @@ class HostedPlace:
     def wake(self, index: int) -> None:
         self._of(index).wake(index)
 
-    def run_inline(self, seconds: float | None) -> None:
-        self._caller.run_inline(seconds)
+    def run_inline(self, timeouts: Timeouts) -> None:
+        self._caller.run_inline(timeouts)
 
     def wait(self, seconds: float) -> bool:
         return self._processes.wait(seconds)

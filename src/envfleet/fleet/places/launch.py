@@ -26,7 +26,7 @@ from typing import Any
 import envfleet
 from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
 from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import open_pidfd, wait_readable
+from envfleet.fleet.portable import open_pidfd, wait_ready
 
 __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
 
@@ -57,7 +57,7 @@ class Process:
                 return "it ended"
             return None if pid == 0 else _describe(os.waitstatus_to_exitcode(status))
         if self.pidfd is not None:
-            return "it ended" if wait_readable([self.pidfd], 0) else None
+            return "it ended" if wait_ready(self.pidfd, 0) else None
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -79,7 +79,7 @@ class Process:
             if left <= 0:
                 return False
             if self.pidfd is not None:
-                wait_readable([self.pidfd], left)
+                wait_ready(self.pidfd, left)
             else:
                 time.sleep(min(left, 0.005))
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import select
 import sys
 import time
 from typing import Any
@@ -14,11 +15,11 @@ from gymnasium.envs.registration import EnvSpec
 
 from envfleet.errors import EnvfleetError, SettingsError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.channel import Channel, SocketChannel, dump
+from envfleet.fleet.channel import CallerChannel, Channel, dump
 from envfleet.fleet.memory import Block
 from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
 from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
-from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
 from envfleet.fleet.worker import Hello
 
@@ -30,7 +31,7 @@ _log = logging.getLogger("envfleet")
 class _Seat:
     """What the place holds of one worker."""
 
-    def __init__(self, process: Process, channel: SocketChannel, bell: Doorbell, stack: int) -> None:
+    def __init__(self, process: Process, channel: CallerChannel, bell: Doorbell, stack: int) -> None:
         self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
 
     def release(self) -> None:
@@ -51,7 +52,7 @@ class ProcessesPlace:
         self.spins = can_spin()
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
-        self._deaths_ring = False  # whether waiting for the bell also notices a death
+        self._deaths_show = False  # whether waiting also notices a death
         self._seats: dict[int, _Seat] = {}
         self._plans: dict[int, bytes] = {}
         self._server = ForkServer() if start_method == "forkserver" else None
@@ -61,13 +62,13 @@ class ProcessesPlace:
         data = self._pickled(plan)
         if plan.index in self._seats:
             self._seats.pop(plan.index).release()
-        channel, channel_fd = SocketChannel.pair()
+        channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
         links = Links(
             plan.name,
             os.getpid(),
-            channel_fd,
+            channel.worker_fd,
             (bell.read_fd, bell.write_fd),
             (self._caller_bell.read_fd, self._caller_bell.write_fd),
             self.block.fd,
@@ -77,16 +78,14 @@ class ProcessesPlace:
         try:
             process = self._launch(links, plan, channel, again and bool(data))
         finally:
-            os.close(channel_fd)
+            os.close(channel.worker_fd)
         self._seats[plan.index] = _Seat(process, channel, bell, stack)
-        pidfds = [seat.process.pidfd for seat in self._seats.values()]
-        self._deaths_ring = None not in pidfds
-        self._caller_bell.watch([fd for fd in pidfds if fd is not None])
+        self._watch_all()
         if data and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
             channel.send_packed(data)
 
-    def _launch(self, links: Links, plan: WorkerPlan, channel: SocketChannel, respawn: bool) -> Process:
+    def _launch(self, links: Links, plan: WorkerPlan, channel: CallerChannel, respawn: bool) -> Process:
         if self._server is not None:
             return self._server.start(links)
         # A restart is spawned even in a fork fleet: this process may have run OpenMP since, and a fork
@@ -112,6 +111,8 @@ class ProcessesPlace:
         return self._plans[plan.index]
 
     def hello(self, index: int, seconds: float | None) -> Hello:
+        for seat in self._seats.values():
+            seat.channel.pump()  # a plan that is too long for the socket travels while the workers start
         answer = self._seats[index].channel.receive(seconds)
         if isinstance(answer, EnvfleetError):
             raise answer
@@ -129,13 +130,48 @@ class ProcessesPlace:
     def wake(self, index: int) -> None:
         self._seats[index].bell.ring()
 
-    def run_inline(self, seconds: float | None) -> None:
+    def run_inline(self, timeouts: Timeouts) -> None:
         """No worker lives in the caller's thread."""
 
+    def _watch_all(self) -> None:
+        """Lets `wait` end by a ring, a message or a death."""
+        self._poll = select.poll()
+        self._poll.register(self._caller_bell.read_fd, select.POLLIN)
+        self._channels = {seat.channel.fd: seat.channel for seat in self._seats.values() if not seat.channel.closed}
+        for fd in self._channels:
+            self._poll.register(fd, select.POLLIN)
+        pidfds = [seat.process.pidfd for seat in self._seats.values()]
+        self._deaths_show = None not in pidfds
+        for pidfd in pidfds:
+            if pidfd is not None:
+                self._poll.register(pidfd, select.POLLIN)
+
     def wait(self, seconds: float) -> bool:
-        if self._deaths_ring:
-            return self._caller_bell.wait(seconds)
-        return self._caller_bell.wait(min(seconds, 0.02))  # no pidfd on this system: look often
+        if not self._deaths_show:  # no pidfd on this system: look often
+            seconds = min(seconds, 0.02)
+        sending = [channel for channel in self._channels.values() if channel.unsent]
+        for channel in sending:
+            self._poll.modify(channel.fd, select.POLLIN | select.POLLOUT)
+        ready = [fd for fd, _ in self._poll.poll(max(0, int(seconds * 1000 + 0.999)))]
+        for channel in sending:
+            self._poll.modify(channel.fd, select.POLLIN)
+        rang = False
+        for fd in ready:
+            if fd == self._caller_bell.read_fd:
+                self._caller_bell.quieten()
+                rang = True
+            elif fd in self._channels:
+                rang = self._pump(self._channels[fd]) or rang
+            else:
+                return False
+        return rang
+
+    def _pump(self, channel: CallerChannel) -> bool:
+        channel.pump()
+        if channel.closed:  # it would be readable for ever
+            self._poll.unregister(channel.fd)
+            del self._channels[channel.fd]
+        return not channel.closed
 
     def death(self, index: int) -> str | None:
         return self._seats[index].process.ending()

@@ -10,14 +10,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from envfleet.errors import EnvContext, EnvHungError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel, LocalChannel
-from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.watch import limit_of
 from envfleet.fleet.worker import Hello, Worker
 
 T = TypeVar("T")
@@ -36,8 +37,7 @@ class SequentialPlace:
         self.block = block or Block.create(shared=False)
         self._workers: dict[int, Worker] = {}
         self._channels: dict[int, LocalChannel] = {}
-        self._current: Callable[[], int] = lambda: 0
-        self._tick: Callable[[], int] = lambda: 0
+        self._watched_words: tuple[memoryview[int], int] | None = None  # and where those of the worker begin
         self._watchdog: _Watchdog | None = None
 
     def start(self, plan: WorkerPlan) -> None:
@@ -46,13 +46,17 @@ class SequentialPlace:
         self._workers[plan.index] = Worker(plan, theirs, None)
 
     def hello(self, index: int, seconds: float | None) -> Hello:
-        return self._watched(self._workers[index].build, seconds, "make")
+        return self._watched(self._workers[index].build, Timeouts(seconds, seconds))
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
         self._workers[index].attach(arrays)
-        words, line = arrays.control.words, arrays.control.worker(index, 0)
-        self._current = lambda: words[line + WorkerWord.CURRENT]
-        self._tick = lambda: words[line + WorkerWord.TICK]
+        self._watched_words = arrays.control.words, arrays.control.worker(index, 0)
+
+    def _progress(self) -> _Progress:
+        if self._watched_words is None:
+            return _Progress(0, 0, Phase.START)
+        words, line = self._watched_words
+        return _Progress(*(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE)))
 
     def channel(self, index: int) -> Channel:
         return self._channels[index]
@@ -60,26 +64,29 @@ class SequentialPlace:
     def wake(self, index: int) -> None:
         """Nothing sleeps here."""
 
-    def run_inline(self, seconds: float | None) -> None:
+    def run_inline(self, timeouts: Timeouts) -> None:
         for worker in self._workers.values():
-            self._watched(worker.serve_posted, seconds, "step")
+            self._watched(worker.serve_posted, timeouts)
 
-    def _watched(self, work: Callable[[], T], seconds: float | None, operation: str) -> T:
+    def _watched(self, work: Callable[[], T], timeouts: Timeouts) -> T:
         """Does the work under a watchdog: an environment that hangs is interrupted where Python can."""
-        if seconds is None:
+        if timeouts.step is None and timeouts.start is None:
             return work()
         if self._watchdog is None:
-            self._watchdog = _Watchdog(lambda: (self._current(), self._tick()))
+            self._watchdog = _Watchdog(self._progress)
         watchdog = self._watchdog
-        watchdog.begin(seconds)
+        watchdog.begin(timeouts)
         try:
             return work()
         except KeyboardInterrupt:
-            if watchdog.stack is None:
+            if watchdog.hang is None:
                 raise
-            context = EnvContext(self._current(), operation)
+            hang, operation = watchdog.hang, watchdog.hang.operation
+            building = self._watched_words is None
             raise EnvHungError(
-                f"an environment did not return within {seconds:g} s", context, original=watchdog.stack
+                f"an environment did not return within {hang.limit:g} s",
+                EnvContext(self._progress().env, "make" if building else operation),
+                original=hang.stack,
             ) from None
         finally:
             watchdog.end()
@@ -107,7 +114,7 @@ class SequentialPlace:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
-        self._current = self._tick = lambda: 0
+        self._watched_words = None
 
 
 _hung: set[int] = set()  # threads that a watchdog interrupts at the moment
@@ -118,6 +125,22 @@ def interrupts_a_hang() -> bool:
     return threading.main_thread().ident in _hung
 
 
+class _Progress(NamedTuple):
+    """Where a worker is."""
+
+    env: int
+    tick: int
+    phase: int
+
+
+class _Hang(NamedTuple):
+    """What a watchdog found."""
+
+    operation: str
+    limit: float
+    stack: str
+
+
 class _Watchdog:
     """Interrupts the thread it watches when an environment has not returned for too long.
 
@@ -126,10 +149,10 @@ class _Watchdog:
     asynchronous exception in another. Code that never comes back to Python stays hung.
     """
 
-    def __init__(self, progress: Callable[[], tuple[int, int]]) -> None:
-        self.stack: str | None = None
+    def __init__(self, progress: Callable[[], _Progress]) -> None:
+        self.hang: _Hang | None = None
         self._progress = progress
-        self._limit: float | None = None
+        self._timeouts: Timeouts | None = None
         self._round = 0
         self._thread_id = 0
         self._signal = _signal_that_interrupts()
@@ -137,12 +160,12 @@ class _Watchdog:
         self._changed = threading.Condition()
         threading.Thread(target=self._watch, name="envfleet-watchdog", daemon=True).start()
 
-    def begin(self, seconds: float) -> None:
-        self.stack, self._thread_id = None, threading.get_ident()
+    def begin(self, timeouts: Timeouts) -> None:
+        self.hang, self._thread_id = None, threading.get_ident()
         self._round += 1
-        if self._limit != seconds:
+        if self._timeouts is not timeouts:
             with self._changed:
-                self._limit = seconds
+                self._timeouts = timeouts
                 self._changed.notify()
 
     def end(self) -> None:
@@ -154,22 +177,29 @@ class _Watchdog:
             self._changed.notify()
 
     def _watch(self) -> None:
-        seen, since = (0, (0, 0)), time.monotonic()
+        seen, since = (0, _Progress(0, 0, 0)), time.monotonic()
         while True:
             with self._changed:
-                self._changed.wait(None if self._limit is None else min(1.0, self._limit / 4))
+                self._changed.wait(self._look_every())
                 if self._stopped:
                     return
-                limit = self._limit
+                timeouts = self._timeouts
             busy = self._round % 2 == 1
             now = (self._round, self._progress())
+            operation, limit = ("step", None) if timeouts is None else limit_of(now[1].phase, timeouts)
             if now != seen or not busy or limit is None:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > limit:
-                self.stack = stack_of_thread(self._thread_id)
+                self.hang = _Hang(operation, limit, stack_of_thread(self._thread_id))
                 _hung.add(self._thread_id)
                 _interrupt(self._thread_id, self._signal)
                 since = time.monotonic()
+
+    def _look_every(self) -> float | None:
+        if self._timeouts is None:
+            return None
+        limits = [limit / 4 for limit in (self._timeouts.step, self._timeouts.start) if limit is not None]
+        return min([1.0, *limits])
 
 
 def _signal_that_interrupts() -> int:

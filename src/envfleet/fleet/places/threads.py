@@ -10,7 +10,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.places.sequential import stack_of_thread
-from envfleet.fleet.plan import WorkerPlan
+from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.portable import Doorbell
 from envfleet.fleet.worker import Bells, Hello, Worker
 
@@ -58,7 +58,7 @@ class ThreadsPlace:
     def wake(self, index: int) -> None:
         self._bells[index].worker.ring()
 
-    def run_inline(self, seconds: float | None) -> None:
+    def run_inline(self, timeouts: Timeouts) -> None:
         """No worker lives in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
