@@ -2,6 +2,7 @@
 
 EnvfleetError
 ├── SettingsError        an argument that cannot work (also a ValueError)
+│   └── CannotBeSentError an environment that cannot be pickled for a worker process
 ├── ProtocolError        a call at the wrong moment (also a RuntimeError)
 │   └── ClosedError      a call after close()
 ├── ActionError          actions of the wrong shape or type (also a ValueError)
@@ -25,6 +26,7 @@ from typing import Any
 
 __all__ = [
     "ActionError",
+    "CannotBeSentError",
     "CheckpointError",
     "ClosedError",
     "EnvContext",
@@ -52,6 +54,10 @@ class EnvfleetError(Exception):
 
 class SettingsError(EnvfleetError, ValueError):
     """An argument or setting has a value that cannot work."""
+
+
+class CannotBeSentError(SettingsError):
+    """An environment cannot be sent to a worker process."""
 
 
 class ProtocolError(EnvfleetError, RuntimeError):

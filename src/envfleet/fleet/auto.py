@@ -1,71 +1,130 @@
-"""`backend="auto"`: one environment is timed for a moment, then the place is chosen and the reason said."""
+"""`backend="auto"`: one environment is timed for a moment, then backend and workers are chosen and the reason said.
+
+What is chosen never changes a result. The model is small: what the environments take on so many workers, and what it
+costs to exchange a step with other processes and to wake each of them.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-import traceback
 from dataclasses import dataclass
+from typing import Any
 
-from envfleet.errors import EnvContext, EnvError
-from envfleet.fleet.plan import EnvMaker
+from envfleet.fleet.portable import voluntary_switches
 
-__all__ = ["Choice", "choose", "seconds_per_step"]
+__all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
 
 MOST_SECONDS, MOST_STEPS = 0.1, 200
-EXCHANGE_SECONDS = 60e-6  # what one step of a fleet of processes costs beyond the environments' own time
+EXCHANGE_SECONDS = 60e-6  # what a step of a fleet of processes costs beyond the environments' own time
+WAKE_SECONDS = 15e-6  # for each of its workers
+ACT_SECONDS = 100e-6  # about what a small policy takes to act for one group
+WAITS_BELOW = 0.75  # share of a step that is computed, below which more workers than cores help
+MOST_WORKERS = 64  # that are started without being asked for: each is a process
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What one step of one environment takes, resets included."""
+
+    seconds: float
+    cpu_seconds: float
+    waits: bool = False  # for something outside of the process: another process, the network, a clock
+
+    def on(self, workers: int, n_envs: int, cores: int) -> float:
+        """Seconds that a step of all environments takes on so many workers."""
+        load = -(-n_envs // workers)
+        if self.waits:
+            return max(load * self.seconds, n_envs * self.cpu_seconds / cores)
+        return load * self.seconds * max(1.0, workers / cores)
+
+    def __str__(self) -> str:
+        computed = f", {readable(self.cpu_seconds)} of it computed" if self.waits else ""
+        return f"a step takes {readable(self.seconds)}{computed}"
+
+
+def measure(env: Any, seed: int) -> StepCost:
+    """Steps an environment with random actions for a moment; it has to be reset afterwards."""
+    env.reset(seed=seed)
+    env.action_space.seed(seed)
+    env.step(env.action_space.sample())  # the first may compile something
+    steps, switches = 0, voluntary_switches()
+    began, cpu_began = time.perf_counter(), time.process_time()
+    env.reset()
+    while steps < 1 or (steps < MOST_STEPS and time.perf_counter() - began < MOST_SECONDS):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        steps += 1
+        if terminated or truncated:
+            env.reset()
+    seconds, cpu_seconds = (time.perf_counter() - began) / steps, (time.process_time() - cpu_began) / steps
+    # A busy machine takes the core away, too; whoever waits gives it away.
+    now = voluntary_switches()
+    gave_way = now is None or switches is None or now - switches >= steps / 2
+    if gave_way and cpu_seconds < WAITS_BELOW * seconds:
+        return StepCost(seconds, cpu_seconds, waits=True)
+    return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The backend and why."""
+    """Where environments run, who acts, and why."""
 
     backend: str
+    workers: int
     reason: str
+    acting: str = "central"  # or "worker": each worker acts for its groups by itself
 
 
-def seconds_per_step(make: EnvMaker, seed: int) -> float:
-    """How long a step of one environment takes, resets included, with random actions."""
-    try:
-        env = make()
-        try:
-            env.reset(seed=seed)
-            env.action_space.seed(seed)
-            steps, began = 0, time.perf_counter()
-            while steps < 1 or (steps < MOST_STEPS and time.perf_counter() - began < MOST_SECONDS):
-                _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-                steps += 1
-                if terminated or truncated:
-                    env.reset()
-            return (time.perf_counter() - began) / steps
-        finally:
-            env.close()
-    except (Exception, SystemExit) as error:
-        raise EnvError(
-            f"{type(error).__name__}: {error}",
-            EnvContext(0, "the timing of one environment", seed),
-            original=traceback.format_exc(),
-        ) from None
+def choose(
+    cost: StepCost,
+    n_envs: int,
+    cores: int,
+    *,
+    workers: int | None = None,
+    most: int | None = None,
+    groups: int | None = None,
+) -> Choice:
+    """The fastest way to step `n_envs` environments; with acting `groups`, the fastest way to act and step.
 
+    `workers` is how many were asked for, `most` how many can have work (default: one per environment).
 
-def choose(step_seconds: float, n_envs: int, workers: int, cores: int, *, by_themselves: bool = False) -> Choice:
-    """Processes where they save more time than they cost, the caller's own thread where not.
-
-    Workers that act `by_themselves` are woken once for many steps, so they pay off for the cheapest environment.
+    Workers that act by themselves host whole acting groups and are woken once for many steps. A caller that acts for
+    all groups can have each environment stepped by another worker.
     """
-    together = step_seconds * n_envs
-    saved = together - together / workers
-    timing = f"a step takes {_readable(step_seconds)}, {n_envs} of them {_readable(together)}"
-    if workers == 1:
-        why = "one usable core" if cores == 1 else "one group of environments"
-        return Choice("sequential", f"{timing}; {why}, so other processes could not help")
-    if by_themselves:
-        return Choice("processes", f"{timing}; {workers} workers on {cores} usable cores step and act by themselves")
-    if saved > 2 * EXCHANGE_SECONDS:
-        return Choice("processes", f"{timing}; {workers} workers on {cores} usable cores save {_readable(saved)}")
-    return Choice("sequential", f"{timing}; that is too little to be worth waking {workers} workers")
+    timing = f"{cost}, {n_envs} of them {readable(n_envs * cost.seconds)}"
+    count = _workers(cost, n_envs, cores, workers, n_envs if most is None else most)
+    acting = 0.0 if groups is None else groups * ACT_SECONDS
+    alone = cost.seconds * n_envs + acting
+    central = cost.on(count, n_envs, cores) + acting + EXCHANGE_SECONDS + WAKE_SECONDS * count
+    own_groups = min(groups or 1, count)
+    if groups is not None and own_groups > 1:
+        by_themselves = cost.on(own_groups, n_envs, cores) + acting / own_groups
+        if central > by_themselves - EXCHANGE_SECONDS:
+            reason = f"{timing}; {own_groups} workers on {cores} usable cores step and act by themselves"
+            return Choice("processes", own_groups, reason, "worker")
+    elif count == 1:
+        why = "one usable core" if cores == 1 and workers is None else "one worker"
+        return Choice("sequential", 1, f"{timing}; {why}, so other processes could not help", "worker")
+    elif central > alone - EXCHANGE_SECONDS:
+        reason = f"{timing}; that is too little to be worth waking {count} workers"
+        return Choice("sequential", 1, reason, "worker")
+    saved = readable(alone - central)
+    more = " (more than cores, since steps wait)" if count > cores else ""
+    return Choice("processes", count, f"{timing}; {count} workers{more} on {cores} usable cores save {saved}")
 
 
-def _readable(seconds: float) -> str:
+def _workers(cost: StepCost, n_envs: int, cores: int, given: int | None, most: int) -> int:
+    """As many workers as keep the cores busy, and no more than it takes for the same load on each."""
+    if given is not None:
+        return min(given, most)
+    busy = cores
+    if cost.waits:
+        busy = min(MOST_WORKERS, max(cores, math.ceil(cores * cost.seconds / max(cost.cpu_seconds, 1e-9))))
+    busy = min(busy, most)
+    return -(-n_envs // -(-n_envs // busy))
+
+
+def readable(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= scale or unit == "µs":
             return f"{seconds / scale:.3g} {unit}"

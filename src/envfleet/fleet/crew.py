@@ -11,7 +11,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from envfleet.errors import EnvContext, EnvfleetError, EnvHungError, WorkerError
@@ -21,25 +20,18 @@ from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import Call, DefineColumns, Recover, Request, Reset, Restore, Run, SetAttr
+from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, Run, SetAttr
 from envfleet.fleet.watch import Hang, ProgressWatch
-from envfleet.fleet.worker import Hello
+from envfleet.fleet.worker import Answers, Hello
 
-__all__ = ["Answers", "Crew"]
+__all__ = ["Crew"]
 
+# Requests that a restarted worker is given again.
+_REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
 # What a restarted worker begins with as zeros.
 _CLEARED = (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING, WorkerWord.LOCKSTEP, WorkerWord.PHASE)
 SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
 _log = logging.getLogger("envfleet")
-
-
-@dataclass(slots=True)
-class Answers:
-    """What some groups said to their last commands, taken together."""
-
-    outcome: int = 0
-    columns: int = 0
-    messages: dict[int, Any] = field(default_factory=dict)
 
 
 class _Posted(NamedTuple):
@@ -62,6 +54,7 @@ class Crew:
         self.place, self.plans = place, plans
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
+        self.step_inline: Callable[[int], Answers] | None = None  # a step of all groups within the call
         self._lockstep: int | None = None  # the slot of a step of all groups that is under way
         self._number = 0  # of the last command
         self._usual_wait = 0.0
@@ -122,6 +115,7 @@ class Crew:
         ]
         for plan in self.plans:
             self.place.attach(plan.index, self.arrays)
+        self.step_inline = self.place.inline_step(self._timeouts)
         return self.arrays
 
     # --- commands
@@ -383,7 +377,7 @@ class Crew:
         except (ChannelClosed, WorkerError):  # it died again before it was ready
             self._restart(worker, self._how_it_ended(worker))
             return
-        self._recover(plan)
+        self._recover(plan, reason)
 
     def _clear_words(self, plan: WorkerPlan) -> None:
         words, line = self._words, self._worker_words[plan.index]
@@ -399,7 +393,7 @@ class Crew:
             for word in (GroupWord.POSTED, GroupWord.FINISHED):
                 words[self._rows[word] + group.index] = 0
 
-    def _recover(self, plan: WorkerPlan) -> None:
+    def _recover(self, plan: WorkerPlan, reason: str) -> None:
         """Repeats what a dead worker left undone: a step as a recovery, a reset or a call as it was."""
         for group in (group.index for group in plan.groups):
             self.forgetful.add(group)
@@ -410,11 +404,12 @@ class Crew:
                 continue
             if posted.request is None or isinstance(posted.request, Recover):
                 self.post(group, posted.slot)
-            elif isinstance(posted.request, Reset | Restore | DefineColumns | Run | Call | SetAttr):
+            elif isinstance(posted.request, _REPEATED):
                 self.post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
-                    f"worker {plan.index} died during {type(posted.request).__name__}", hint="ask again"
+                    f"worker {plan.index} died during {type(posted.request).__name__}: {reason}",
+                    hint="it was restarted; ask again",
                 )
 
     # --- end
@@ -426,5 +421,6 @@ class Crew:
                 self._words[line + WorkerWord.STOP] = 1
         self.place.close(seconds)
         self.__dict__.pop("arrays", None)  # the memory goes with the last array that is still in use
+        self.step_inline = None
         for name in ("_words", "_outcomes", "_columns"):
             self.__dict__.pop(name, None)

@@ -6,18 +6,19 @@ columns each group has been told of, and which episodes have ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import Outcome
-from envfleet.fleet.crew import Answers, Crew
+from envfleet.fleet.crew import Crew
 from envfleet.fleet.infos import ColumnTable, add_info
 from envfleet.fleet.requests import DefineColumns, StepObjects
 from envfleet.fleet.rows import BatchReader, Rows
 from envfleet.fleet.statistics import StatisticsKeeper
+from envfleet.fleet.worker import Answers
 
 __all__ = ["Exchange", "StepResult"]
 
@@ -36,6 +37,8 @@ class Exchange:
         self.sizes = [len(group) for group in groups]
         self.slots = [0] * len(groups)  # where each group's newest observations lie
         self.ended = np.zeros(groups[-1].stop, np.bool_)  # whose last step ended an episode
+        self._none_ended = np.zeros(groups[-1].stop, np.bool_)
+        self._some_ended = True  # some of `ended` may be set
         self.object_actions = not all(leaf.fixed for leaf in arrays.shape.action_leaves)
         self._columns = ColumnTable(arrays.columns, groups[-1].stop)
         self._columns_told = [0] * len(groups)  # how many columns each group knows
@@ -45,11 +48,7 @@ class Exchange:
 
     def post(self, actions: Any, rows: Rows, slot: int | None) -> None:
         """Asks the groups of `rows` for a step: all of them into `slot`, or each into its other one."""
-        if self._columns.count != self._all_told or self._crew.forgetful:
-            for group in rows.groups:
-                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
-                    self.tell_columns(group)
-            self._all_told = min(self._columns_told)
+        self._tell_new_columns(rows)
         if self.object_actions:
             listed = self.reader.list_actions(actions, rows)
             for group, part in zip(rows.groups, rows.parts, strict=True):
@@ -64,6 +63,21 @@ class Exchange:
         for group in rows.groups:
             self.slots[group] = 1 - self.slots[group]
             self._crew.post(group, self.slots[group])
+
+    def step_inline(self, actions: Any, step: Callable[[int], Answers]) -> StepResult:
+        """A step of all groups that `step` takes within this call: the shortest way, for a caller that hosts them."""
+        self._tell_new_columns(self.all)
+        self.reader.store_actions(actions, self.all)
+        slot = self.next_slot()
+        self.slots = [slot] * len(self._groups)
+        return self.results(self.all, step(slot))
+
+    def _tell_new_columns(self, rows: Rows) -> None:
+        if self._columns.count != self._all_told or self._crew.forgetful:
+            for group in rows.groups:
+                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
+                    self.tell_columns(group)
+            self._all_told = min(self._columns_told)
 
     def next_slot(self) -> int:
         """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
@@ -83,14 +97,18 @@ class Exchange:
         else:
             observations = self.reader.mixed_observations(self.slots, rows, answers)
         rewards, terminated, truncated = self.reader.outcomes(rows)
-        ended = terminated | truncated
-        infos = self.infos(rows, answers)
+        infos = self.infos(rows, answers) if answers.columns or answers.messages else {}
         if answers.outcome & Outcome.ENDED:
+            ended = terminated | truncated
             self.keeper.episodes(rows.env_ids[ended].tolist())
             if self._same_step:
                 self.reader.add_final_observations(infos, rows, ended)
+            rows.put(self.ended, ended)
+            self._some_ended = True
+        elif self._some_ended:
+            rows.put(self.ended, self._none_ended[: rows.count])
+            self._some_ended = bool(self.ended.any())
         self.keeper.steps += rows.count
-        rows.put(self.ended, ended)
         return observations, rewards, terminated, truncated, infos
 
     def infos(self, rows: Rows, answers: Answers) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Self
 
@@ -23,12 +23,14 @@ from envfleet.errors import (
     WorkerError,
 )
 from envfleet.fleet.arrays import FleetArrays, FleetShape
-from envfleet.fleet.crew import Answers, Crew
+from envfleet.fleet.crew import Crew
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.program import Program
 from envfleet.fleet.requests import (
+    Apply,
     Call,
     Capture,
+    Rebuild,
     Recover,
     Request,
     Reset,
@@ -39,7 +41,7 @@ from envfleet.fleet.requests import (
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.spaces import Path
 from envfleet.fleet.statistics import FleetStatistics
-from envfleet.fleet.worker import Hello
+from envfleet.fleet.worker import Answers, Hello
 from envfleet.seeding import derive_seed
 
 __all__ = ["Fleet", "FleetState"]
@@ -235,8 +237,18 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def step(self, actions: Any) -> StepResult:
         """Steps every environment once."""
-        self.step_async(actions)
-        return self.step_wait()
+        inline = self._crew.step_inline
+        if inline is None or self._exchange.object_actions:
+            self.step_async(actions)
+            return self.step_wait()
+        if self._state is not READY:
+            self._expect("step()", READY)
+        if self._never_resets:
+            self._refuse_ended(self._exchange.all)
+        try:
+            return self._exchange.step_inline(actions, inline)
+        except EnvfleetError as error:
+            raise self._guard(error) from None
 
     def step_async(self, actions: Any) -> None:
         """Begins a step of every environment; `step_wait` gives its results."""
@@ -361,7 +373,21 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """The replies of all groups; an environment that fails here has failed a question, not its episode."""
         groups = range(len(self.groups))
         replies = self._crew.ask(dict.fromkeys(groups, request))
-        return [replies[group] for group in groups]
+        return [replies.get(group) for group in groups]
+
+    def apply(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """What `function(env)` returns for every environment, called where the environment lives.
+
+        The function is sent to the workers, and what it returns is sent back. It may take as long as a reset.
+        """
+        self._expect("apply()", NEW, READY)
+        return tuple(value for part in self._ask_all(Apply(function)) for value in part)
+
+    def rebuild(self) -> None:
+        """Closes all environments and builds them again; they have to be reset."""
+        self._expect("rebuild()", NEW, READY)
+        self._ask_all(Rebuild())
+        self._state = NEW
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute `name` of every environment."""

@@ -78,7 +78,7 @@ class Group:
         self._terminated = arrays.bytes_of("terminated", start, stop, "B")
         self._truncated = arrays.bytes_of("truncated", start, stop, "B")
         self._lost = arrays.bytes_of("lost", start, stop, "B")
-        self._some_lost = True  # so that the first step clears what a dead worker may have left
+        self._some_lost = self._some_flags = True  # so that the first step clears what a dead worker may have left
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
@@ -138,9 +138,11 @@ class Group:
             self._lost[:] = self._none_ended
             self._some_lost = False
         self._infos.clear()
+        if self._some_flags:
+            self._terminated[:] = self._none_ended
+            self._truncated[:] = self._none_ended
+            self._some_flags = False
         self.episode_ended = False
-        self._terminated[:] = self._none_ended
-        self._truncated[:] = self._none_ended
 
     def _end_episode(
         self, i: int, observation: Any, info: dict[str, Any], terminated: bool, truncated: bool
@@ -150,7 +152,7 @@ class Group:
         self._episode_return[i] = self._returns[i]
         self._episode_length[i] = self._tick - self._began[i]
         self._episode_seconds[i] = time.perf_counter() - self._members[i].began_at
-        self.episode_ended = True
+        self.episode_ended = self._some_flags = True
         if not self._same_step:
             self._ended[i] = True
             return observation, info
@@ -313,6 +315,26 @@ class Group:
             except (Exception, SystemExit) as error:
                 raise member.failure(f"call of {name!r}", error) from None
         return results
+
+    def apply(self, function: Callable[[Any], Any]) -> list[Any]:
+        """What `function` returns for each environment."""
+        results = []
+        self._tell_limits()
+        for member in self._members:
+            self._words[self._current_word] = member.index
+            try:
+                results.append(function(member.env))
+            except (Exception, SystemExit) as error:
+                raise member.failure(getattr(function, "__name__", "apply"), error) from None
+        return results
+
+    def rebuild(self) -> None:
+        """Fresh environments in place of the old ones; they have to be reset."""
+        for i, member in enumerate(self._members):
+            self._words[self._current_word] = member.index
+            member.close()
+            member.build()
+            self._steps[i] = member.step
 
     def _tell_limits(self) -> None:
         for member, began in zip(self._members, self._began, strict=True):

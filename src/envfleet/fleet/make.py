@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import ResourceError, SettingsError
+from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.crew import Crew
@@ -30,13 +30,14 @@ from envfleet.fleet.plan import (
     WorkerPlan,
     default_group_count,
     split_evenly,
+    stepping_group_count,
 )
 from envfleet.fleet.program import Program
 from envfleet.fleet.worker import Hello
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
-__all__ = ["make", "spec_of"]
+__all__ = ["group_count", "make", "one_env", "spec_of"]
 
 BACKENDS = {
     "auto": "auto",
@@ -82,8 +83,10 @@ def make(
         env: a Gymnasium id, a function that builds an environment, or a list of such functions.
         n_envs: how many environments; a list of functions or of `env_kwargs` says it too.
         backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
-        workers: how many workers (default: the usable cores). It never changes a result.
-        group_size: environments that are stepped together (default: a fixed function of `n_envs`).
+        workers: how many workers (default: the usable cores; "auto" takes more where steps only wait). It never
+            changes a result.
+        group_size: environments that one worker steps together, the unit of send() and recv() (default: so that
+            every worker has some).
         seed: environment i gets seed + i; drawn and recorded as `fleet.seed` where not given.
         start_method: "spawn" (default), "fork" or "forkserver" for processes.
         timeout: seconds a step may take before it counts as hung (60), or `Timeouts`, or None for no limit.
@@ -101,7 +104,6 @@ def make(
     """
     makers = _makers(env, n_envs, env_kwargs)
     wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
-    groups = _groups(makers, group_size)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
     mode = _autoreset_mode(autoreset)
@@ -114,7 +116,12 @@ def make(
         validate,
         sampler,
     )
-    name, count = wanted.settle(makers, len(groups), seed, quiet, by_themselves=program is not None)
+    acting_groups = None if program is None else group_count(len(makers), group_size)
+    name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)
+    if reason and not quiet:
+        counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
+        sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
+    groups = _groups(makers, acting_groups or group_count(len(makers), group_size, count))
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
@@ -203,9 +210,19 @@ def spec_of(env_id: str) -> Any:
     return spec
 
 
-def _groups(makers: list[EnvMaker], group_size: int | None) -> list[GroupPlan]:
+def group_count(n_envs: int, group_size: int | None, workers: int | None = None) -> int:
+    """How many groups there are: by the size that was asked for, or by default.
+
+    Groups that are acted for together shape the mathematics, so `workers` is not known then: the default is a
+    function of `n_envs` alone. Groups that are only stepped are at least as many as workers.
+    """
     size = _positive("group_size", group_size)
-    count = default_group_count(len(makers)) if size is None else -(-len(makers) // size)
+    if size is not None:
+        return -(-n_envs // size)
+    return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
+
+
+def _groups(makers: list[EnvMaker], count: int) -> list[GroupPlan]:
     envs = [EnvPlan(i, make_env) for i, make_env in enumerate(makers)]
     return [GroupPlan(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
 
@@ -246,25 +263,45 @@ class _Wanted:
     trusted: bool
 
     def settle(
-        self, makers: Sequence[EnvMaker], groups: int, seed: int, quiet: bool, *, by_themselves: bool
-    ) -> tuple[str, int]:
-        """The backend and the number of workers; `auto` measures and says why."""
+        self, makers: Sequence[EnvMaker], seed: int, group_size: int | None, acting_groups: int | None
+    ) -> tuple[str, int, str]:
+        """The backend, the number of workers, and the reason where there is something to say: `auto` measures."""
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
-        cores = usable_cores()
-        count = min(_positive("workers", self.workers) or cores, groups)
-        backend = self.backend
-        if backend == "auto":
-            timed = auto.seconds_per_step(makers[0], seed)
-            choice = auto.choose(timed, len(makers), count, cores, by_themselves=by_themselves)
-            backend, reason = choice.backend, choice.reason
-            if self.workers is None and groups < cores and backend == "processes":
-                reason += f" ({groups} groups keep {groups} cores busy; a smaller group_size= uses more)"
-            if not quiet:
-                sys.stderr.write(f"envfleet: {len(makers)} environments on {backend}: {reason}\n")
+        n_envs, cores, given = len(makers), usable_cores(), _positive("workers", self.workers)
+        most = n_envs if group_size is None and acting_groups is None else group_count(n_envs, group_size)
+        backend, count, reason = self.backend, min(given or cores, most), ""
+        if backend == "auto" and acting_groups is not None:
+            backend = "sequential" if count == 1 else "processes"
+            reason = (
+                f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
+            )
+        elif backend == "auto":
+            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers[0], seed)
+            choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
+            backend, count, reason = choice.backend, choice.workers, choice.reason
+        if given is not None and given > count and backend != "sequential":
+            what = "environments" if most == n_envs else "groups of environments"
+            reason = "; ".join([*filter(None, [reason]), f"{count} workers, not {given}: there are {most} {what}"])
         if self.trusted and backend != "processes" and self.backend != "auto":
             raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
-        return backend, 1 if backend == "sequential" else count
+        return backend, 1 if backend == "sequential" else count, reason
+
+    def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:
+        """What a step takes, measured in a process of its own: an environment may crash or hang."""
+        with one_env(make_env, start_method=self.start_method, seed=seed) as fleet:
+            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed))
+        assert isinstance(cost, auto.StepCost)
+        return cost
+
+
+def one_env(make_env: EnvMaker, *, start_method: str | None = None, seed: int | None = None, **settings: Any) -> Fleet:
+    """A fleet of one environment in a process of its own; in this process where it cannot be sent to another."""
+    shared: dict[str, Any] = {"seed": seed, "quiet": True, **settings}
+    try:
+        return make(make_env, 1, backend="processes", workers=1, start_method=start_method, **shared)
+    except CannotBeSentError:
+        return make(make_env, 1, backend="sequential", **shared)
 
 
 def _place(name: str, workers: int, wanted: _Wanted) -> Place:

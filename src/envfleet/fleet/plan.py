@@ -25,6 +25,7 @@ __all__ = [
     "WorkerPlan",
     "default_group_count",
     "split_evenly",
+    "stepping_group_count",
 ]
 
 EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
@@ -77,7 +78,7 @@ class EnvPlan:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A fixed number of environments that are stepped together, `start` to `stop` of the fleet."""
+    """A fixed number of environments that one worker steps together, `start` to `stop` of the fleet."""
 
     index: int
     envs: tuple[EnvPlan, ...]
@@ -123,6 +124,11 @@ def default_group_count(n_envs: int) -> int:
     some microseconds a step, and a pass of the policy where the worker acts.
     """
     return max(1, min(n_envs // 4, 4), -(-n_envs // 32))
+
+
+def stepping_group_count(n_envs: int, workers: int) -> int:
+    """How many groups a fleet has whose groups are only stepped: at least one for every worker, the same for each."""
+    return min(n_envs, workers * -(-default_group_count(n_envs) // workers))
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:

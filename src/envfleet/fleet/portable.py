@@ -26,6 +26,7 @@ __all__ = [
     "nameless_file",
     "open_pidfd",
     "uses_linux",
+    "voluntary_switches",
     "wait_ready",
     "yield_core",
 ]
@@ -118,6 +119,15 @@ def open_pidfd(pid: int) -> int | None:
     if not uses_linux():
         return None
     return os.pidfd_open(pid)
+
+
+def voluntary_switches() -> int | None:
+    """How often this process has given its core away to wait for something; None where the system does not count."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def name_process(name: str) -> None:

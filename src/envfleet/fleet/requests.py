@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,9 +11,11 @@ from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
 __all__ = [
+    "Apply",
     "Call",
     "Capture",
     "DefineColumns",
+    "Rebuild",
     "Recover",
     "Request",
     "Reset",
@@ -99,6 +101,23 @@ class Call(Request):
 
     def apply(self, group: Group, slot: int) -> list[Any]:
         return group.call(self.name, self.args, self.kwargs, self.only)
+
+
+@dataclass(frozen=True)
+class Apply(Request):
+    phase: ClassVar[int] = Phase.START
+    function: Callable[[Any], Any]
+
+    def apply(self, group: Group, slot: int) -> list[Any]:
+        return group.apply(self.function)
+
+
+@dataclass(frozen=True)
+class Rebuild(Request):
+    phase: ClassVar[int] = Phase.START
+
+    def apply(self, group: Group, slot: int) -> None:
+        group.rebuild()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from envfleet.errors import ActionError, SettingsError, StateError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.crew import Answers
 from envfleet.fleet.spaces import Leaf, pick, rebuild
+from envfleet.fleet.worker import Answers
 
 __all__ = ["BatchReader", "Rows"]
 
@@ -89,7 +89,7 @@ class BatchReader:
     """Turns rows of the fleet's arrays into the caller's batches, and the caller's actions into rows."""
 
     def __init__(self, arrays: FleetArrays, *, copy: bool) -> None:
-        self._arrays, self._copy = arrays, copy
+        self._arrays, self._copy, self._n_envs = arrays, copy, arrays.shape.n_envs
         self._leaves = arrays.shape.observation_leaves
         self._action_leaves = arrays.shape.action_leaves
         self._space = arrays.shape.observation_space
@@ -99,6 +99,8 @@ class BatchReader:
     def observations(self, slot: int, rows: Rows, answers: Answers) -> Any:
         arrays = self._arrays.observations[slot]
         if self._plain:
+            if rows.count == self._n_envs and self._copy:
+                return arrays[()].copy()
             return self._own(rows.take(arrays[()]), rows)
         parts: dict[Any, Any] = {path: self._own(rows.take(array), rows) for path, array in arrays.items()}
         return rebuild(self._space, self._with_objects(parts, rows, answers))
@@ -131,6 +133,8 @@ class BatchReader:
     def outcomes(self, rows: Rows) -> tuple[Array, Array, Array]:
         """Rewards, terminations and truncations, always on memory of the caller's own."""
         arrays = self._arrays
+        if rows.count == self._n_envs:
+            return arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
         if len(rows.slices) == 1:
             part = rows.slices[0]
             return arrays.reward[part].copy(), arrays.terminated[part].copy(), arrays.truncated[part].copy()
@@ -169,7 +173,9 @@ class BatchReader:
     def store_actions(self, actions: Any, rows: Rows) -> None:
         """Writes a batch of actions to the rows it is for."""
         if type(actions) is np.ndarray and self._one_action and len(rows.slices) == 1:
-            target = self._arrays.actions[()][rows.slices[0]]
+            target = self._arrays.actions[()]
+            if rows.count < self._n_envs:
+                target = target[rows.slices[0]]
             if actions.dtype == target.dtype and actions.shape == target.shape:
                 target[...] = actions
                 return

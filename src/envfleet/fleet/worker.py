@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gymnasium import spaces
@@ -32,10 +32,19 @@ from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 
-__all__ = ["Bells", "Hello", "Worker"]
+__all__ = ["Answers", "Bells", "Hello", "Worker"]
 
 SPIN_SECONDS = 0.002  # how long a worker gives its core away before it sleeps
 SLEEP_SECONDS = 0.25  # it looks again after that long, should a ring have been missed
+
+
+@dataclass(slots=True)
+class Answers:
+    """What some groups said to their last commands, taken together."""
+
+    outcome: int = 0
+    columns: int = 0
+    messages: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,6 +138,34 @@ class Worker:
             elif words[seat[0]] != words[seat[1]]:
                 self._run(group, seat, words[seat[2]], words[seat[3]])
         words[self._busy] += time.perf_counter_ns() - began
+
+    def step_groups(self, slot: int) -> Answers:
+        """Steps all groups within this call, for a caller that hosts the worker: nothing is posted, nothing is sent.
+
+        One group's error is raised after all others have stepped.
+        """
+        began = time.perf_counter_ns()
+        self._words[self._phase] = Phase.STEP
+        answers = Answers()
+        failure: EnvfleetError | None = None
+        for group in self.groups:
+            try:
+                extras = group.step(slot)
+            except EnvfleetError as error:
+                failure = failure or error
+                continue
+            except Exception as error:
+                failure = failure or _unexpected(error)
+                continue
+            if extras is not None:
+                answers.messages[group.plan.index] = extras
+            if group.episode_ended:
+                answers.outcome |= Outcome.ENDED
+            answers.columns |= group.columns_present
+        self._words[self._busy] += time.perf_counter_ns() - began
+        if failure is not None:
+            raise failure
+        return answers
 
     def _run(self, group: Group, seat: tuple[int, ...], command: int, slot: int) -> None:
         words = self._words

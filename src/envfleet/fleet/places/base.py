@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import Timeouts, WorkerPlan
-from envfleet.fleet.worker import Hello
+from envfleet.fleet.worker import Answers, Hello
 
 __all__ = ["Place"]
 
@@ -40,6 +41,9 @@ class Place(Protocol):
 
     def run_inline(self, timeouts: Timeouts) -> None:
         """Lets workers that live in the caller's own thread do what was posted to them."""
+
+    def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers] | None:
+        """A step of all groups (into a slot) within the call, where all workers live in the caller's own thread."""
 
     def wait(self, seconds: float) -> bool:
         """Sleeps until a worker rings or dies, at most `seconds`; False where it is time to look for deaths."""

@@ -53,6 +53,9 @@ class HostedPlace:
     def run_inline(self, timeouts: Timeouts) -> None:
         self._caller.run_inline(timeouts)
 
+    def inline_step(self, timeouts: Timeouts) -> None:
+        """Not all workers live in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         return self._processes.wait(seconds)
 

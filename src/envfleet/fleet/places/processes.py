@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import CallerChannel, Channel, dump
 from envfleet.fleet.memory import Block
@@ -102,7 +102,7 @@ class ProcessesPlace:
                 self._plans[plan.index] = dump((own_registrations(), dump(plan)))
             except Exception as error:
                 if self.start_method != "fork":
-                    raise SettingsError(
+                    raise CannotBeSentError(
                         f"the environment cannot be sent to a worker process: {type(error).__name__}: {error}",
                         hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
                         "that makes the environment, or use start_method='fork' or backend='threads'",
@@ -145,6 +145,9 @@ class ProcessesPlace:
         for pidfd in pidfds:
             if pidfd is not None:
                 self._poll.register(pidfd, select.POLLIN)
+
+    def inline_step(self, timeouts: Timeouts) -> None:
+        """Not all workers live in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
         if not self._deaths_show:  # no pidfd on this system: look often

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from envfleet.errors import EnvContext, EnvHungError
 from envfleet.fleet.arrays import FleetArrays
@@ -19,7 +20,7 @@ from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.watch import limit_of
-from envfleet.fleet.worker import Hello, Worker
+from envfleet.fleet.worker import Answers, Hello, Worker
 
 T = TypeVar("T")
 
@@ -68,16 +69,22 @@ class SequentialPlace:
         for worker in self._workers.values():
             self._watched(worker.serve_posted, timeouts)
 
-    def _watched(self, work: Callable[[], T], timeouts: Timeouts) -> T:
+    def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers]:
+        (worker,) = self._workers.values()
+        if timeouts.step is None and timeouts.start is None:
+            return worker.step_groups
+        return functools.partial(self._watched, worker.step_groups, timeouts)
+
+    def _watched(self, work: Callable[..., T], timeouts: Timeouts, *args: Any) -> T:
         """Does the work under a watchdog: an environment that hangs is interrupted where Python can."""
         if timeouts.step is None and timeouts.start is None:
-            return work()
+            return work(*args)
         if self._watchdog is None:
             self._watchdog = _Watchdog(self._progress)
         watchdog = self._watchdog
         watchdog.begin(timeouts)
         try:
-            return work()
+            return work(*args)
         except KeyboardInterrupt:
             if watchdog.hang is None:
                 raise
@@ -90,7 +97,8 @@ class SequentialPlace:
             ) from None
         finally:
             watchdog.end()
-            _hung.discard(threading.get_ident())
+            if _hung:
+                _hung.discard(threading.get_ident())
 
     def wait(self, seconds: float) -> bool:
         """Nothing to wait for: the work was done inline."""

@@ -61,6 +61,9 @@ class ThreadsPlace:
     def run_inline(self, timeouts: Timeouts) -> None:
         """No worker lives in the caller's thread."""
 
+    def inline_step(self, timeouts: Timeouts) -> None:
+        """Not all workers live in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         return self._caller_bell.wait(seconds)
 
