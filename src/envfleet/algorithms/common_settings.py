@@ -15,12 +15,14 @@ DEFAULT_STEPS = 100_000  # where neither the user nor the preset gives a budget
 # Settings that a resumed run may change: all others would make another run of it.
 HARMLESS = frozenset(
     {
+        "acting",
         "backend",
         "checkpoint_every",
         "checkpoint_minutes",
         "duration",
         "eval_episodes",
         "eval_every",
+        "eval_max_steps",
         "eval_sampled",
         "keep_checkpoints",
         "num_episodes",
@@ -63,7 +65,7 @@ class TrainingSettings(Settings):
     )
     n_envs: int = setting(8, "Environments that are stepped in parallel.", minimum=1)
     group_size: int | None = setting(
-        None, "Environments that are stepped and acted for together; by default a function of n_envs.", minimum=1
+        None, "Environments that are acted for together; by default a function of n_envs.", minimum=1
     )
     backend: str = setting(
         "auto",
@@ -71,7 +73,10 @@ class TrainingSettings(Settings):
         choices=BACKENDS,
     )
     workers: int | None = setting(
-        None, "Worker processes or threads; by default the usable cores. It never changes a result.", minimum=1
+        None,
+        "Worker processes or threads; by default the usable cores, or more where steps only wait. It never changes a "
+        "result.",
+        minimum=1,
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
         None, "How worker processes are started; spawn by default."
@@ -113,8 +118,10 @@ class TrainingSettings(Settings):
         "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one "
         "(faster; the policy lags by exactly one rollout, which is corrected for).",
     )
-    acting: Literal["worker", "central"] = setting(
-        "worker", "Who acts: each worker with its own copy of the policy, or the learner for all."
+    acting: Literal["auto", "worker", "central"] = setting(
+        "auto",
+        "Who acts: each worker with its own copy of the policy, or the learner for all, which lets slow environments "
+        "be stepped one by one on any number of workers. auto measures. It never changes a result.",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = setting(
         "auto", "Where the learner computes; auto takes cuda or mps where there is one."
@@ -140,6 +147,11 @@ class TrainingSettings(Settings):
         None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
     )
     eval_episodes: int = setting(10, "Episodes of each evaluation.", minimum=1)
+    eval_max_steps: int = setting(
+        30_000,
+        "Steps after which an episode of an evaluation is cut, for environments whose episodes may never end.",
+        minimum=1,
+    )
     eval_sampled: bool = setting(
         False,
         "Whether evaluations draw actions as training does, instead of taking the best; `evaluate` does the same.",

@@ -49,6 +49,9 @@ class Evaluate:
     seed: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
     """Seeds of the episodes, one or several; by default that of the run."""
 
+    max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Steps after which an episode is cut; by default the run's eval_max_steps."""
+
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -70,6 +73,8 @@ class Evaluate:
             raise SettingsError("--video and --render were both asked for, expected at most one")
         if self.sampled and self.best_actions:
             raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise SettingsError(f"--max-steps is {self.max_steps}, expected at least 1")
         from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
@@ -83,6 +88,7 @@ class Evaluate:
             trust=self.trust,
             render=self.render,
             video=self.video,
+            max_steps=self.max_steps,
         )
         comparison = None if self.no_comparison or self.render or self.video else self._compared()
         if self.json:
@@ -122,6 +128,10 @@ def _report(result: RunEvaluation) -> str:
         lines.append(f"  95 %    the mean lies between {low:.2f} and {high:.2f}")
     lines.append(f"  range   {min(result.returns):.2f} to {max(result.returns):.2f}")
     lines.append(f"  length  {result.mean_length:.1f} steps")
+    if result.lost:
+        lines.append(f"  lost    {result.lost} episodes, to faults of the environment; they do not count")
+    if result.cut:
+        lines.append(f"  cut     {result.cut} episodes, at the most steps allowed (--max-steps)")
     if result.success_rate is not None:
         lines.append(f"  success {100 * result.success_rate:.0f} % of the episodes")
     if len(result.seeds) > 1:

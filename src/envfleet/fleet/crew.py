@@ -311,12 +311,21 @@ class Crew:
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
                 self._wait_for([group])
 
-    def ask(self, requests: dict[int, Request], slot: int = 0) -> dict[int, Any]:
+    def ask(
+        self, requests: dict[int, Request], slot: int = 0, progress: Callable[[int, int], None] | None = None
+    ) -> dict[int, Any]:
         """Posts one request to each of some groups and returns their replies."""
         for group, request in requests.items():
             self.post(group, slot, request)
-        self._wait_for(list(requests))
-        return self.gather(list(requests)).messages
+        if progress is None:
+            self._wait_for(list(requests))
+            return self.gather(list(requests)).messages
+        replies: dict[int, Any] = {}
+        for done, group in enumerate(requests, start=1):
+            self._wait_for([group])
+            replies |= self.gather([group]).messages
+            progress(done, len(requests))
+        return replies
 
     # --- faults
 

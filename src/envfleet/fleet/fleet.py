@@ -369,16 +369,17 @@ class Fleet(VectorEnv[Any, Any, Array]):
         only = None if env_ids is None else {int(env) for env in env_ids}
         return tuple(value for part in self._ask_all(Call(name, args, kwargs, only)) for value in part)
 
-    def _ask_all(self, request: Request) -> list[Any]:
+    def _ask_all(self, request: Request, progress: Callable[[int, int], None] | None = None) -> list[Any]:
         """The replies of all groups; an environment that fails here has failed a question, not its episode."""
         groups = range(len(self.groups))
-        replies = self._crew.ask(dict.fromkeys(groups, request))
+        replies = self._crew.ask(dict.fromkeys(groups, request), progress=progress)
         return [replies.get(group) for group in groups]
 
     def apply(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
         """What `function(env)` returns for every environment, called where the environment lives.
 
-        The function is sent to the workers, and what it returns is sent back. It may take as long as a reset.
+        The function is sent to the workers, and what it returns is sent back; of a generator the list of its items.
+        It may take as long as a reset, and a generator that long for each item.
         """
         self._expect("apply()", NEW, READY)
         return tuple(value for part in self._ask_all(Apply(function)) for value in part)
@@ -414,11 +415,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._expect("statistics()", *(state for state in FleetState if state is not CLOSED))
         return self._exchange.keeper.summary(self._crew)
 
-    def state(self) -> dict[str, Any]:
-        """All simulators, their episodes and last observations as plain data, for `restore`."""
+    def state(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+        """All simulators, their episodes and last observations as plain data, for `restore`.
+
+        `progress` is told how many groups of how many have been saved.
+        """
         self._expect("state()", READY)
         slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
-        captured = self._ask_all(Capture())
+        captured = self._ask_all(Capture(), progress)
         return {
             "version": 1,
             "n_envs": self.num_envs,

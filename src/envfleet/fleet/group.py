@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -317,16 +317,25 @@ class Group:
         return results
 
     def apply(self, function: Callable[[Any], Any]) -> list[Any]:
-        """What `function` returns for each environment."""
+        """What `function` returns for each environment; of a generator the list of its items."""
         results = []
         self._tell_limits()
         for member in self._members:
             self._words[self._current_word] = member.index
             try:
-                results.append(function(member.env))
+                value = function(member.env)
+                results.append(self._items(value) if isinstance(value, Generator) else value)
             except (Exception, SystemExit) as error:
                 raise member.failure(getattr(function, "__name__", "apply"), error) from None
         return results
+
+    def _items(self, generator: Generator[Any, None, None]) -> list[Any]:
+        """All items; each is a sign of life."""
+        items = []
+        for item in generator:
+            self._words[self._tick_word] += 1
+            items.append(item)
+        return items
 
     def rebuild(self) -> None:
         """Fresh environments in place of the old ones; they have to be reset."""

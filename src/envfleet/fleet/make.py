@@ -289,19 +289,18 @@ class _Wanted:
 
     def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:
         """What a step takes, measured in a process of its own: an environment may crash or hang."""
-        with one_env(make_env, start_method=self.start_method, seed=seed) as fleet:
+        with one_env(make_env, start_method=self.start_method, seed=seed, quiet=True) as fleet:
             (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed))
         assert isinstance(cost, auto.StepCost)
         return cost
 
 
-def one_env(make_env: EnvMaker, *, start_method: str | None = None, seed: int | None = None, **settings: Any) -> Fleet:
+def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings: Any) -> Fleet:
     """A fleet of one environment in a process of its own; in this process where it cannot be sent to another."""
-    shared: dict[str, Any] = {"seed": seed, "quiet": True, **settings}
     try:
-        return make(make_env, 1, backend="processes", workers=1, start_method=start_method, **shared)
+        return make(env, 1, backend="processes", start_method=start_method, **settings)
     except CannotBeSentError:
-        return make(make_env, 1, backend="sequential", **shared)
+        return make(env, 1, backend="sequential", **settings)
 
 
 def _place(name: str, workers: int, wanted: _Wanted) -> Place:

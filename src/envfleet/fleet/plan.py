@@ -24,6 +24,7 @@ __all__ = [
     "Timeouts",
     "WorkerPlan",
     "default_group_count",
+    "group_ranges",
     "split_evenly",
     "stepping_group_count",
 ]
@@ -129,6 +130,11 @@ def default_group_count(n_envs: int) -> int:
 def stepping_group_count(n_envs: int, workers: int) -> int:
     """How many groups a fleet has whose groups are only stepped: at least one for every worker, the same for each."""
     return min(n_envs, workers * -(-default_group_count(n_envs) // workers))
+
+
+def group_ranges(n_envs: int, count: int) -> list[range]:
+    """The environments of each of `count` groups."""
+    return [range(part[0], part[-1] + 1) for part in split_evenly(range(n_envs), count)]
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:

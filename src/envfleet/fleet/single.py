@@ -24,12 +24,9 @@ class SingleEnv:
         self._fleet = fleet
         self.observation_space, self.action_space = fleet.single_observation_space, fleet.single_action_space
         self.metadata, self.render_mode, self.spec = fleet.metadata, fleet.render_mode, fleet.spec
-        self._actions = np.empty((1, *(self.action_space.shape or ())), self.action_space.dtype)
-        self._one_action = len(leaves_of(self.action_space)) == 1 and self._actions.dtype != object
+        self._observation_leaves, self._action_leaves = leaves_of(self.observation_space), leaves_of(self.action_space)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
         observations, infos = self._fleet.reset(seed=[seed], options=options)
         return self._first(observations), _own_info(infos)
@@ -52,23 +49,21 @@ class SingleEnv:
         self._fleet.rebuild()
 
     def close(self) -> None:
+        """Does nothing: the worker stays for the next `rebuild`, until `end`."""
+
+    def end(self) -> None:
         """Closes the environment and ends its worker."""
-        if not self._fleet.closed:
-            self._fleet.close()
+        self._fleet.close()
 
     def _batched(self, action: Any) -> Any:
-        if self._one_action:
-            self._actions[0] = action
-            return self._actions
-        space = self.action_space
-        leaves = leaves_of(space)
+        leaves = self._action_leaves
         if not all(leaf.fixed for leaf in leaves):
             return (action,)
-        return rebuild(space, {leaf.path: np.asarray(pick(action, leaf.path))[None] for leaf in leaves})
+        return rebuild(self.action_space, {leaf.path: np.asarray(pick(action, leaf.path))[None] for leaf in leaves})
 
     def _first(self, batch: Any) -> Any:
-        space = self.observation_space
-        return rebuild(space, {leaf.path: pick(batch, leaf.path)[0] for leaf in leaves_of(space)})
+        parts = {leaf.path: pick(batch, leaf.path)[0] for leaf in self._observation_leaves}
+        return rebuild(self.observation_space, parts)
 
 
 def _own_info(infos: dict[str, Any]) -> dict[str, Any]:

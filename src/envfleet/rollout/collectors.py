@@ -7,7 +7,7 @@ two the caller may do something else, e.g. learn from the rollout before.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -74,15 +74,19 @@ class WorkerCollector:
 class CentralCollector:
     """The caller acts for all groups, one group at a time and with the same batch shape as a worker would.
 
+    `groups` are those that are acted for together (those of the fleet by default). The fleet may step its environments
+    in other groups: that changes no result.
+
     The rollout is collected by one long-lived thread of its own, so that the caller can learn meanwhile.
     """
 
-    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
+    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int, groups: Sequence[range] | None = None) -> None:
         self._fleet, self._program, self._seed = fleet, program, seed
+        self._groups = fleet.groups if groups is None else list(groups)
         space = fleet.single_observation_space
         actor = program.make_actor(space, fleet.single_action_space)
         self.arrays: Mapping[str, Array] = private_arrays(
-            program.shape(actor, space, fleet.num_envs, len(fleet.groups)).arrays()
+            program.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
         )
         self._accounts = [
             GroupActor(
@@ -93,7 +97,7 @@ class CentralCollector:
                 piece_length=program.piece_length,
                 observation_space=space,
             )
-            for index, rows in enumerate(fleet.groups)
+            for index, rows in enumerate(self._groups)
         ]
         self._actions = np.zeros(fleet.action_space.shape or (), fleet.action_space.dtype)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="envfleet-collector")
@@ -107,7 +111,7 @@ class CentralCollector:
         given = infos.get("_action_mask")
         if given is None:
             return
-        for account, rows in zip(self._accounts, self._fleet.groups, strict=True):
+        for account, rows in zip(self._accounts, self._groups, strict=True):
             for row in rows:
                 if given[row]:
                     account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
@@ -122,7 +126,7 @@ class CentralCollector:
 
     def _collect(self, order: Order) -> Rollout:
         fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
-        seats = list(zip(self._accounts, fleet.groups, strict=True))
+        seats = list(zip(self._accounts, self._groups, strict=True))
         self.arrays["progress"][...] = 0
         for account, _ in seats:
             account.begin(order, fresh=False)
@@ -152,7 +156,7 @@ class CentralCollector:
 
     def _observe(self, t: int) -> None:
         newest = self._fleet.newest_observations()
-        for account, rows in zip(self._accounts, self._fleet.groups, strict=True):
+        for account, rows in zip(self._accounts, self._groups, strict=True):
             part = slice(rows.start, rows.stop)
             account.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
 

@@ -35,6 +35,8 @@ class Schedule:
 
     def next(self) -> Rollout:
         """The next rollout; with a lag, the one after it begins before this returns."""
+        if self._ready is None and not self._begun:
+            self._begin()
         self.settle()
         rollout = self._ready
         assert rollout is not None
@@ -45,15 +47,12 @@ class Schedule:
         return rollout
 
     def settle(self) -> None:
-        """Waits until the next rollout is collected and nothing is under way: the moment to save."""
-        if self._ready is not None:
-            return
-        if not self._begun:
-            self._begin()
-        began = time.perf_counter()
-        self._ready = self._collector.finish()
-        self._begun = False
-        self.waited += time.perf_counter() - began
+        """Waits until nothing is under way: the moment to save."""
+        if self._begun:
+            began = time.perf_counter()
+            self._ready = self._collector.finish()
+            self._begun = False
+            self.waited += time.perf_counter() - began
 
     @property
     def idle(self) -> bool:

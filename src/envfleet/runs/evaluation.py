@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from envfleet.confidence import confidence_interval
 from envfleet.conformance.probe import valid_mask
-from envfleet.errors import SettingsError
+from envfleet.errors import EnvContext, EnvError, SettingsError
 from envfleet.seeding import derive_seed
 
-__all__ = ["Actor", "Evaluation", "evaluate", "evaluation_seeds", "random_play"]
+__all__ = ["Actor", "Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
 
 _STREAM = 0xE7A1  # names the seeds of evaluation among the streams of a run
 _TRAINING_SEEDS = 2**20  # training uses seed, seed + 1, ... up to this many environments
@@ -40,6 +40,8 @@ class Evaluation:
     seeds: tuple[int, ...]
     deterministic: bool
     successes: tuple[bool, ...] | None = None  # per episode; None where the environment does not tell
+    lost: int = 0  # episodes that a fault of the environment ended; they do not count
+    cut: int = 0  # episodes that were ended after the most steps allowed; they count as they are
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -56,32 +58,44 @@ def evaluate(
     training_seed: int | None = None,
     max_episode_steps: int | None = None,
     on_frame: Callable[[Any], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Evaluation:
     """Plays `episodes` in one environment of `make_env`, each reset with a seed of its own.
 
     `seed` names the stream of those seeds; `training_seed` is that of the run, where it is another.
     `deterministic` says how `act` chooses and is kept in the result. `on_frame` gets every picture that the
-    environment renders. An episode of more than `max_episode_steps` ends there.
+    environment renders. An episode of more than `max_episode_steps` ends there. As soon as `stopped` says so,
+    `PlayStopped` is raised.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
     seeds = evaluation_seeds(seed, episodes, training_seed)
     env = make_env()
     try:
-        played = [_play(env, act, episode_seed, max_episode_steps, on_frame) for episode_seed in seeds]
+        tried = [_play(env, act, episode_seed, max_episode_steps, on_frame, stopped) for episode_seed in seeds]
     finally:
         env.close()
-    returns, lengths, told = zip(*played, strict=True)
+    played = [(episode, seed) for episode, seed in zip(tried, seeds, strict=True) if not episode.lost]
+    if not played:
+        raise EnvError(
+            f"all {episodes} episodes were lost to faults of the environment",
+            EnvContext(0, "an evaluation", seed),
+            hint="the log above says how each of them ended",
+        )
+    returns = tuple(episode.total for episode, _ in played)
+    told = [episode.success for episode, _ in played]
     return Evaluation(
         mean_reward=float(np.mean(returns)),
         std_reward=float(np.std(returns)),
-        episodes=episodes,
+        episodes=len(played),
         returns=returns,
-        lengths=lengths,
+        lengths=tuple(episode.length for episode, _ in played),
         confidence_interval=confidence_interval(returns),
-        seeds=tuple(seeds),
+        seeds=tuple(seed for _, seed in played),
         deterministic=deterministic,
         successes=None if all(success is None for success in told) else tuple(map(bool, told)),
+        lost=len(tried) - len(played),
+        cut=sum(episode.cut for episode, _ in played),
     )
 
 
@@ -100,38 +114,68 @@ def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None)
     return list(seeds)
 
 
+class PlayStopped(Exception):
+    """Play was asked to stop before its end."""
+
+
+class _Episode(NamedTuple):
+    total: float
+    length: int
+    success: bool | None  # None where `info["is_success"]` does not say
+    cut: bool = False  # at the most steps allowed
+    lost: bool = False  # to a fault of the environment
+
+
 def _play(
-    env: Any, act: Actor, seed: int, max_episode_steps: int | None, on_frame: Callable[[Any], None] | None
-) -> tuple[float, int, bool | None]:
-    """Return and length of one episode, and whether it was a success where `info["is_success"]` says so."""
+    env: Any,
+    act: Actor,
+    seed: int,
+    max_episode_steps: int | None,
+    on_frame: Callable[[Any], None] | None,
+    stopped: Callable[[], bool],
+) -> _Episode:
     observation, info = env.reset(seed=seed)
     act.reset()
     _show(env, on_frame)
     total, length, ended = 0.0, 0, False
     while not ended and length != max_episode_steps:
+        if stopped():
+            raise PlayStopped
         observation, reward, terminated, truncated, info = env.step(act(observation, info))
+        if info.get("restarted"):
+            return _Episode(total, length, None, lost=True)
         total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         _show(env, on_frame)
     success = info.get("is_success")
-    return total, length, None if success is None else bool(success)
+    return _Episode(total, length, None if success is None else bool(success), cut=not ended)
 
 
 def random_play(
-    make_env: Callable[[], Any], *, steps: int, seed: int, training_seed: int | None = None
+    make_env: Callable[[], Any],
+    *,
+    steps: int,
+    seed: int,
+    training_seed: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[float], int]:
-    """The returns of whole episodes of uniformly drawn actions, about `steps` in all, and how many steps they were."""
+    """The returns of episodes of uniformly drawn actions, about `steps` in all, and how many steps they were.
+
+    An episode that would be longer than all of them is cut there.
+    """
     env = make_env()
     returns: list[float] = []
-    played = 0
+    played = tried = 0
     seeds: list[int] = []
     try:
         act = _RandomActor(env.action_space, seed)
         while played < steps:
-            if len(returns) == len(seeds):  # the first of more seeds are the same
+            if tried == len(seeds):  # the first of more seeds are the same
                 seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
-            total, length, _ = _play(env, act, seeds[len(returns)], None, None)
-            returns.append(total)
-            played += length
+            episode = _play(env, act, seeds[tried], steps, None, stopped)
+            tried += 1
+            played += max(1, episode.length)
+            if not episode.lost:
+                returns.append(episode.total)
     finally:
         env.close()
     return returns, played

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
-from envfleet.conformance.report import own_traceback
-from envfleet.errors import EnvContext, EnvError, EnvfleetError, ResourceError, SettingsError
+from envfleet.errors import ResourceError, SettingsError
+from envfleet.fleet.auto import Choice, choose, measure
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import make
-from envfleet.fleet.plan import Timeouts
-from envfleet.machine import available_memory, keep_freed_memory
+from envfleet.fleet.make import BACKENDS, group_count, make
+from envfleet.fleet.plan import group_ranges
+from envfleet.machine import available_memory, keep_freed_memory, usable_cores
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
 from envfleet.rollout.program import ActingProgram
@@ -23,8 +24,9 @@ from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
-from envfleet.training.environment import build_one, environment_of, frames_stacked
+from envfleet.training.environment import environment_of, frames_stacked
 from envfleet.training.presets import Preset, named_preset, preset_for
+from envfleet.training.stage import Stage, limits_of
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
@@ -39,31 +41,37 @@ class Resolved:
     env: str | Callable[..., Any]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-
-    def build_env(self, **kwargs: Any) -> Any:
-        """One environment, as the fleet has many."""
-        return build_one(self.env, {**self.settings.env_kwargs, **kwargs})
+    stage: Stage  # one environment of the run, for all that needs a single one
 
 
 def resolve(settings: TrainingSettings) -> Resolved:
     """Looks at the environment and fills in what the user left open: the preset of its family, a seed."""
     env = environment_of(settings.env, settings.wrappers)
-    seen = _looked_at(env, settings.env_kwargs)
-    preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
-    if settings.preset is not None:
-        preset = named_preset(settings.preset, type(settings)).over(preset)
-    of_env = {name: value for name, value in preset.env.items() if name in seen.own and name not in settings.env_kwargs}
-    if of_env:
-        settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
-        seen = _looked_at(env, settings.env_kwargs)
-    filled = _with_budget(settings, preset).in_steps()
-    if "frame_stack" in kinds_of(type(filled)):
-        filled = filled.filled({"frame_stack": seen.frames})
-    if filled.seed is None:  # drawn, and so not given
-        filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
-    filled = filled.filled({"learner_threads": filled.threads})  # for the record: they shape the mathematics
+    stage = Stage(env, settings)
+    try:
+        seen: _Seen = stage.apply(_look)
+        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
+        if settings.preset is not None:
+            preset = named_preset(settings.preset, type(settings)).over(preset)
+        of_env = {
+            name: value for name, value in preset.env.items() if name in seen.own and name not in settings.env_kwargs
+        }
+        if of_env:
+            settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
+            stage.close()
+            stage = Stage(env, settings)
+            seen = stage.apply(_look)
+        filled = _with_budget(settings, preset).in_steps()
+        if "frame_stack" in kinds_of(type(filled)):
+            filled = filled.filled({"frame_stack": seen.frames})
+        if filled.seed is None:  # drawn, and so not given
+            filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
+        filled = filled.filled({"learner_threads": filled.threads})  # for the record: they shape the mathematics
+    except BaseException:
+        stage.close()
+        raise
     assert filled.seed is not None
-    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space)
+    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space, stage)
 
 
 @dataclass(frozen=True)
@@ -77,22 +85,14 @@ class _Seen:
     frames: int  # of which an observation is a stack
 
 
-def _looked_at(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> _Seen:
-    try:
-        sample = build_one(env, kwargs)
-        observation_space, action_space = copy.deepcopy((sample.observation_space, sample.action_space))
-        entry_point = str(getattr(sample.spec, "entry_point", "") or type(sample.unwrapped).__module__)
-        own = declared_settings(type(sample.unwrapped))
-        frames = frames_stacked(sample)
-        sample.close()
-    except EnvfleetError:
-        raise
-    except Exception as error:  # noqa: BLE001  # whatever the user's environment raises while it is built
-        raise EnvError(
-            f"{type(error).__name__}: {error}", EnvContext(0, "make"), original=own_traceback(error)
-        ) from None
-    names = frozenset(() if own is None else kinds_of(own))
-    return _Seen(observation_space, action_space, entry_point, names, frames)
+def _look(env: Any) -> _Seen:
+    own = declared_settings(type(env.unwrapped))
+    return _Seen(
+        *copy.deepcopy((env.observation_space, env.action_space)),
+        entry_point=str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__),
+        own=frozenset(() if own is None else kinds_of(own)),
+        frames=frames_stacked(env),
+    )
 
 
 def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings:
@@ -115,55 +115,90 @@ class Parts:
     learner: Any
     policy: Any
     shape: RolloutShape
+    placement: Choice
 
     def close(self) -> None:
         self.collector.close()
         self.fleet.close()
 
 
-def assemble(resolved: Resolved, *, quiet: bool = False) -> Parts:
+def assemble(resolved: Resolved) -> Parts:
     """Builds the parts, workers first: they import what they need while this process does the same."""
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
     program = ActingProgram(settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag)
+    placement = _placement(resolved)
+    in_worker = placement.acting == "worker"
     fleet = make(
         resolved.env,
         settings.n_envs,
-        backend=settings.backend,
-        workers=settings.workers,
-        group_size=settings.group_size,
+        backend=placement.backend,
+        workers=placement.workers,
+        group_size=settings.group_size if in_worker else None,
         seed=seed,
         start_method=settings.start_method,
-        timeout=Timeouts(settings.timeout, max(settings.timeout, 600.0)),
+        timeout=limits_of(settings),
         on_error=settings.on_error,
         restarts=settings.restarts,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
-        program=program if settings.acting == "worker" else None,
-        quiet=quiet,
+        program=program if in_worker else None,
+        quiet=True,
     )
     try:
-        return _with_fleet(resolved, fleet, program, lag)
+        return _with_fleet(resolved, fleet, program, lag, placement)
     except BaseException:
         fleet.close()
         raise
 
 
-def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int) -> Parts:
+def _placement(resolved: Resolved) -> Choice:
+    """Where the environments run and who acts, measured where the settings leave it open; it changes no result."""
+    settings, cores = resolved.settings, usable_cores()
+    backend, acting = BACKENDS[settings.backend], settings.acting
+    n_envs, groups = settings.n_envs, group_count(settings.n_envs, settings.group_size)
+    if backend == "sequential" or n_envs == 1 or settings.workers == 1:
+        only = "sequential" if backend == "auto" else backend
+        reason = "asked for" if backend != "auto" else "there is work for one worker"
+        return Choice(only, 1, reason, "worker" if acting == "auto" else acting)
+    choice = None
+    if acting == "auto" or backend == "auto":
+        cost = resolved.stage.apply(functools.partial(measure, seed=resolved.seed))
+        counted = None if acting == "central" else groups
+        choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
+    if choice is not None and backend in ("auto", choice.backend) and acting in ("auto", choice.acting):
+        return _limited(choice, settings.workers, groups)
+    # What was asked for, though something else is faster or nothing had to be measured.
+    acting = "worker" if acting == "auto" else acting
+    count = min(settings.workers or cores, groups if acting == "worker" else n_envs)
+    backend = backend if backend != "auto" else "processes" if count > 1 else "sequential"
+    return _limited(Choice(backend, count, "asked for", acting), settings.workers, groups)
+
+
+def _limited(choice: Choice, workers: int | None, groups: int) -> Choice:
+    """The choice, with a word on what keeps it from having as many workers as were asked for."""
+    if workers is None or choice.workers >= workers or choice.backend == "sequential":
+        return choice
+    limit = f"there are {groups} groups to act for" if choice.acting == "worker" else "each has an environment"
+    return replace(choice, reason=f"{choice.reason}; {choice.workers} workers, not {workers}: {limit}")
+
+
+def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int, placement: Choice) -> Parts:
     import torch
 
     settings, seed = resolved.settings, resolved.seed
     torch.set_num_threads(1)  # each thread of the learner computes with one, as do workers and whoever acts
     keep_freed_memory()
+    groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
     actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
-    shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(fleet.groups))
+    shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
     _refuse_too_large(shape)
     _, infos = fleet.reset()
     collector: WorkerCollector | CentralCollector
-    if settings.acting == "worker":
+    if placement.acting == "worker":
         collector = WorkerCollector(fleet, program, seed)
     else:
-        collector = CentralCollector(fleet, program, seed)
+        collector = CentralCollector(fleet, program, seed, groups)
         collector.see_infos(infos)
     learner = settings.build_learner(
         fleet.single_observation_space,
@@ -172,7 +207,8 @@ def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: i
         seed=seed,
         device=_device(settings.device),
     )
-    return Parts(fleet, collector, Schedule(collector, learner.weights, lag=lag), learner, learner.policy, shape)
+    schedule = Schedule(collector, learner.weights, lag=lag)
+    return Parts(fleet, collector, schedule, learner, learner.policy, shape, placement)
 
 
 def _refuse_too_large(shape: RolloutShape) -> None:

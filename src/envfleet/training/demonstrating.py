@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from envfleet.rollout.trajectories import Trajectory
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Resolved
 from envfleet.training.environment import named_environment
+from envfleet.training.stage import limits_of
 
 __all__ = ["demonstrate"]
 
@@ -70,7 +73,20 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
             hint="a function takes a batch of observations and returns their actions",
         )
     seed = derive_seed(resolved.seed, _STREAM)
-    fleet = make(resolved.env, 4, backend="sequential", seed=seed, env_kwargs=resolved.settings.env_kwargs)
+    settings = resolved.settings
+    fleet = make(
+        resolved.env,
+        4,
+        backend="processes" if settings.backend == "auto" else settings.backend,
+        workers=1,
+        start_method=settings.start_method,
+        seed=seed,
+        timeout=limits_of(settings),
+        on_error=settings.on_error,
+        restarts=settings.restarts,
+        env_kwargs=settings.env_kwargs,
+        quiet=True,
+    )
     try:
         return collect(fleet, policy, steps=_wanted(resolved), seed=seed).trajectories
     finally:
@@ -88,26 +104,37 @@ def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory],
     path = kept / f"{_digest(resolved)}.npz"
     if path.exists() and not getattr(resolved.settings, "regenerate_demonstrations", False):
         return load_demonstrations(path, resolved.observation_space), f", from {path}"
-    env = resolved.build_env()
-    try:
-        offer = env.unwrapped
-        if not isinstance(offer, Demonstrates):
-            raise SettingsError(
-                f"demonstrations is 'environment', but {type(offer).__name__} offers none",
-                hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
-            )
-        seed = derive_seed(resolved.seed, _STREAM)
-        trajectories: list[Trajectory] = []
-        for number, demonstration in enumerate(offer.demonstrations(seed)):
-            trajectories.append(_played(env, demonstration, derive_seed(seed, number)))
-            if sum(map(len, trajectories)) >= _wanted(resolved):
-                break
-    finally:
-        env.close()
+    seed = derive_seed(resolved.seed, _STREAM)
+    resolved.stage.fresh()
+    offered = resolved.stage.apply(_name_if_silent)
+    if offered is not None:
+        raise SettingsError(
+            f"demonstrations is 'environment', but {offered} offers none",
+            hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
+        )
+    trajectories: list[Trajectory] = resolved.stage.apply(
+        functools.partial(_demonstrated, seed=seed, steps=_wanted(resolved))
+    )
     if trajectories:
         kept.mkdir(parents=True, exist_ok=True)
         save_demonstrations(path, trajectories, resolved.observation_space)
     return trajectories, f" and kept in {path}"
+
+
+def _name_if_silent(env: Any) -> str | None:
+    """The name of an environment that offers no demonstrations."""
+    return None if isinstance(env.unwrapped, Demonstrates) else type(env.unwrapped).__name__
+
+
+def _demonstrated(env: Any, seed: int, steps: int) -> Generator[Trajectory, None, None]:
+    """Episodes that the environment itself shows, about `steps` steps of them."""
+    shown = 0
+    for number, demonstration in enumerate(env.unwrapped.demonstrations(seed)):
+        trajectory = _played(env, demonstration, derive_seed(seed, number))
+        yield trajectory
+        shown += len(trajectory)
+        if shown >= steps:
+            return
 
 
 def _digest(resolved: Resolved) -> str:

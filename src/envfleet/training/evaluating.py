@@ -12,14 +12,14 @@ import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.confidence import confidence_interval
-from envfleet.conformance.report import own_traceback
-from envfleet.errors import EnvContext, EnvError, EnvfleetError, MissingExtraError, SettingsError
+from envfleet.errors import EnvError, MissingExtraError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import Player, TrainedPolicy
 from envfleet.runs.video import VideoWriter
-from envfleet.training.environment import build_one, environment_of
+from envfleet.training.environment import environment_of
+from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
 
 __all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
@@ -44,6 +44,8 @@ class RunEvaluation:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     success_rate: float | None  # None where the environment has no info["is_success"]
+    lost: int  # episodes that faults of the environment ended; they do not count
+    cut: int  # episodes that were ended after the most steps allowed; they count as they are
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -94,38 +96,45 @@ def evaluate_run(
     policy: Any = None,
     render: bool = False,
     video: str | Path | None = None,
+    max_steps: int | None = None,
 ) -> RunEvaluation:
     """Plays `episodes` for each of `seeds` (that of the run if none) in a single environment.
 
     `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `deterministic` says
     whether the best actions are taken or actions are drawn as in training; by default it is as the run's own
     evaluations do it. `env` and `policy` give the user's own objects to a run that was trained with such; `trust=True`
-    imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file.
+    imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file. An episode is cut
+    after `max_steps`, by default the run's eval_max_steps. The environment is protected as those of the training are.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
     deterministic = opened.takes_best(deterministic)
     own_seed = opened.settings.seed or 0
     played = tuple(seeds) or (own_seed,)
-    stage = _Stage(opened.env, opened.settings.env_kwargs)
-    with _one_thread(), contextlib.nullcontext() if video is None else VideoWriter(video) as film:
-        stage.film, stage.render = film, render
+    settings = opened.settings
+    mode = "human" if render else None if video is None else "rgb_array"
+    stage = Stage(opened.env, settings, **({} if mode is None else {"render_mode": mode}))
+    with (
+        contextlib.closing(stage),
+        _one_thread(),
+        contextlib.nullcontext() if video is None else VideoWriter(video) as film,
+    ):
         results = []
         for seed in played:
             opened.policy.reset(seed=seed)
-            with _own_errors(seed):
-                player = Player(opened.policy, deterministic=deterministic)
-                results.append(
-                    evaluate(
-                        stage.build,
-                        player,
-                        episodes=episodes,
-                        seed=seed,
-                        training_seed=own_seed,
-                        deterministic=deterministic,
-                        on_frame=film,
-                    )
+            player = Player(opened.policy, deterministic=deterministic)
+            results.append(
+                evaluate(
+                    lambda: _shown(stage, mode, film),
+                    player,
+                    episodes=episodes,
+                    seed=seed,
+                    training_seed=own_seed,
+                    deterministic=deterministic,
+                    max_episode_steps=max_steps or settings.eval_max_steps,
+                    on_frame=film,
                 )
-    return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, played, results)
+            )
+    return _together(opened.folder, settings, opened.checkpoint, opened.step, played, results)
 
 
 @contextlib.contextmanager
@@ -178,39 +187,30 @@ def _together(
         returns=returns,
         lengths=lengths,
         success_rate=float(np.mean(successes)) if successes else None,
+        lost=sum(result.lost for result in results),
+        cut=sum(result.cut for result in results),
     )
 
 
 # ---- the environment
 
 
-@dataclass
-class _Stage:
-    """Where the policy plays: the environment, and how it shows itself."""
-
-    source: Any
-    kwargs: dict[str, Any]
-    film: VideoWriter | None = None
-    render: bool = False
-
-    def build(self) -> Any:
-        """The environment; one that is to show itself has to say that it can."""
-        mode = "human" if self.render else None if self.film is None else "rgb_array"
-        if mode is None:
-            return build_one(self.source, self.kwargs)
-        try:
-            env = build_one(self.source, {**self.kwargs, "render_mode": mode})
-        except TypeError as error:
-            if "render_mode" not in str(error):
-                raise
+def _shown(stage: Stage, mode: str | None, film: VideoWriter | None) -> Any:
+    """The environment; one that is to show itself has to say that it can."""
+    try:
+        env = stage.fresh()
+    except EnvError as error:
+        if mode is not None and error.message.startswith("TypeError") and "render_mode" in error.message:
             raise _cannot_render(mode, "it takes no render_mode") from None
-        if env.render_mode != mode:
-            modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
-            env.close()
-            raise _cannot_render(mode, f"its render modes are {modes}")
-        if self.film is not None:
-            self.film.fps = float(env.metadata.get("render_fps") or self.film.fps)
-        return env
+        if error.message.startswith("DependencyNotInstalled"):
+            raise MissingExtraError(f"the environment cannot show itself: {error.message}") from None
+        raise
+    if mode is not None and env.render_mode != mode:
+        modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
+        raise _cannot_render(mode, f"its render modes are {modes}")
+    if film is not None:
+        film.fps = float(env.metadata.get("render_fps") or film.fps)
+    return env
 
 
 def _cannot_render(render_mode: str, why: str) -> SettingsError:
@@ -219,20 +219,3 @@ def _cannot_render(render_mode: str, why: str) -> SettingsError:
         f'{wanted} an environment with render_mode="{render_mode}", but {why}',
         hint="give the environment's __init__ that argument, and its metadata the list `render_modes`",
     )
-
-
-@contextlib.contextmanager
-def _own_errors(seed: int) -> Iterator[None]:
-    """What the environment raises comes with its own traceback, as in training."""
-    import gymnasium
-
-    try:
-        yield
-    except EnvfleetError:
-        raise
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise MissingExtraError(f"the environment cannot show itself: {error}") from None
-    except Exception as error:  # noqa: BLE001  # whatever the user's environment raises
-        original = own_traceback(error)
-        message = f"{type(error).__name__}: {error}"
-        raise EnvError(message, EnvContext(0, "an evaluation", seed), original=original) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -31,15 +31,16 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> 
     if not isinstance(settings, TrainingSettings):
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings)
-    reporter = Reporter.of_new_run(resolved)
-    try:
-        with closing(reporter), closing(assemble(resolved, quiet=settings.quiet)) as parts:
-            if settings.init_from is not None:
-                _start_from(settings.init_from, parts)
-            return Training(resolved, parts, reporter, callbacks).run()
-    except BaseException:
-        reporter.folder.remove_if_untrained()
-        raise
+    with closing(resolved.stage):
+        reporter = Reporter.of_new_run(resolved)
+        try:
+            with closing(reporter), closing(assemble(resolved)) as parts:
+                if settings.init_from is not None:
+                    _start_from(settings.init_from, parts)
+                return Training(resolved, parts, reporter, callbacks).run()
+        except BaseException:
+            reporter.folder.remove_if_untrained()
+            raise
 
 
 def _start_from(path: str, parts: Parts) -> None:
@@ -69,6 +70,7 @@ class Training:
         self._moment = Moment(0, 0, math.nan, {})
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._evaluated_steps = 0
+        self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
     # --- in reading order
 
@@ -76,15 +78,11 @@ class Training:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
-        if not self.progress.steps and self._settings.random_steps:
-            reporter.play_at_random()
-            self.progress.begin()
-        kept = reporter.folder.path.parent / "demonstrations"
-        if not self.progress.steps and (shown := demonstrate(self._resolved, learner, kept)):
-            reporter.console.say(shown)
         schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
-        shares = TimeShares(self._parts.fleet.workers)
         with Interruption(quiet=self._settings.quiet) as interruption:
+            self._stopped = lambda: interruption.asked
+            self._prepare()
+            shares = TimeShares(self._parts.fleet.workers)
             while not (self.progress.spent or self._moment.stop or interruption.asked):
                 rollout = schedule.next()
                 ended = self.progress.add(rollout)
@@ -109,6 +107,19 @@ class Training:
                 self._save_if_due()
         return self._end(interruption)
 
+    def _prepare(self) -> None:
+        """What comes before the first rollout: random play and demonstrations, or an evaluation that was cut short."""
+        if self.progress.steps:
+            if not self.progress.spent:
+                self._evaluate_if_due()
+            return
+        if self._settings.random_steps:
+            self._reporter.play_at_random(self._stopped)
+            self.progress.begin()
+        kept = self._reporter.folder.path.parent / "demonstrations"
+        if not self._stopped() and (shown := demonstrate(self._resolved, self._parts.learner, kept)):
+            self._reporter.console.say(shown)
+
     def _tell_rollout(self, rollout: Any, ended: list[tuple[float, int]]) -> None:
         moment, progress = self._moment, self.progress
         moment.steps, moment.episodes, moment.mean_return = progress.steps, progress.episodes, progress.mean_return
@@ -119,16 +130,23 @@ class Training:
                 callback.on_episode(moment, episode_return, length)
 
     def _evaluate_if_due(self) -> None:
-        every = self._steps_between(self._settings.eval_every, parts=EVALUATIONS)
-        if every and (self.progress.steps - self._evaluated_steps >= every or self.progress.spent):
-            self._evaluated_steps = self.progress.steps
-            evaluation = self._reporter.evaluate(self._parts.policy, self.progress.steps)
-            if evaluation.mean_reward > self._best:
-                self._best, self._best_steps = evaluation.mean_reward, self.progress.steps
-                self._save()
-                self._checkpoints.mark("best", self.progress.steps)
-            for callback in self._callbacks:
-                callback.on_evaluation(self._moment, evaluation)
+        every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
+        if not every or self._evaluated_steps == steps:
+            return
+        if steps - self._evaluated_steps < every and not self.progress.spent:
+            return
+        evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
+        if evaluation is None and self._stopped():
+            return  # a resumed run makes up for it
+        self._evaluated_steps = steps
+        if evaluation is None:
+            return
+        if evaluation.mean_reward > self._best:
+            self._best, self._best_steps = evaluation.mean_reward, steps
+            self._save()
+            self._checkpoints.mark("best", steps)
+        for callback in self._callbacks:
+            callback.on_evaluation(self._moment, evaluation)
 
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.errors import EnvfleetError
 from envfleet.machine import usable_cores
 from envfleet.policies.policy import Policy
 from envfleet.runs.console import Console, WorkerHealth
-from envfleet.runs.evaluation import Evaluation, evaluate, random_play
+from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.live_view import clock
 from envfleet.runs.lock import RunLock
@@ -23,7 +24,7 @@ from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
 from envfleet.training.progress import LATEST, RECENT, Progress
 
-__all__ = ["Reporter"]
+__all__ = ["Reporter", "left_out"]
 
 # Settings that the console does not list among those that differ from the defaults.
 _SAID_ELSEWHERE = {
@@ -103,15 +104,15 @@ class Reporter:
         elif fleet.backend == "processes":
             place += f" started by {settings.start_method or 'spawn'}"
         threads = _counted(settings.threads, "thread")
-        who = "each worker acts by itself" if settings.acting == "worker" else "the learner acts for all"
+        who = "each worker acts by itself" if parts.placement.acting == "worker" else "the learner acts for all"
         budgets = _budgets(settings)
         found = "an accelerator was found" if parts.learner.device.type != "cpu" else "no accelerator was found"
         device = f"device auto: {found}" if settings.device == "auto" else "device given"
         sized = "threads given" if "learner_threads" in settings.given else "threads by the size of minibatches"
         return [
             ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
-            ("environments", str(fleet.num_envs), f"{_counted(len(fleet.groups), 'group')}, the unit of acting"),
-            ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; never changes a result"),
+            ("environments", str(fleet.num_envs), f"{_counted(parts.shape.groups, 'group')}, the unit of acting"),
+            ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; {parts.placement.reason}"),
             ("schedule", settings.schedule, who),
             ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
             ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
@@ -142,38 +143,62 @@ class Reporter:
             figures[f"fleet/worker_{worker.index}/memory_mb"] = worker.memory_mb
         return figures
 
-    def evaluate(self, policy: Policy, steps: int) -> Evaluation:
-        """Plays some episodes on an environment of its own, with seeds that no training environment has."""
-        resolved = self._resolved
+    def evaluate(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> Evaluation | None:
+        """Plays some episodes on an environment of its own, with seeds that no training environment has.
+
+        None where it was stopped or failed: that never costs the training.
+        """
+        resolved, settings = self._resolved, self._resolved.settings
         trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
-        deterministic = not resolved.settings.eval_sampled
-        evaluation = evaluate(
-            resolved.build_env,
-            Player(trained, deterministic=deterministic),
-            episodes=resolved.settings.eval_episodes,
-            seed=resolved.seed,
-            deterministic=deterministic,
-        )
+        deterministic = not settings.eval_sampled
+        try:
+            evaluation = evaluate(
+                resolved.stage.fresh,
+                Player(trained, deterministic=deterministic),
+                episodes=settings.eval_episodes,
+                seed=resolved.seed,
+                deterministic=deterministic,
+                max_episode_steps=settings.eval_max_steps,
+                stopped=stopped,
+            )
+        except PlayStopped:
+            return None
+        except EnvfleetError as error:
+            self._failed(f"evaluation at step {steps:,}", error)
+            return None
         figures = {
             "eval/mean_reward": evaluation.mean_reward,
             "eval/std_reward": evaluation.std_reward,
             "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
         }
-        line = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f} over {evaluation.episodes} episodes"
+        played = _counted(evaluation.episodes, "episode")
+        line = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f} over {played}"
         if evaluation.successes is not None:
             figures["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
             line += f", {sum(evaluation.successes)} of them a success"
         self._evaluated = figures
         self._write(steps, figures)
-        self.console.say(f"evaluation at step {steps:,}: {line}")
+        self.console.say(f"evaluation at step {steps:,}: {line}{left_out(evaluation, settings.eval_max_steps)}")
         return evaluation
 
-    def play_at_random(self) -> None:
+    def _failed(self, what: str, error: EnvfleetError) -> None:
+        """Something beside the training failed: the whole error is shown, and the training goes on without it."""
+        self._resolved.stage.close()
+        self.console.error(f"{what} failed, and training continues without it: {error}")
+
+    def play_at_random(self, stopped: Callable[[], bool]) -> None:
         """Measures random play, so that the summary has something to compare with."""
         resolved, steps = self._resolved, self._resolved.settings.random_steps
         self.console.say(f"playing {steps:,} steps at random, to compare with")
-        returns, _ = random_play(resolved.build_env, steps=steps, seed=resolved.seed)
-        self._write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
+        try:
+            returns, _ = random_play(resolved.stage.fresh, steps=steps, seed=resolved.seed, stopped=stopped)
+        except PlayStopped:
+            return
+        except EnvfleetError as error:
+            self._failed("random play", error)
+            return
+        if returns:
+            self._write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
 
     def episodes(self, progress: Progress, ended: Sequence[tuple[float, int]]) -> None:
         """With --verbose a line for every episode, as it ends."""
@@ -235,6 +260,16 @@ class Reporter:
             if writer is not None:
                 writer.close()
         self._lock.release()
+
+
+def left_out(evaluation: Evaluation, most_steps: int) -> str:
+    """What a reader should know about episodes that were lost or cut, as the end of a line."""
+    notes = []
+    if evaluation.lost:
+        notes.append(f"; {_counted(evaluation.lost, 'episode')} lost to faults of the environment")
+    if evaluation.cut:
+        notes.append(f"; {_counted(evaluation.cut, 'episode')} cut after {most_steps:,} steps (eval_max_steps)")
+    return "".join(notes)
 
 
 def _budgets(settings: TrainingSettings) -> list[str]:

@@ -47,8 +47,8 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     except BaseException:
         lock.release()
         raise
-    with closing(reporter):
-        parts = assemble(resolved, quiet=settings.quiet)
+    with closing(resolved.stage), closing(reporter):
+        parts = assemble(resolved)
         with closing(parts):
             parts.policy.load_state_dict(checkpoint.policy)
             fresh = restore_parts(parts, checkpoint.state["parts"], checkpoint.pieces)

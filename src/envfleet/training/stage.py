@@ -1,0 +1,74 @@
+"""The stage: one environment of a run, with the protection that its fleet has.
+
+What a training does with a single environment happens here: a look at its spaces, the timing of a step, evaluations,
+random play, demonstrations, videos. A crash, a hang or an exception there is as ordinary as in the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.errors import EnvfleetError
+from envfleet.fleet.make import BACKENDS, make, one_env
+from envfleet.fleet.plan import Timeouts
+from envfleet.fleet.single import SingleEnv
+
+__all__ = ["Stage", "limits_of"]
+
+
+def limits_of(settings: TrainingSettings) -> Timeouts:
+    """How long the environments of a run may take."""
+    return Timeouts(settings.timeout, max(settings.timeout, 600.0))
+
+
+class Stage:
+    """Builds the environment when it is needed, and keeps its worker for the next time."""
+
+    def __init__(self, env: str | Callable[..., Any], settings: TrainingSettings, **env_kwargs: Any) -> None:
+        self._source, self._settings = env, settings
+        self._kwargs = {**settings.env_kwargs, **env_kwargs}
+        self._env: SingleEnv | None = None
+
+    def apply(self, function: Callable[[Any], Any]) -> Any:
+        """What `function(env)` returns; it runs where the environment lives."""
+        return self._kept().apply(function)
+
+    def fresh(self) -> SingleEnv:
+        """The environment, newly built; closing it leaves its worker to the stage."""
+        if self._env is None:
+            return self._kept()
+        try:
+            self._env.rebuild()
+        except EnvfleetError:  # its worker is beyond repair
+            self.close()
+        return self._kept()
+
+    def _kept(self) -> SingleEnv:
+        if self._env is None:
+            self._env = SingleEnv(self._fleet())
+        return self._env
+
+    def _fleet(self) -> Any:
+        settings = self._settings
+        backend = BACKENDS[settings.backend]
+        options: dict[str, Any] = {
+            "seed": settings.seed,
+            "start_method": settings.start_method,
+            "timeout": limits_of(settings),
+            "on_error": settings.on_error,
+            "restarts": settings.restarts,
+            "env_kwargs": [self._kwargs],
+            "autoreset": "disabled",
+            "quiet": True,
+        }
+        if backend == "auto":
+            return one_env(self._source, **options)
+        return make(self._source, 1, backend=backend, **options)
+
+    def close(self) -> None:
+        """Ends the environment and its worker; the stage builds another one if it is used again."""
+        if self._env is not None:
+            self._env.end()
+            self._env = None

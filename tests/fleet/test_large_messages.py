@@ -1,0 +1,64 @@
+"""Messages that are longer than any socket takes at once: states, requests and infos of any size pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import envfleet
+from tests.fleet.simulators import Counter
+
+
+class Heavy(Counter):
+    """Has a world of many bytes, each step changes it."""
+
+    def __init__(self, size: int = 2**20) -> None:
+        super().__init__(length=1000)
+        self.world = np.zeros(size, np.uint8)
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        self.world[:] = self.np_random.integers(200)
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        self.world[-1] += 1
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(self.world[-1]) + float(self.world[0]), terminated, truncated, info
+
+
+class Chatty(Counter):
+    """Says more with every step than a socket takes."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"said": bytes(2**20)}
+
+
+@pytest.mark.parametrize("size", [2**20, pytest.param(2**27, marks=pytest.mark.proof)])
+def test_states_of_any_size_are_saved_and_restored(size: int, backend: dict[str, Any]) -> None:
+    """Several groups per worker: none may wait for the caller to read while the caller waits for the next."""
+    fleet = envfleet.make(lambda: Heavy(size), 8, group_size=1, seed=3, timeout=60.0, **backend)
+    actions = np.zeros(8, np.int64)
+    fleet.reset()
+    fleet.step(actions)
+    told: list[tuple[int, int]] = []
+    state = fleet.state(progress=lambda done, of: told.append((done, of)))
+    expected = fleet.step(actions)[1]
+    fleet.restore(state)
+    assert fleet.step(actions)[1].tolist() == expected.tolist()
+    assert fleet.statistics().restarts == 0
+    assert told[-1] == (8, 8) and told == sorted(told)
+    fleet.close()
+
+
+def test_long_infos_of_many_groups_pass(backend: dict[str, Any]) -> None:
+    fleet = envfleet.make(Chatty, 8, group_size=1, seed=3, timeout=60.0, **backend)
+    fleet.reset()
+    for _ in range(3):
+        infos = fleet.step(np.zeros(8, np.int64))[4]
+        assert [len(said) for said in infos["said"]] == [2**20] * 8
+    assert fleet.statistics().restarts == 0
+    fleet.close()

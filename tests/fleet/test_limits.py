@@ -1,0 +1,119 @@
+"""Which time limit holds: a step's for steps, the longer one for whatever builds, resets or restores."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import envfleet
+from envfleet import EnvHungError, Timeouts
+from tests.fleet.backends import use
+from tests.fleet.simulators import Counter, HangsOnce, RaisesOnce
+
+SOME_BACKENDS = pytest.mark.parametrize("name", ["sequential", "threads", "spawn"])
+ACTIONS = np.zeros(2, np.int64)
+LONG = 1.6  # seconds, beyond the limit of a step below
+LIMITS = Timeouts(step=1.0, start=60.0)
+
+
+class SlowReset(Counter):
+    """Its second reset takes longer than a step may."""
+
+    resets = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.resets += 1
+        if self.resets == 2:
+            time.sleep(LONG)
+        return super().reset(**kwargs)
+
+
+class SlowToBuildAgain(RaisesOnce):
+    """Fails once, and takes longer to be built after that than a step may."""
+
+    def __init__(self, flag: str) -> None:
+        super().__init__(flag)
+        if Path(flag).exists():
+            time.sleep(LONG)
+
+
+class HangsInReset(Counter):
+    """Its second reset never ends."""
+
+    resets = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.resets += 1
+        if self.resets == 2:
+            time.sleep(3600)
+        return super().reset(**kwargs)
+
+
+@SOME_BACKENDS
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_a_reset_inside_a_step_has_the_limit_of_resets(
+    name: str, autoreset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = envfleet.make(lambda: SlowReset(length=3), 2, timeout=LIMITS, autoreset=autoreset, **use(name, monkeypatch))
+    fleet.reset()
+    for _ in range(5):
+        infos = fleet.step(ACTIONS)[4]
+        assert "restarted" not in infos
+    fleet.close()
+
+
+@SOME_BACKENDS
+def test_a_rebuild_inside_a_step_has_the_limit_of_resets(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers = [lambda: SlowToBuildAgain(str(tmp_path / "flag")), Counter]
+    fleet = envfleet.make(makers, timeout=LIMITS, on_error="restart", **use(name, monkeypatch))
+    fleet.reset()
+    restarted = [bool(np.any(fleet.step(ACTIONS)[4].get("restarted", False))) for _ in range(5)]
+    assert restarted == [False, False, False, True, False]
+    assert fleet.statistics().restarts == 0  # of workers: the environment alone was restarted
+    fleet.close()
+
+
+def test_a_streaming_fleet_has_the_limit_of_steps_after_a_reset(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    makers = [lambda: HangsOnce(str(tmp_path / "flag"), at=0), Counter]
+    fleet = envfleet.make(makers, backend="processes", workers=2, timeout=Timeouts(step=1.0, start=600.0))
+    fleet.reset()
+    with caplog.at_level(logging.WARNING, logger="envfleet"):
+        for env in (0, 1):
+            fleet.send(ACTIONS[:1], [env])
+        assert sorted(int(fleet.recv()[4]["env_id"][0]) for _ in range(2)) == [0, 1]
+    assert "environment 0 did not return from its step within 1 s" in caplog.text
+    fleet.close()
+
+
+def test_a_reset_that_hangs_is_named_with_its_own_limit(caplog: pytest.LogCaptureFixture) -> None:
+    limits = Timeouts(step=60.0, start=6.0)  # in which a worker must have started again, too
+    makers = [lambda: HangsInReset(length=2), lambda: Counter(length=2)]
+    fleet = envfleet.make(makers, backend="processes", workers=2, timeout=limits, autoreset="same_step")
+    fleet.reset()
+    fleet.step(ACTIONS)
+    with caplog.at_level(logging.WARNING, logger="envfleet"):
+        assert fleet.step(ACTIONS)[4]["restarted"][0]
+    assert "environment 0 did not return from its reset within 6 s" in caplog.text
+    fleet.close()
+
+
+@pytest.mark.parametrize("name", ["sequential", "threads"])
+def test_a_reset_that_hangs_and_cannot_be_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = Timeouts(step=60.0, start=1.0)
+    makers = [lambda: HangsInReset(length=2), Counter]
+    fleet = envfleet.make(makers, timeout=limits, autoreset="same_step", **use(name, monkeypatch))
+    fleet.reset()
+    fleet.step(ACTIONS)
+    with pytest.raises(EnvHungError, match="did not return within 1 s") as caught:
+        fleet.step(ACTIONS)
+    assert caught.value.context.operation == "reset"
+    fleet.close()
