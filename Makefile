@@ -13,7 +13,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constrai
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-dqn bench-ppo learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-dqn bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +35,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # The Game Boy. What is not set here or on the command line comes from the preset; TRAIN_OUTPUT_DIR is the parent
-# folder of the runs. A variable on the command line wins over those of a target. Few environments are a group each, so
-# that they run in parallel. Random play, to compare with, has as many steps; 20000 where the preset says how many.
+# folder of the runs. A variable on the command line wins over those of a target. Random play, to compare with, has as many steps; 20000 where the preset says how many.
 TRAIN_OUTPUT_DIR ?= training_runs
 TRAIN_SEED ?= 1
 TRAIN_RANDOM_STEPS ?= $(or $(TRAIN_STEPS),20000)
@@ -45,7 +44,6 @@ GAMEBOY_RUN = $(TRAIN_OUTPUT_DIR)/$@__$(STARTED)
 GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 --seed $(TRAIN_SEED) \
 	$(if $(TRAIN_STEPS),--steps $(TRAIN_STEPS)) \
 	$(if $(TRAIN_ENVS),--n-envs $(TRAIN_ENVS)) \
-	$(if $(filter 1 2 3,$(TRAIN_ENVS)),--group-size 1) \
 	$(if $(TRAIN_EPISODE_LENGTH),--episode-length $(TRAIN_EPISODE_LENGTH)) \
 	$(if $(TRAIN_UPDATE_EPOCHS),--epochs $(TRAIN_UPDATE_EPOCHS)) \
 	$(if $(TRAIN_BATCH_SIZE),--minibatch-size $(TRAIN_BATCH_SIZE)) \
@@ -109,6 +107,10 @@ bench: $(STAMP)  ## run the benchmarks (alone on the machine) and print their ta
 bench-ppo: $(STAMP)  ## the same for PPO, against Stable-Baselines3 and a plain loop; the results go to docs/benchmarks/ppo.json
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.ppo --output docs/benchmarks/ppo.json $(ARGS)
+
+bench-slow: $(STAMP)  ## the same for slow simulators: does auto find the fastest way? (docs/benchmarks-slow.md)
+	@$(BIN)/python -m benchmarks.peers.install gymnasium
+	@$(BIN)/python -m benchmarks.slow $(ARGS)
 
 bench-dqn: $(STAMP)  ## the same for DQN; the results go to docs/benchmarks/dqn.json
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3

@@ -3,13 +3,16 @@
 Needs Gymnasium and NumPy alone (MuJoCo and the Arcade Learning Environment where a workload is theirs), so
 that the limit, the fleet and every other library's own virtual environment import this very file.
 
-No environment here sleeps: its milliseconds are computed.
+Milliseconds are computed, never slept through, but for the workloads whose subject is waiting: simulators that wait
+for another process or the network are real.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +77,36 @@ class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
         return observation, float(observation[0] & 1), False, self._steps >= EPISODE_STEPS, {}
 
 
+class Slow(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """A step of some milliseconds, computed in Python or waited for, with a small observation."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (8,), np.float32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def __init__(self, milliseconds: int, waits: bool) -> None:
+        self._iterations = 0 if waits else milliseconds * PYTHON_ITERATIONS
+        self._seconds = milliseconds / 1000.0 if waits else 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state, self._steps = int(self.np_random.integers(2**31)), 0
+        return self._observation(), {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        state = self._state + int(action)
+        for _ in range(self._iterations):
+            state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+        if self._seconds:
+            time.sleep(self._seconds)
+        self._state, self._steps = state, self._steps + 1
+        return self._observation(), float(state & 1), False, self._steps >= EPISODE_STEPS, {}
+
+    def _observation(self) -> NDArray[np.float32]:
+        return np.full(8, (self._state & 255) / 255.0, np.float32)
+
+
 @dataclass(frozen=True)
 class Workload:
     """One environment to step: a Gymnasium id, or a callable that builds it."""
@@ -104,6 +137,15 @@ WORKLOADS = {
         Workload("breakout", "Breakout 210×160×3", "ALE/Breakout-v5", "ale_py"),
         Workload("python", "1 ms of Python, 84×84", PythonMillisecond),
         Workload("hash", "1 ms without the GIL", HashMillisecond),
+        *(
+            Workload(
+                f"{'waited' if waits else 'computed'}-{milliseconds}",
+                f"{milliseconds} ms, {'waited for' if waits else 'computed'}",
+                functools.partial(Slow, milliseconds, waits),
+            )
+            for waits in (False, True)
+            for milliseconds in (1, 5, 20)
+        ),
     )
 }
 

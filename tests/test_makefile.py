@@ -21,7 +21,7 @@ def commands(*arguments: str) -> list[str]:
 
 def test_train_20k_has_the_settings_of_the_older_system() -> None:
     [command] = commands("train-20k")
-    flags = "--steps 20000 --n-envs 2 --group-size 1 --episode-length 750 --epochs 6 --minibatch-size 128"
+    flags = "--steps 20000 --n-envs 2 --episode-length 750 --epochs 6 --minibatch-size 128"
     assert flags in command and "--env envfleet/GameBoy-v0" in command
     assert "--output-dir training_runs/train-20k__" in command
 

@@ -56,10 +56,11 @@ class SingleEnv:
         self._fleet.close()
 
     def _batched(self, action: Any) -> Any:
-        leaves = self._action_leaves
-        if not all(leaf.fixed for leaf in leaves):
-            return (action,)
-        return rebuild(self.action_space, {leaf.path: np.asarray(pick(action, leaf.path))[None] for leaf in leaves})
+        parts: dict[Any, Any] = {}
+        for leaf in self._action_leaves:
+            value = pick(action, leaf.path)
+            parts[leaf.path] = np.asarray(value)[None] if leaf.fixed else (value,)
+        return rebuild(self.action_space, parts)
 
     def _first(self, batch: Any) -> Any:
         parts = {leaf.path: pick(batch, leaf.path)[0] for leaf in self._observation_leaves}

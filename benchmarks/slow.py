@@ -1,0 +1,172 @@
+"""`python -m benchmarks.slow`: does `auto` find the fastest way for slow simulators?
+
+For steps of some milliseconds, computed or waited for, and few environments, it measures what `auto` chooses beside
+our backends with other settings and Gymnasium's vector environments, round by round. The results go to
+docs/benchmarks/slow.json, the page to docs/benchmarks-slow.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.interleave import quartiles
+from benchmarks.peers.install import python_of, reason_of_absence
+from benchmarks.sessions import ROOT, Duration, Session, SessionError
+from benchmarks.workloads import WORKLOADS
+
+OUTPUT = ROOT / "docs" / "benchmarks" / "slow.json"
+PAGE = ROOT / "docs" / "benchmarks-slow.md"
+COUNTS = (1, 2, 4, 8, 16)
+CELLS = {
+    "stepping": [*(name for name in WORKLOADS if name.startswith(("computed", "waited"))), "cartpole"],
+    "training": [name for name in WORKLOADS if name.startswith(("computed", "waited"))],
+}
+TARGET = 0.95
+
+
+def rows_for(what: str, n_envs: int) -> dict[str, dict[str, Any] | str]:
+    """The settings of each row of ours by its name; the names of Gymnasium's stand for themselves."""
+    several = sorted({min(count, n_envs) for count in (2, n_envs)} - {1})
+    rows: dict[str, dict[str, Any] | str] = {"auto": {}, "sequential": {"backend": "sequential"}}
+    if what == "stepping":
+        for backend in ("processes", "threads"):
+            rows |= {f"{backend}, {count} workers": {"backend": backend, "workers": count} for count in several}
+        return rows | {"SyncVectorEnv": "gymnasium-sync", "AsyncVectorEnv": "gymnasium-async"}
+    for acting in ("worker", "central"):
+        for count in several:
+            rows[f"acting {acting}, {count} workers"] = {"backend": "processes", "workers": count, "acting": acting}
+    return rows
+
+
+def start(what: str, workload: str, n_envs: int, row: dict[str, Any] | str) -> Session:
+    shared = ["--workload", workload, "--envs", n_envs]
+    if isinstance(row, dict):
+        return Session("benchmarks.slow_session", ["--what", what, *shared, "--settings", json.dumps(row)])
+    if reason := reason_of_absence("gymnasium"):
+        raise SessionError(reason)
+    return Session("benchmarks.peers.peer", ["--peer", row, *shared], python=python_of("gymnasium"))
+
+
+def measure_cell(what: str, workload: str, n_envs: int, rounds: int, duration: Duration) -> dict[str, Any]:
+    """All rows, each once a round, in another order each time."""
+    rates: dict[str, list[float]] = {}
+    chosen: dict[str, Any] = {}
+    with ExitStack() as stack:
+        sessions = {}
+        for name, row in rows_for(what, n_envs).items():  # one after the other: `auto` measures as it starts
+            sessions[name] = stack.enter_context(closing(start(what, workload, n_envs, row)))
+            sessions[name].wait_until_ready()
+            rates[name] = []
+        order = list(sessions)
+        for index in range(rounds):
+            for name in order[index % len(order) :] + order[: index % len(order)]:
+                answer = sessions[name].measure(duration)
+                rates[name].append(answer["steps"] / answer["seconds"])
+                if name == "auto":
+                    chosen = {key: answer[key] for key in ("backend", "workers", "acting") if key in answer}
+    shares = {
+        name: statistics.median(ours / other for ours, other in zip(rates["auto"], others, strict=True))
+        for name, others in rates.items()
+        if name != "auto"
+    }
+    fastest = min(shares, key=lambda name: shares[name])
+    return {
+        "workload": workload,
+        "n_envs": n_envs,
+        "chosen": chosen,
+        "steps_per_second": {name: quartiles(values) for name, values in rates.items()},
+        "auto_over": shares,
+        "fastest_other": fastest,
+        "share": shares[fastest],
+    }
+
+
+def page(results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    lines = [
+        "# Slow simulators: does `auto` find the fastest way?",
+        "",
+        "<!-- written by `python -m benchmarks.slow`; do not edit -->",
+        "",
+        (
+            f"Measured on {machine['cores']} cores ({machine['cpu']}), {results['rounds']} interleaved rounds of "
+            f"{results['seconds']:g} s for each row. The share is the median, over the rounds, of the speed of `auto` "
+            "over that of the fastest other row: our backends with other numbers of workers, SyncVectorEnv and "
+            f"AsyncVectorEnv. The target is {TARGET}."
+        ),
+    ]
+    for what, title in (("stepping", "Stepping"), ("training", "Training with PPO")):
+        cells = results["cells"].get(what, [])
+        if not cells:
+            continue
+        below = sum(cell["share"] < TARGET for cell in cells)
+        lines += ["", f"## {title}", "", f"{len(cells) - below} of {len(cells)} cells reach {TARGET}.", ""]
+        lines += [
+            "| step | environments | `auto` chose | steps/s | the fastest other | steps/s | share |",
+            "| --- | ---: | --- | ---: | --- | ---: | ---: |",
+        ]
+        for cell in cells:
+            rates, other = cell["steps_per_second"], cell["fastest_other"]
+            choice = ", ".join(str(value) for value in cell["chosen"].values())
+            lines.append(
+                f"| {WORKLOADS[cell['workload']].title} | {cell['n_envs']} | {choice} | "
+                f"{rates['auto']['median']:,.0f} | {other} | {rates[other]['median']:,.0f} | {cell['share']:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    from envfleet.machine import describe
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slow", description=__doc__)
+    parser.add_argument("--what", nargs="+", choices=CELLS, default=list(CELLS))
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, help="some of them; the others are kept")
+    parser.add_argument("--envs", nargs="+", type=int, default=COUNTS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.6)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args(arguments)
+    kept = json.loads(options.output.read_text()) if options.output.exists() else {"cells": {}}
+    results: dict[str, Any] = {
+        "machine": describe(),
+        "load_before": os.getloadavg()[0],
+        "rounds": options.rounds,
+        "seconds": options.seconds,
+        "cells": kept["cells"],
+    }
+    began = perf_counter()
+    for what in options.what:
+        measured = {(cell["workload"], cell["n_envs"]): cell for cell in results["cells"].get(what, [])}
+        wanted = [name for name in CELLS[what] if options.workloads is None or name in options.workloads]
+        for workload in wanted:
+            for n_envs in options.envs:
+                duration = Duration(options.seconds, options.seconds / 4)
+                cell = measure_cell(what, workload, n_envs, options.rounds, duration)
+                measured[workload, n_envs] = cell
+                print(
+                    f"[{perf_counter() - began:5.0f} s] {what} {workload} {n_envs}: {cell['share']:.2f} of "
+                    f"{cell['fastest_other']} with {cell['chosen']}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        order = list(CELLS[what])
+        results["cells"][what] = sorted(
+            measured.values(), key=lambda cell: (order.index(cell["workload"]), cell["n_envs"])
+        )
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    if options.output == OUTPUT:
+        PAGE.write_text(page(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
