@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import envfleet
 from envfleet import machine
-from envfleet.fleet import auto
 from envfleet.fleet import make as make_module
 from envfleet.fleet.plan import default_group_count, split_evenly
 from tests.fleet.simulators import Counter
@@ -152,33 +151,6 @@ def test_too_few_files_and_too_little_memory_are_found_before(monkeypatch: pytes
     monkeypatch.setattr(make_module, "available_memory", lambda: 100_000)
     with pytest.raises(envfleet.ResourceError, match="use fewer environments"):
         envfleet.make(Counter, 2000, backend="sequential")
-
-
-def test_auto_says_what_it_chose_and_why(capfd: pytest.CaptureFixture[str]) -> None:
-    fleet = envfleet.make(Counter, 4, seed=1)
-    said = capfd.readouterr().err
-    assert said.startswith(f"envfleet: 4 environments on {fleet.backend}: a step takes ")
-    assert said.count("\n") == 1
-    fleet.close()
-    envfleet.make(Counter, 4, seed=1, quiet=True).close()
-    assert not capfd.readouterr().err
-
-
-def test_auto_weighs_what_is_saved_against_what_it_costs() -> None:
-    assert auto.choose(10e-6, 8, workers=2, cores=2).backend == "sequential"
-    assert auto.choose(10e-6, 8, workers=2, cores=2, by_themselves=True).backend == "processes"
-    assert auto.choose(10e-6, 64, workers=2, cores=2).backend == "processes"
-    assert auto.choose(1e-3, 4, workers=2, cores=2).backend == "processes"
-    assert auto.choose(1.0, 64, workers=1, cores=1).backend == "sequential"
-    assert "one usable core" in auto.choose(1.0, 64, workers=1, cores=1).reason
-
-
-def test_auto_reports_an_environment_that_fails() -> None:
-    def build() -> Any:
-        raise RuntimeError("no engine")
-
-    with pytest.raises(envfleet.EnvError, match="no engine"):
-        envfleet.make(build, 4)
 
 
 @given(st.integers(1, 5000))

@@ -122,12 +122,13 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def voluntary_switches() -> int | None:
-    """How often this process has given its core away to wait for something; None where the system does not count."""
+    """How often this thread has given its core away to wait for something; None where the system does not count."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    whose = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # the thread's own: Linux
+    return resource.getrusage(whose).ru_nvcsw
 
 
 def name_process(name: str) -> None:

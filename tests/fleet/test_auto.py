@@ -1,0 +1,148 @@
+"""What `auto` measures and chooses, and that the number of workers that was asked for is the number there is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import envfleet
+from envfleet.fleet.auto import StepCost, choose, measure
+from envfleet.fleet.plan import default_group_count, stepping_group_count
+from tests.fleet.backends import same, trace
+from tests.fleet.simulators import Counter
+
+
+def computed(seconds: float) -> StepCost:
+    return StepCost(seconds, seconds)
+
+
+def waited(seconds: float, cpu_seconds: float = 50e-6) -> StepCost:
+    return StepCost(seconds, cpu_seconds, waits=True)
+
+
+@pytest.mark.parametrize(
+    ("cost", "n_envs", "cores", "backend", "workers"),
+    [
+        (computed(10e-6), 8, 2, "sequential", 1),
+        (computed(10e-6), 64, 2, "processes", 2),
+        (computed(20e-3), 4, 2, "processes", 2),  # one acting group, but every core steps
+        (computed(20e-3), 2, 2, "processes", 2),
+        (computed(20e-3), 6, 4, "processes", 3),  # three have two each, four would be no faster
+        (computed(20e-3), 8, 16, "processes", 8),
+        (computed(1.0), 64, 1, "sequential", 1),
+        (waited(20e-3), 8, 2, "processes", 8),  # more than cores
+        (waited(20e-3), 8, 1, "processes", 8),
+        (waited(20e-3, 10e-3), 16, 2, "processes", 4),  # half of it is computed
+        (waited(20e-3), 500, 2, "processes", 63),  # eight each: not a process for each of 500
+        (waited(50e-6, 10e-6), 2, 2, "sequential", 1),
+    ],
+)
+def test_backend_and_workers_by_cost(cost: StepCost, n_envs: int, cores: int, backend: str, workers: int) -> None:
+    choice = choose(cost, n_envs, cores)
+    assert (choice.backend, choice.workers) == (backend, workers), choice.reason
+
+
+@pytest.mark.parametrize(
+    ("cost", "n_envs", "groups", "acting", "workers"),
+    [
+        (computed(10e-6), 8, 2, "worker", 2),
+        (computed(20e-3), 8, 2, "worker", 2),  # every core steps and acts already
+        (computed(20e-3), 4, 1, "central", 2),
+        (waited(20e-3), 16, 4, "central", 16),
+        (computed(10e-6), 4, 1, "worker", 1),
+    ],
+)
+def test_who_acts_by_cost(cost: StepCost, n_envs: int, groups: int, acting: str, workers: int) -> None:
+    choice = choose(cost, n_envs, 2, groups=groups)
+    assert (choice.acting, choice.workers) == (acting, workers), choice.reason
+
+
+def test_the_number_of_workers_that_was_asked_for_is_kept_within_what_has_work() -> None:
+    assert choose(computed(20e-3), 8, 2, workers=5).workers == 5
+    assert choose(computed(20e-3), 8, 2, workers=50).workers == 8
+    assert choose(computed(20e-3), 8, 2, workers=8, most=4).workers == 4
+
+
+@pytest.mark.parametrize(("n_envs", "workers"), [(1, 1), (4, 2), (4, 4), (6, 3), (8, 2), (16, 16), (64, 3), (500, 7)])
+def test_every_worker_has_as_many_groups_as_the_others(n_envs: int, workers: int) -> None:
+    groups = stepping_group_count(n_envs, workers)
+    assert groups <= n_envs
+    assert groups >= default_group_count(n_envs)
+    assert groups % workers == 0 or groups == n_envs
+
+
+class Busy(Counter):
+    def step(self, action: Any) -> Any:
+        until = time.process_time() + 2e-3
+        while time.process_time() < until:
+            pass
+        return super().step(action)
+
+
+class Waiting(Counter):
+    def step(self, action: Any) -> Any:
+        time.sleep(5e-3)
+        return super().step(action)
+
+
+def test_steps_that_wait_are_told_from_steps_that_compute() -> None:
+    """A busy machine makes both take longer; only one of them gives its core away."""
+    busy, waiting = measure(Busy(), 1), measure(Waiting(), 1)
+    assert not busy.waits
+    assert busy.seconds >= 2e-3
+    assert waiting.waits
+    assert waiting.seconds >= 5e-3 > waiting.cpu_seconds
+    assert "of it computed" in str(waiting) and "of it computed" not in str(busy)
+
+
+def test_workers_are_honoured_or_the_line_says_what_limits_them(capfd: pytest.CaptureFixture[str]) -> None:
+    for n_envs, workers, there in ((4, 4, 4), (6, 3, 3), (4, 9, 4)):
+        with envfleet.make(Counter, n_envs, workers=workers, backend="threads") as fleet:
+            assert fleet.workers == there
+    said = capfd.readouterr().err
+    assert said == "envfleet: 4 environments on threads: 4 workers, not 9: there are 4 environments\n"
+    with envfleet.make(Counter, 8, workers=4, group_size=4, backend="threads") as fleet:
+        assert fleet.workers == 2
+    assert "2 workers, not 4: there are 2 groups of environments" in capfd.readouterr().err
+
+
+def test_the_number_of_workers_changes_no_byte() -> None:
+    results = []
+    for workers in (1, 2, 3, 7):
+        with envfleet.make(Counter, 7, workers=workers, backend="threads", quiet=True, seed=1) as fleet:
+            results.append(trace(fleet, 25, seed=3))
+    assert all(same(results[0], other) for other in results[1:])
+
+
+def test_auto_says_what_it_chose_and_why(capfd: pytest.CaptureFixture[str]) -> None:
+    fleet = envfleet.make(Counter, 4, seed=1)
+    said = capfd.readouterr().err
+    assert said.startswith(f"envfleet: 4 environments on {fleet.backend}: a step takes ")
+    assert said.count("\n") == 1
+    fleet.close()
+    envfleet.make(Counter, 4, seed=1, quiet=True).close()
+    assert not capfd.readouterr().err
+
+
+def test_an_environment_that_cannot_be_sent_is_timed_here() -> None:
+    lock = threading.Lock()
+
+    def build() -> Any:
+        with lock:
+            return Counter()
+
+    with envfleet.make(build, 4, quiet=True) as fleet:
+        fleet.reset()
+        assert fleet.step(np.zeros(4, np.int64))[0].shape == (4, 3)
+
+
+def test_auto_reports_an_environment_that_fails() -> None:
+    def build() -> Any:
+        raise RuntimeError("no engine")
+
+    with pytest.raises(envfleet.EnvError, match="no engine"):
+        envfleet.make(build, 4)
