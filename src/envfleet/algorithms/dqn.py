@@ -372,6 +372,11 @@ class DQNLearner:
         if self._priorities is not None:
             self._priorities.restore(state["priorities"])
 
+    def begin_fresh_episodes(self) -> None:
+        """The environments of a restored run begin fresh episodes: nothing leads from the old ones into them."""
+        self.replay.cut()
+        self._pieces, self._rows_saved = [], 0  # the saved ones lack this end, so the next checkpoint has new ones
+
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self._on_cpu else tensor.to(self.device)

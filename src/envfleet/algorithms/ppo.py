@@ -384,6 +384,11 @@ class PPOLearner:
         if self._scaler is not None:
             self._scaler.restore(state["reward_scaler"])
 
+    def begin_fresh_episodes(self) -> None:
+        """The environments of a restored run begin fresh episodes: their returns begin at zero."""
+        if self._scaler is not None:
+            self._scaler.begin_fresh_episodes()
+
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 

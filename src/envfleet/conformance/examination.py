@@ -1,7 +1,7 @@
 """All checks on one environment, in the order of a fleet's life.
 
-Build, look at the interface, play, play again with the same seed, play beside a second instance, close. One
-broken thing does not hide the next one while there is a way on.
+Build, look at the interface, play, play again with the same seed, play beside a second instance, restore a state,
+close. One broken thing does not hide the next one while there is a way on.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any
 
 import gymnasium
 
 from envfleet.conformance.episodes import Player, check_end, check_self_reset, random_actions
+from envfleet.conformance.exactness import COVER_ALL, why_inexact
 from envfleet.conformance.interface import check_interface, check_picklable, check_rendering
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import CheckReport, CheckStopped, Findings, duration
@@ -27,6 +27,7 @@ from envfleet.conformance.seeding import (
     check_seed_matters,
 )
 from envfleet.errors import SettingsError, StateError
+from envfleet.fleet.state import capture
 
 __all__ = ["check"]
 
@@ -85,10 +86,12 @@ class _Examination:
             )
         check_interface(probe)
         first = self._play(probe)
-        self._note_state(probe)
+        has_state = self._has_state(probe)
         if "seed" in probe.reset_arguments:
             self._play_again(probe, first)
         check_end(probe, self._seed, first)  # last, because it goes where the others have not been
+        if has_state:
+            self._note_resume()
 
     def _play_again(self, probe: Probe, first: Player) -> None:
         check_self_reset(probe, self._seed, first)
@@ -148,23 +151,34 @@ class _Examination:
             first.advance()  # what the reset after an end gives belongs to the comparison
         return first
 
-    def _note_state(self, probe: Probe) -> None:
-        try:
-            capture = import_module("envfleet.fleet.state").capture
-        except ModuleNotFoundError:
-            return
+    def _has_state(self, probe: Probe) -> bool:
+        """Whether it gives its state as plain data, which is no proof yet that it can take it back."""
         try:
             capture(probe.env)
         except StateError as error:
-            self._resumable = False
-            reason = str(error).partition("\nhint:")[0]
-            advice = f"; {error.hint}" if error.hint else ""
-            self._findings.notes.append(f"resume starts fresh episodes: {reason}{advice}")
+            self._starts_fresh(str(error).partition("\nhint:")[0], error.hint)
         except Exception as error:  # noqa: BLE001 - a get_state of the user's may raise anything
             self._findings.raised("giving its state", error)
         else:
+            return True
+        return False
+
+    def _note_resume(self) -> None:
+        """Say that resume is exact only once a state was restored and continued to the same bytes."""
+        notes = self._findings.notes
+        if self._factory is None:
+            notes.append("it gives its state as plain data; whether resume is exact was not tried")
+        elif any(problem.severity == "error" for problem in self._findings.problems):
+            notes.append("whether resume is exact was not tried: mend the errors first")
+        elif (reason := why_inexact(self._factory, seed=self._seed)) is not None:
+            self._starts_fresh(reason, COVER_ALL)
+        else:
             self._resumable = True
-            self._findings.notes.append("resume is exact: the simulator gives its state as plain data")
+            notes.append("resume is exact: a state was restored in a fresh process and continued with the same bytes")
+
+    def _starts_fresh(self, reason: str, advice: str | None) -> None:
+        self._resumable = False
+        self._findings.notes.append(f"resume starts fresh episodes: {reason}{f'; {advice}' if advice else ''}")
 
 
 def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:

@@ -43,7 +43,7 @@ class CheckReport:
     seed: int
     steps: int  # steps taken in the first pass, on which `seconds_per_step` rests
     seconds_per_step: float | None
-    resumable: bool | None  # whether the simulator gives its state as plain data; None: not found out
+    resumable: bool | None  # whether a state restored in a fresh process continued exactly; None: not tried
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from envfleet.errors import EnvContext, EnvError
+from envfleet.errors import EnvContext, EnvError, StateError
 from envfleet.fleet import state as simulator_state
 from envfleet.fleet.plan import EnvPlan, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
@@ -150,8 +150,14 @@ class Member:
 
     def state(self) -> dict[str, Any]:
         """The simulator and its life so far as plain data."""
+        try:
+            simulator = simulator_state.capture(self.env)
+        except StateError:
+            raise
+        except (Exception, SystemExit) as error:  # a get_state() of the user's may raise anything
+            raise self.failure("get_state", error) from None
         return {
-            "simulator": simulator_state.capture(self.env),
+            "simulator": simulator,
             "seed": self.seed,
             "next_seed": self.next_seed,
             "task": self.task,
@@ -164,7 +170,12 @@ class Member:
         """Sets a freshly built environment to a captured state."""
         self.close()
         self.build()
-        simulator_state.restore(self.env, saved["simulator"])
+        try:
+            simulator_state.restore(self.env, saved["simulator"])
+        except StateError:
+            raise
+        except (Exception, SystemExit) as error:  # and so may a set_state()
+            raise self.failure("set_state", error) from None
         self.seed, self.next_seed, self.task = saved["seed"], saved["next_seed"], saved["task"]
         self._episodes, self._rebuilt = saved["episodes"], saved["rebuilt"]
         self._episodes_since_built = saved["episodes_since_built"]

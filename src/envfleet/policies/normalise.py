@@ -121,6 +121,10 @@ class RewardScaler:
         scaled = rewards / np.sqrt(self.moments.var + _EPSILON)
         return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
 
+    def begin_fresh_episodes(self) -> None:
+        """No episode is under way any more."""
+        self._returns = None
+
     def state(self) -> dict[str, Array]:
         """Everything it knows, as plain arrays."""
         running = np.zeros(0) if self._returns is None else self._returns.copy()

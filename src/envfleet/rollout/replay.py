@@ -159,6 +159,18 @@ class Replay:
         self.held = min(self.held + rows, self.rows - 1)
         self._became[self.retired()] = 0
 
+    def cut(self) -> None:
+        """Ends the episodes under way: the next rollout begins others.
+
+        The row behind the newest steps will be overwritten, so where they led is kept aside, as for a truncation.
+        """
+        newest = (self.head - 1) % self.rows * self.n_envs + np.arange(self.n_envs)
+        status = self._became[newest]
+        goes_on = newest[(status & _HAPPENED != 0) & (status & _ENDED == 0)]
+        led_to = (goes_on + self.n_envs) % (self.rows * self.n_envs)
+        self._finals.put(goes_on, {name: store.read(led_to) for name, store in self._stores.items()})
+        self._became[goes_on] |= _TRUNCATED
+
     def retired(self) -> Array:
         """The entries that are not to be drawn: behind the newest steps, and those kept for their frames alone."""
         return self._entries(self.rows - self.most).reshape(-1)

@@ -30,7 +30,7 @@ import psutil
 
 from envfleet.errors import CheckpointError, StateError
 from envfleet.runs.durable import sync_folder, write_file, write_whole
-from envfleet.runs.plain_state import join, split
+from envfleet.runs.plain_state import state_files, state_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -300,17 +300,11 @@ def _encoded(
     step: int, policy: Mapping[str, Tensor], state: Any, pieces: Mapping[str, dict[str, Any]]
 ) -> dict[str, bytes]:
     """The files of a checkpoint by name, the digest last."""
-    import safetensors.numpy
     import safetensors.torch
 
-    json_ready, arrays = split(state)
     # A clone of each, because safetensors refuses tensors that share their memory, as tied weights do.
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in policy.items()}
-    files = {
-        "policy.safetensors": safetensors.torch.save(weights),
-        "state.safetensors": safetensors.numpy.save(arrays),
-        "state.json": json.dumps(json_ready, allow_nan=False).encode(),
-    }
+    files = {"policy.safetensors": safetensors.torch.save(weights), **state_files(state)}
     fingerprints = {name: _fingerprint(files[name]) for name in _FILES}
     digest = {"format": _FORMAT, "step": step, "files": fingerprints, "pieces": dict(pieces)}
     return {**files, "digest.json": json.dumps(digest, indent=2).encode()}
@@ -352,8 +346,7 @@ def _read(path: Path, *, with_pieces: bool) -> Checkpoint:
     step, contents, pieces = _verified(path, with_pieces=with_pieces)
     try:
         policy = safetensors.torch.load(contents["policy.safetensors"])
-        arrays = safetensors.numpy.load(contents["state.safetensors"])
-        state = join(json.loads(contents["state.json"]), arrays)
+        state = state_in(contents)
         grown = {name: safetensors.numpy.load(content) for name, content in pieces.items()}
     except (AttributeError, KeyError, StateError, TypeError, ValueError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error

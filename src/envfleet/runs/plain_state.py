@@ -8,6 +8,7 @@ has them, are refused.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from envfleet.errors import StateError
 from envfleet.fleet.plain_data import MISSING, TAG, Kind, Kinds, Reader, Writer, array_data, array_from
 from envfleet.fleet.plain_kinds import PLAIN_KINDS
 
-__all__ = ["join", "split"]
+__all__ = ["as_loaded", "join", "split", "state_files", "state_in"]
 
 _FORMAT = 1
 _NEEDS_A_TARGET = {"constant", "frozen"}
@@ -47,6 +48,40 @@ def join(json_ready: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any
         return Reader(_KINDS, content["memory"]).read(content["state"], MISSING, "state")
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise StateError(f"the state is damaged: {type(error).__name__}: {error}") from error
+
+
+# ---- files ----
+
+
+def state_files(state: Any) -> dict[str, bytes]:
+    """The files of a state, by name."""
+    import safetensors.numpy
+
+    json_ready, arrays = split(state)
+    return {
+        "state.safetensors": safetensors.numpy.save(arrays),
+        "state.json": json.dumps(json_ready, allow_nan=False).encode(),
+    }
+
+
+def state_in(files: Mapping[str, bytes]) -> Any:
+    """The state that `state_files` wrote."""
+    import safetensors.numpy
+
+    return join(json.loads(files["state.json"]), safetensors.numpy.load(files["state.safetensors"]))
+
+
+def as_loaded(state: Any) -> Any:
+    """The state as its files give it back; raises StateError if they cannot hold it."""
+    import safetensors
+
+    try:
+        return state_in(state_files(state))
+    except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
+        raise StateError(f"a checkpoint cannot hold the state: {type(error).__name__}: {error}") from error
+
+
+# ---- arrays ----
 
 
 def _without_arrays(data: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -15,6 +15,7 @@ from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment, apply_calls
 from envfleet.training.demonstrating import demonstrate
+from envfleet.training.exactness import Exactness
 from envfleet.training.interruption import Interruption
 from envfleet.training.progress import LATEST, Progress, TimeShares
 from envfleet.training.reporting import Reporter
@@ -61,9 +62,17 @@ def _start_from(path: str, parts: Parts) -> None:
 class Training:
     """One run while it is trained."""
 
-    def __init__(self, resolved: Resolved, parts: Parts, reporter: Reporter, callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self,
+        resolved: Resolved,
+        parts: Parts,
+        reporter: Reporter,
+        callbacks: Sequence[Callback],
+        exactness: Exactness | None = None,
+    ) -> None:
         self._resolved, self._settings, self._parts, self._reporter = resolved, resolved.settings, parts, reporter
         self._callbacks = callbacks
+        self._exactness = exactness or Exactness(resolved, reporter.console.say)
         self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
@@ -81,6 +90,7 @@ class Training:
         schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
         with Interruption(quiet=self._settings.quiet) as interruption:
             self._stopped = lambda: interruption.asked
+            self._exactness.in_a_hurry = self._stopped
             self._prepare()
             shares = TimeShares(self._parts.fleet.workers)
             while not (self.progress.spent or self._moment.stop or interruption.asked):
@@ -171,7 +181,7 @@ class Training:
         apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
         state = {
             "policy": self._reporter.description(self._parts),
-            "parts": take_parts(self._parts),
+            "parts": take_parts(self._parts, self._exactness),
             "progress": self.progress.state(),
             "best": self._best,
             "best_steps": self._best_steps,

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import HARMLESS, TrainingSettings
-from envfleet.errors import SettingsError
-from envfleet.runs.checkpoints import Checkpoints
+from envfleet.conformance.exactness import one_line_of
+from envfleet.errors import EnvError, SettingsError, StateError, WorkerError
+from envfleet.runs.checkpoints import Checkpoint, Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run
-from envfleet.training.assembly import assemble, resolve
+from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback
 from envfleet.training.evaluating import recorded_settings
+from envfleet.training.exactness import Exactness
 from envfleet.training.loop import Training, start
 from envfleet.training.reporting import Reporter
-from envfleet.training.snapshot import restore_parts
+from envfleet.training.snapshot import begin_fresh_episodes, restore_parts
 from envfleet.training.trust import refuse_untrusted
 
 __all__ = ["resume"]
@@ -48,13 +50,12 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
         lock.release()
         raise
     with closing(resolved.stage), closing(reporter):
-        parts = assemble(resolved)
+        exactness = Exactness(resolved, reporter.console.say)
+        parts, fresh = _put_back(resolved, checkpoint, exactness)
         with closing(parts):
-            parts.policy.load_state_dict(checkpoint.policy)
-            fresh = restore_parts(parts, checkpoint.state["parts"], checkpoint.pieces)
             if fresh is not None:
                 reporter.console.say(f"the environments start fresh episodes: {fresh}")
-            training = Training(resolved, parts, reporter, callbacks)
+            training = Training(resolved, parts, reporter, callbacks, exactness)
             training.restore(checkpoint.state)
             if training.progress.spent:
                 reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
@@ -62,6 +63,37 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
                 reporter.console.say(f"going on from step {checkpoint.step:,}")
             folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
             return training.run()
+
+
+def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) -> tuple[Parts, str | None]:
+    """The parts as the checkpoint has them, and why the environments begin fresh episodes, if they do."""
+    saved, quiet = checkpoint.state["parts"], resolved.settings.quiet
+    fresh: str | None = saved["fleet_reason"]
+    if saved["fleet"] is not None:
+        # Whoever was stopped before its first checkpoint had no time to try it.
+        exactness.take_over(tried=saved.get("fleet_tried", False))
+        fresh = exactness.reason()
+        if fresh is None:
+            parts = assemble(resolved, quiet=quiet)
+            try:
+                parts.policy.load_state_dict(checkpoint.policy)
+                restore_parts(parts, saved, checkpoint.pieces)
+                return parts, None
+            except (EnvError, StateError, WorkerError) as error:
+                fresh, quiet = one_line_of(error), True  # what `auto` chose has been said
+                parts.close()  # some environments may be restored by now, or broken
+            except BaseException:
+                parts.close()
+                raise
+    exactness.heard(fresh)
+    parts = assemble(resolved, quiet=quiet)
+    try:
+        parts.policy.load_state_dict(checkpoint.policy)
+        begin_fresh_episodes(parts, saved, checkpoint.pieces)
+    except BaseException:
+        parts.close()
+        raise
+    return parts, fresh
 
 
 def _never_saved(folder: RunFolder) -> bool:

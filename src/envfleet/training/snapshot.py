@@ -7,29 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.errors import StateError, WorkerError
+from envfleet.conformance.exactness import one_line_of
+from envfleet.errors import EnvError, StateError, WorkerError
+from envfleet.rollout.collectors import CentralCollector
+from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Parts
+from envfleet.training.exactness import Exactness
 
-__all__ = ["restore_parts", "take_parts"]
+__all__ = ["begin_fresh_episodes", "restore_parts", "take_parts"]
 
 # Arrays of the collector that outlive a rollout: memory and allowed actions of the episodes under way.
 _LIVE = ("carried", "allowed", "masked")
+_FRESH = 0xF5E5  # names the seeds of fresh episodes among the streams of a run
 
 
-def take_parts(parts: Parts) -> dict[str, Any]:
+def take_parts(parts: Parts, exactness: Exactness) -> dict[str, Any]:
     """The state of learner, simulators and schedule; the schedule must be settled."""
     assert parts.schedule.idle
     arrays = parts.collector.arrays
-    try:
-        fleet, reason = parts.fleet.state(), None
-    except (StateError, WorkerError) as error:
-        # A worker that dies while it is asked costs its episodes, not the training: the next rollout restarts it.
-        fleet, reason = None, str(error).splitlines()[0]
+    fleet, reason = _simulators(parts, exactness)
     collected = parts.schedule.collected
     return {
         "learner": parts.learner.state(),
         "fleet": fleet,
         "fleet_reason": reason,
+        "fleet_tried": exactness.tried,
         "schedule": {"number": parts.schedule.number, "collected": collected is not None},
         "live": {name: arrays[name].copy() for name in _LIVE},
         # With a lag, the rollout that was collected and not learned from yet.
@@ -37,16 +39,31 @@ def take_parts(parts: Parts) -> dict[str, Any]:
     }
 
 
-def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> str | None:
-    """Puts a state back; returns why the simulators start fresh, where they do."""
+def _simulators(parts: Parts, exactness: Exactness) -> tuple[dict[str, Any] | None, str | None]:
+    """The state of the simulators, or why there is none from which they would continue exactly."""
+    if exactness.failed:
+        return None, exactness.reason()
+    try:
+        state = parts.fleet.state()
+    except WorkerError as error:
+        # A worker that dies while it is asked costs its episodes, not the training: the next rollout restarts it.
+        return None, one_line_of(error)
+    except (EnvError, StateError) as error:
+        reason: str | None = one_line_of(error)
+    else:
+        hurried = exactness.in_a_hurry() and not exactness.tried
+        reason = None if hurried else exactness.reason()
+    if reason is None:
+        return state, None
+    exactness.announce(reason)
+    return None, reason
+
+
+def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
+    """Puts everything back, the simulators too; raises what they raise."""
+    parts.fleet.restore(state["fleet"])
     parts.learner.restore(state["learner"], pieces)
     number, collected = state["schedule"]["number"], state["schedule"]["collected"]
-    reason: str | None = state["fleet_reason"]
-    if state["fleet"] is None:
-        # Their episodes begin anew, so what was remembered of the old ones is of no use.
-        parts.schedule.resume(number, collected=False)
-        return reason
-    parts.fleet.restore(state["fleet"])
     for name in _LIVE:
         parts.collector.arrays[name][...] = state["live"][name]
     parts.schedule.resume(number, collected=False)
@@ -55,7 +72,22 @@ def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, A
         for name, saved in state["rollout"].items():
             parts.collector.arrays[name][buffer][: len(saved)] = saved
         parts.schedule.resume(number, collected=True)
-    return None
+
+
+def begin_fresh_episodes(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
+    """Puts everything back but the simulators: what was known of their episodes is of no use.
+
+    Their seeds depend on the seed of the run and on how far it is, so that the result is the same wherever it resumes,
+    and the episodes are not those with which it began.
+    """
+    parts.learner.restore(state["learner"], pieces)
+    parts.learner.begin_fresh_episodes()
+    fleet, collector, number = parts.fleet, parts.collector, state["schedule"]["number"]
+    collector.arrays["allowed"][...] = True  # of the reset before this one, a mask would stay if this one gives none
+    _, infos = fleet.reset(seed=[derive_seed(fleet.seed + i, _FRESH, number) >> 2 for i in range(fleet.num_envs)])
+    if isinstance(collector, CentralCollector):
+        collector.see_infos(infos)
+    parts.schedule.resume(number, collected=False)
 
 
 def _unlearned(arrays: Mapping[str, Any], parts: Parts) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,0 +1,223 @@
+"""Whether a saved environment continues exactly: its state is restored in a fresh process and played on.
+
+That an environment gives its state as plain data proves little. An integer may be the handle of a simulator that lives
+in a C library, and class attributes, global generators and a changed MuJoCo model are not part of any instance. So a
+state is taken in the middle of an episode and restored into an environment that was built in another process and has
+played something else there. Then both play the same actions, with a reset among them, and every byte is compared.
+
+Each of the two has a process of its own, whatever the backend of the run. A restored address of a simulator may crash
+the process that steps it. Nothing is drawn from generators, or changed in classes, that the run itself uses. And the
+answer does not depend on the backend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from envfleet.conformance.episodes import ActionSource, random_actions
+from envfleet.conformance.values import fingerprint
+from envfleet.errors import EnvError, EnvfleetError
+from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.make import make
+from envfleet.fleet.plan import Restarts
+from envfleet.seeding import derive_seed
+
+__all__ = ["COVER_ALL", "one_line_of", "why_inexact"]
+
+COVER_ALL = (
+    "let get_state() and set_state(state) cover all that decides how it continues: simulators behind handles, changed "
+    "models, class attributes, generators"
+)
+STEPS = 64  # before the state is taken, and again after it
+STEPS_AFTER_RESET = 16
+STEPS_ELSEWHERE = 8  # of the environment that will be restored: whatever it keeps outside the instance moves
+STEPS_TO_BEGIN = 8  # so that the state is not one of the very beginning of an episode, if episodes are long enough
+SECONDS = 1.0  # at most for each of these; one step is always taken
+RESTARTS = 5  # of an environment that may be restarted: more would only delay the answer
+_STREAM = 0x5A7E  # names the seeds of the trial among the streams of a run
+
+Moment = dict[str, bytes]  # what a reset or a step gave, by part
+Stored = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def why_inexact(
+    env: Any,
+    *,
+    seed: int,
+    env_kwargs: dict[str, Any] | None = None,
+    timeout: float | None = 60.0,
+    on_error: str = "raise",
+    stored: Stored = lambda state: state,
+) -> str | None:
+    """Why a restored environment does not continue with the same bytes, in a sentence; None if it does.
+
+    `env` is what `envfleet.make` takes; the other settings are those of the run. `stored` does to a state what saving
+    and loading do. An environment that fails while it is tried is not exact either: nothing can be claimed of it.
+    """
+
+    def made(number: int) -> Fleet:
+        return make(
+            env,
+            1,
+            backend="processes",
+            workers=1,
+            seed=_seed(seed, number),  # each its own: workers seed the global generators with it
+            timeout=timeout,
+            restarts=Restarts(RESTARTS if on_error == "restart" else 0),
+            on_error=on_error,
+            env_kwargs=env_kwargs,
+            autoreset="same_step",
+            quiet=True,
+        )
+
+    with ExitStack() as opened:
+        beside = opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix="envfleet-exactness"))
+        second = beside.submit(made, 1)  # while this thread makes the first: starting takes longer than playing
+        opened.callback(_close, second)
+        try:
+            record = _recorded(opened.enter_context(made(0)), _seed(seed, 2), stored)
+            fresh = second.result()
+            _play_elsewhere(fresh, _seed(seed, 3), record.episodes)
+        except EnvfleetError as error:
+            return one_line_of(error)
+        return _difference(fresh, record)
+
+
+def one_line_of(error: EnvfleetError) -> str:
+    """What an error says, without traceback, context and hint."""
+    return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]
+
+
+def _seed(seed: int, number: int) -> int:
+    return derive_seed(seed, _STREAM, number) >> 2  # many simulators take no seeds from 2**31 on
+
+
+def _close(fleet: Future[Fleet]) -> None:
+    if fleet.exception() is None:
+        fleet.result().close()
+
+
+# --- the original
+
+
+@dataclass(frozen=True)
+class _Played:
+    """Some steps of one environment."""
+
+    actions: list[Any]
+    moments: list[Moment]
+    ends: list[bool]  # of an episode, after each step
+    infos: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A state, and how the environment went on from there."""
+
+    state: dict[str, Any]
+    episodes: int  # begun before it was taken
+    after: _Played
+    reset: Moment
+    after_reset: _Played
+
+
+def _recorded(fleet: Fleet, seed: int, stored: Stored) -> _Record:
+    choose = random_actions(fleet.single_action_space, seed)
+    played = _play(fleet, choose, fleet.reset()[1], STEPS)
+    episodes = 1 + sum(played.ends)
+    for _ in range(STEPS_TO_BEGIN):
+        if not played.ends[-1]:
+            break
+        played = _play(fleet, choose, played.infos, 1)
+        episodes += played.ends[-1]
+    state = stored(fleet.state())
+    after = _play(fleet, choose, played.infos, STEPS)
+    observations, infos = fleet.reset()  # without a seed: the generators go on, as when an episode ends
+    after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET)
+    return _Record(state, episodes, after, _reset_moment(observations, infos), after_reset)
+
+
+def _play_elsewhere(fleet: Fleet, seed: int, episodes: int) -> None:
+    """Lets the environment that will be restored live another life, of another number of episodes."""
+    played = _play(fleet, random_actions(fleet.single_action_space, seed), fleet.reset()[1], STEPS_ELSEWHERE)
+    if 1 + sum(played.ends) == episodes:
+        fleet.reset()
+
+
+def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int) -> _Played:
+    """Random actions that keep to the masks, for at most so many steps."""
+    actions: list[Any] = []
+    moments: list[Moment] = []
+    ends: list[bool] = []
+    until = time.monotonic() + SECONDS
+    while not actions or (len(actions) < most and time.monotonic() < until):
+        action = choose({"action_mask": _mask(infos)})
+        result = fleet.step(_batch(fleet, action))
+        infos = result[4]
+        actions.append(action)
+        moments.append(_step_moment(result))
+        ends.append(bool(result[2][0] or result[3][0]))
+    return _Played(actions, moments, ends, infos)
+
+
+def _batch(fleet: Fleet, action: Any) -> Any:
+    space, room = fleet.single_action_space, create_empty_array(fleet.single_action_space, 1)
+    return concatenate(space, (action,), room)  # type: ignore[arg-type]  # its own stubs differ
+
+
+def _mask(infos: dict[str, Any]) -> Any:
+    given = infos.get("_action_mask")
+    return infos["action_mask"][0] if given is not None and given[0] else None
+
+
+def _reset_moment(observations: Any, infos: dict[str, Any]) -> Moment:
+    return {"observation": fingerprint(observations), "action mask": fingerprint(_mask(infos))}
+
+
+def _step_moment(result: tuple[Any, ...]) -> Moment:
+    observations, rewards, terminated, truncated, infos = result
+    return {
+        "reward": fingerprint(rewards),
+        "end of the episode": fingerprint((terminated, truncated)),
+        "final observation": fingerprint(infos.get("final_obs")),
+        **_reset_moment(observations, infos),
+    }
+
+
+# --- the restored one
+
+
+def _difference(fleet: Fleet, record: _Record) -> str | None:
+    """Restores the state and plays the same again; the first thing that differs, as a sentence."""
+    try:
+        fleet.restore(record.state)
+    except EnvfleetError as error:
+        return f"its state cannot be restored into a fresh environment: {one_line_of(error)}"
+    try:
+        found = _differing_step(fleet, record.after)
+        if found is None and (part := _differing_part(record.reset, _reset_moment(*fleet.reset()))):
+            found = f"the {part} of the next reset"
+        if found is None and (found := _differing_step(fleet, record.after_reset)):
+            found = f"{found} after the next reset"
+    except EnvfleetError as error:
+        return f"restored into a fresh environment, it fails: {one_line_of(error)}"
+    return found and f"restored into a fresh environment, it continues differently: {found}"
+
+
+def _differing_step(fleet: Fleet, played: _Played) -> str | None:
+    for number, (action, moment) in enumerate(zip(played.actions, played.moments, strict=True), start=1):
+        part = _differing_part(moment, _step_moment(fleet.step(_batch(fleet, action))))
+        if part is not None:
+            return f"the {part} of step {number}"
+    return None
+
+
+def _differing_part(one: Moment, other: Moment) -> str | None:
+    return next((part for part, digest in one.items() if other[part] != digest), None)
