@@ -116,10 +116,14 @@ INEXACT = {
 class RandomMass(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Domain randomisation: each reset draws the masses of the MuJoCo model."""
 
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.usual: Any = env.unwrapped.model.body_mass.copy()  # type: ignore[attr-defined]
+
     def reset(self, **arguments: Any) -> Any:
         result = self.env.reset(**arguments)
         model: Any = self.unwrapped.model  # type: ignore[attr-defined]
-        model.body_mass[:] *= self.unwrapped.np_random.uniform(0.5, 2.0)
+        model.body_mass[:] = self.usual * self.unwrapped.np_random.uniform(0.5, 2.0)
         return result
 
 

@@ -220,6 +220,25 @@ def test_a_learner_put_back_goes_on_as_if_nothing_had_been() -> None:
     assert np.array_equal(learner.weights(), other.weights())
 
 
+def test_fresh_episodes_are_saved_as_such() -> None:
+    """The pieces of checkpoints before the resume do not know that their last episodes were cut."""
+    settings: dict[str, Any] = {"learning_starts": 6, "n_step": 3, "train_frequency": 4}
+    learner, world = learner_of(**settings), World(7, choices=4)
+    learner.learn(world.rollout(4), 0.1)
+    assert list(learner.pieces()) == ["rows-0-4"]
+    learner.begin_fresh_episodes()
+    learner.learn(world.rollout(4), 0.1)
+    pieces = learner.pieces()
+    assert list(pieces) == ["rows-0-8"]
+    other = learner_of(**settings)
+    other.policy.load_state_dict(learner.policy.state_dict())
+    other.restore(copy.deepcopy(learner.state()), pieces)
+    following = world.rollout(4)
+    learner.learn(following, 0.2)
+    other.learn(following, 0.2)
+    assert np.array_equal(learner.weights(), other.weights())
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

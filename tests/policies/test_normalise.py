@@ -95,3 +95,15 @@ def test_the_reward_scaler_goes_on_from_its_state() -> None:
     one.scale(rewards, ended)
     other.restore(one.state())
     assert one.scale(rewards, ended).tobytes() == other.scale(rewards, ended).tobytes()
+
+
+def test_fresh_episodes_begin_with_empty_returns() -> None:
+    """As if the episodes before them had ended."""
+    rewards = np.random.default_rng(3).normal(size=(2, 20, 4)).astype(np.float32)
+    running, over = np.zeros((20, 4), np.bool_), np.zeros((20, 4), np.bool_)
+    over[-1] = True
+    one, other = RewardScaler(0.99), RewardScaler(0.99)
+    one.scale(rewards[0], over)
+    other.scale(rewards[0], running)
+    other.begin_fresh_episodes()
+    assert one.scale(rewards[1], running).tobytes() == other.scale(rewards[1], running).tobytes()

@@ -219,3 +219,24 @@ def test_priorities_are_planned_as_large_as_they_are(capacity: int) -> None:
     with_tree = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4, prioritised=True)
     without = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4)
     assert with_tree.bytes - without.bytes == bytes_of(SumTree(with_tree.entries))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_episodes_that_were_cut_do_not_lead_into_those_that_follow(steps: int) -> None:
+    before, after, replay = World(1), World(2), replay_of(60)
+    after.time = 1000  # its observations are elsewhere
+    replay.add(before.rollout(6))
+    replay.cut()
+    replay.add(after.rollout(6))
+    again = replay_of(60)
+    again.put_rows(replay.rows_since(replay.held))
+    newest = 5 * ENVS + np.arange(ENVS)
+    goes_on = [env for env in range(ENVS) if before.valid[5][env] and not before.truncated[5][env]]
+    assert goes_on
+    for each in (replay, again):
+        taken = each.take(newest, steps=steps, gamma=GAMMA)
+        for env in goes_on:
+            if not before.terminated[5][env]:
+                assert taken.following[""][env].tolist() == [env, 6.0]
+                assert taken.discounts[env] == pytest.approx(GAMMA)
+            assert taken.returns[env] == before.rewards[5][env]

@@ -5,7 +5,8 @@ own speaks for itself; of any other layer, every attribute is written. What a fr
 anyway stays out: functions, spaces (but for their generators), specs, windows and surfaces. Mutable state
 that cannot be written as plain data is an error, never left out. `restore` runs no code that a state names.
 
-Beyond reach: Python's and NumPy's global generators, attributes of classes, and variables inside functions.
+Beyond reach: Python's and NumPy's global generators, attributes of classes, variables inside functions, and simulators
+behind a number, such as the handles of a C library. `envfleet.conformance.exactness` finds out whether that matters.
 """
 
 from __future__ import annotations

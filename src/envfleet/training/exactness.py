@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from envfleet.conformance.exactness import why_inexact
+from envfleet.conformance.exactness import COVER_ALL, why_inexact
 from envfleet.fleet.channel import dump
 from envfleet.runs.plain_state import as_loaded
 from envfleet.training.assembly import Resolved
@@ -49,7 +49,7 @@ class Exactness:
     def announce(self, reason: str) -> None:
         """Says once what a resume will do, and why."""
         if self._said != reason:
-            self._say(f"notice: a resume of this run will begin fresh episodes: {reason}")
+            self._say(f"notice: a resume of this run will begin fresh episodes: {reason}\nhint: {COVER_ALL}")
         self._said = reason
 
     def _try(self) -> str | None:

@@ -67,26 +67,26 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
 
 def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) -> tuple[Parts, str | None]:
     """The parts as the checkpoint has them, and why the environments begin fresh episodes, if they do."""
-    saved, quiet = checkpoint.state["parts"], resolved.settings.quiet
+    saved = checkpoint.state["parts"]
     fresh: str | None = saved["fleet_reason"]
     if saved["fleet"] is not None:
         # Whoever was stopped before its first checkpoint had no time to try it.
         exactness.take_over(tried=saved.get("fleet_tried", False))
         fresh = exactness.reason()
         if fresh is None:
-            parts = assemble(resolved, quiet=quiet)
+            parts = assemble(resolved)
             try:
                 parts.policy.load_state_dict(checkpoint.policy)
                 restore_parts(parts, saved, checkpoint.pieces)
                 return parts, None
             except (EnvError, StateError, WorkerError) as error:
-                fresh, quiet = one_line_of(error), True  # what `auto` chose has been said
+                fresh = one_line_of(error)
                 parts.close()  # some environments may be restored by now, or broken
             except BaseException:
                 parts.close()
                 raise
     exactness.heard(fresh)
-    parts = assemble(resolved, quiet=quiet)
+    parts = assemble(resolved)
     try:
         parts.policy.load_state_dict(checkpoint.policy)
         begin_fresh_episodes(parts, saved, checkpoint.pieces)
