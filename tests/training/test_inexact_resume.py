@@ -215,6 +215,20 @@ def test_one_that_was_stopped_in_a_hurry_is_tried_when_it_is_resumed(
     assert "a resume of this run will begin" not in said  # it has been said
 
 
+def test_a_trial_that_a_signal_ended_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal to the whole group may end the processes of the trial."""
+
+    def stopped(*_: Any, **__: Any) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "worker 0 died"
+
+    monkeypatch.setattr(exactness, "why_inexact", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", env=Honest, **OPTIONS)
+    assert parts_of(tmp_path / "run")["fleet"] is not None
+    assert not parts_of(tmp_path / "run")["fleet_tried"]
+
+
 def test_an_environment_that_was_mended_is_exact_from_its_next_checkpoint_on(tmp_path: Path) -> None:
     run(tmp_path / "run", [StopAfter(1)], env=NoState, **OPTIONS)
     assert parts_of(tmp_path / "run")["fleet"] is None

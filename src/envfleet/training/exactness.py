@@ -25,7 +25,7 @@ class Exactness:
         self.tried = False
         self._reason: str | None = None
         self._said: str | None = None
-        self.in_a_hurry: Callable[[], bool] = lambda: False  # then the trial is left to whoever resumes
+        self.in_a_hurry: Callable[[], bool] = lambda: False
 
     @property
     def failed(self) -> bool:
@@ -33,7 +33,7 @@ class Exactness:
         return self._reason is not None
 
     def take_over(self, *, tried: bool) -> None:
-        """A checkpoint holds a state; if it was `tried`, it need not be tried again."""
+        """Goes on with what a checkpoint knows: what was `tried` need not be tried again."""
         self.tried = tried
 
     def heard(self, reason: str | None) -> None:
@@ -41,9 +41,15 @@ class Exactness:
         self._said = reason
 
     def reason(self) -> str | None:
-        """Why a saved environment would not continue exactly; None if it does. The first call tries it."""
-        if not self.tried:
-            self._reason, self.tried = self._try(), True
+        """Why a saved environment would not continue exactly; None if nothing speaks against it.
+
+        The first call tries it, unless somebody waits for the run to stop: then whoever resumes tries it.
+        """
+        if not self.tried and not self.in_a_hurry():
+            reason = self._try()
+            if reason is not None and self.in_a_hurry():
+                return None  # the signal that stops the run may have ended the trial as well
+            self._reason, self.tried = reason, True
         return self._reason
 
     def announce(self, reason: str) -> None:

@@ -81,6 +81,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
                 return parts, None
             except (EnvError, StateError, WorkerError) as error:
                 fresh = one_line_of(error)
+                exactness.take_over(tried=False)
                 parts.close()  # some environments may be restored by now, or broken
             except BaseException:
                 parts.close()

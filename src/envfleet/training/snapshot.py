@@ -51,8 +51,7 @@ def _simulators(parts: Parts, exactness: Exactness) -> tuple[dict[str, Any] | No
     except (EnvError, StateError) as error:
         reason: str | None = one_line_of(error)
     else:
-        hurried = exactness.in_a_hurry() and not exactness.tried
-        reason = None if hurried else exactness.reason()
+        reason = exactness.reason()
     if reason is None:
         return state, None
     exactness.announce(reason)
