@@ -92,7 +92,7 @@ def test_checkpoints_can_live_elsewhere(tmp_path: Path, monkeypatch: pytest.Monk
     (run.checkpoints / "mine").mkdir()
     with pytest.raises(SettingsError, match="elsewhere exists and is not empty"):
         create(tmp_path / "other", checkpoint_dir="elsewhere")
-    create(tmp_path / "other", checkpoint_dir="elsewhere", overwrite=True)
+    create(tmp_path / "other", checkpoint_dir="elsewhere", overwrite=True).forget_replaced()
     assert [entry.name for entry in run.checkpoints.iterdir()] == ["mine"]
 
 

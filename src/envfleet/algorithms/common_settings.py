@@ -135,7 +135,7 @@ class TrainingSettings(Settings):
 
     # --- the run
     output_dir: str | None = setting(None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default.")
-    overwrite: bool = setting(False, "Replace an output_dir that exists.")
+    overwrite: bool = setting(False, "Replace an output_dir that exists, once the first checkpoint is saved.")
     checkpoint_dir: str | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
     checkpoint_every: int | None = setting(
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1

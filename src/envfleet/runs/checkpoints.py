@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 
 from envfleet.errors import CheckpointError, StateError
-from envfleet.runs.durable import sync_folder, write_file, write_whole
+from envfleet.runs.durable import discard, sync_folder, write_file, write_whole
 from envfleet.runs.plain_state import state_files, state_in
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Checkpoints:
         target, aside = self.folder / f"step-{step}", self.folder / f".writing-step-{step}-{os.getpid()}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _discard(aside)
+            discard(aside)
             aside.mkdir()
             for name, content in contents.items():
                 write_file(aside / name, content)
@@ -141,7 +141,7 @@ class Checkpoints:
 
     def _point(self, name: str, target: Path) -> None:
         link, aside = self.folder / name, self.folder / f".linking-{name}-{os.getpid()}"
-        _discard(aside)
+        discard(aside)
         try:
             aside.symlink_to(target.name, target_is_directory=True)
         except (NotImplementedError, OSError) as error:
@@ -154,7 +154,7 @@ class Checkpoints:
                 self._set_aside(link)  # from a file system without links
             aside.replace(link)
         finally:
-            _discard(aside)
+            discard(aside)
         sync_folder(self.folder)
 
     def _point_without_links(self, name: str, target: Path) -> None:
@@ -163,7 +163,7 @@ class Checkpoints:
             write_whole(self.folder / name, target.name.encode())
             return
         aside, link = self.folder / f".writing-{name}-{os.getpid()}", self.folder / name
-        _discard(aside)
+        discard(aside)
         shutil.copytree(target, aside)
         if link.exists():
             self._set_aside(link)
@@ -196,7 +196,7 @@ class Checkpoints:
     def _set_aside(self, path: Path) -> None:
         """Removes a folder so that no half of it is ever seen under its name."""
         aside = path.with_name(f".removing-{path.name}-{os.getpid()}")
-        _discard(aside)
+        discard(aside)
         path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -272,7 +272,7 @@ class Checkpoints:
     def _call_damaged(self, path: Path) -> None:
         renamed = path.with_name(f"damaged-{path.name}")
         try:
-            _discard(renamed)
+            discard(renamed)
             path.rename(renamed)
         except OSError:
             pass  # it is found damaged again next time
@@ -283,7 +283,7 @@ class Checkpoints:
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _LEFTOVER.fullmatch(entry.name)
             if match and (int(match[1]) == os.getpid() or not psutil.pid_exists(int(match[1]))):
-                _discard(entry)
+                discard(entry)
 
     def _is_sound(self, path: Path) -> bool:
         try:
@@ -365,13 +365,6 @@ def _read_or_none(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _discard(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _lacks_symlinks(error: OSError) -> bool:

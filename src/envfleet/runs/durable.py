@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from envfleet.errors import ResourceError
 
-__all__ = ["sync_folder", "write_file", "write_whole", "writing"]
+__all__ = ["discard", "sync_folder", "write_file", "write_whole", "writing"]
 
 
 @contextmanager
@@ -52,3 +53,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def discard(entry: Path) -> None:
+    """Removes a file, a link or a whole folder, if it is there."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink(missing_ok=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import json
 import logging
 import math
 import re
-import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -21,15 +19,14 @@ from typing import Any, Literal
 
 from envfleet import machine
 from envfleet.errors import SettingsError
-from envfleet.runs.durable import write_whole, writing
+from envfleet.runs.durable import discard, write_whole, writing
 from envfleet.runs.lock import RunLock, holder
+from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
 from envfleet.settings import read_settings_file
 
 __all__ = ["RunFolder", "RunSummary", "runs_in"]
 
 _FORMAT = 1
-_ENTRIES = ("config.yaml", "manifest.json", "metrics.jsonl", "logs", "checkpoints", "videos", "report")
-_CHECKPOINTS = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
 _LOG = logging.getLogger("envfleet")
 
 
@@ -40,6 +37,8 @@ class RunFolder:
     path: Path
     checkpoints: Path  # `checkpoints/` in it, unless the run was given another place
     made: tuple[Path, ...] = ()  # the folders above it that were made for it, the nearest first
+    # Taken by `create` where it replaces a run, and kept: an old run without a lock would be put back.
+    held: RunLock | None = field(default=None, compare=False, repr=False)
 
     @property
     def config(self) -> Path:
@@ -77,17 +76,25 @@ class RunFolder:
         overwrite: bool = False,
         checkpoint_dir: str | Path | None = None,
     ) -> RunFolder:
-        """A new run folder with its manifest: `path` itself, or a name of its own under `root`."""
+        """A new run folder with its manifest: `path` itself, or a name of its own under `root`.
+
+        A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`.
+        """
         folder = _free_name(Path(root), env, algorithm, seed) if path is None else Path(path)
         elsewhere = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         made = tuple(parent for parent in folder.parents if not parent.exists())
         run = cls(folder, elsewhere or folder / "checkpoints", made)
+        recover(folder, run.checkpoints)
         try:
-            run._make_room(overwrite=overwrite)
+            run = replace(run, held=run._make_room(overwrite=overwrite))
             folder.mkdir(parents=True, exist_ok=True)
             run.checkpoints.mkdir(parents=True, exist_ok=True)
             run._write_manifest(_manifest(env, algorithm, seed, elsewhere))
-        except OSError as error:
+        except BaseException as error:
+            if run.held is not None:
+                run.remove_if_untrained()
+            if not isinstance(error, OSError):
+                raise
             raise SettingsError(
                 f"the run folder {folder} cannot be made: {error.strerror or error}",
                 hint="give a folder that can be written to, with --output-dir",
@@ -98,14 +105,19 @@ class RunFolder:
     def open(cls, path: str | Path) -> RunFolder:
         """The folder of a run that exists."""
         folder = Path(path)
+        recover(folder)
         if not (folder / "manifest.json").is_file():
             what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
             raise SettingsError(f"the run folder {folder} {what}", hint=_near_runs(folder))
         elsewhere = cls(folder, folder).read_manifest().get("checkpoint_dir")
+        if elsewhere:
+            recover(folder, Path(elsewhere))
         return cls(folder, Path(elsewhere) if elsewhere else folder / "checkpoints")
 
     def lock(self) -> RunLock:
         """Takes the run for this process; SettingsError with the pid where a live process has it."""
+        if self.held is not None:
+            return self.held
         try:
             return RunLock(self.path / ".lock")
         except OSError as error:
@@ -137,13 +149,25 @@ class RunFolder:
         """Adds to the manifest, for what is known later or changes on resume."""
         self._write_manifest({**self.read_manifest(), **changes})
 
+    def forget_replaced(self) -> None:
+        """A checkpoint of this run is saved: the run that it replaces, if any, is removed for good."""
+        if self.held is not None:
+            keep_new(self.path)
+
     def remove_if_untrained(self) -> None:
-        """Removes a run that ended before its first figure: its name is free for the next attempt."""
-        states = [entry for entry in _entries(self.checkpoints) if _CHECKPOINTS.fullmatch(entry.name)]
-        if states or (self.metrics.exists() and self.metrics.stat().st_size):
+        """Removes a run that ended before its first figure: its name is free for the next attempt.
+
+        A run that replaces another one gives way to it until it has saved a checkpoint.
+        """
+        if self.held is not None:
+            self.held.release()
+            recover(self.path)
+            if self.manifest.exists():
+                return
+        elif states_in(self.checkpoints) or (self.metrics.exists() and self.metrics.stat().st_size):
             return
-        for entry in (*(self.path / name for name in _ENTRIES), self.path / ".lock"):
-            _remove(entry)
+        for entry in (*(self.path / name for name in ENTRIES), self.path / ".lock"):
+            discard(entry)
         for folder in (self.checkpoints, self.path, *self.made):
             if folder.is_dir() and not _entries(folder):
                 folder.rmdir()
@@ -151,14 +175,16 @@ class RunFolder:
     def _write_manifest(self, content: Mapping[str, Any]) -> None:
         write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
 
-    def _make_room(self, *, overwrite: bool) -> None:
-        """Refuses what is there already, or removes it: only what runs write, and only where a run was."""
+    def _make_room(self, *, overwrite: bool) -> RunLock | None:
+        """Refuses what is there already, or moves it aside: only what runs write, and only where a run was.
+
+        Returns the lock of the run in the second case.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"got --output-dir {self.path}, which is a file, expected a folder")
         there = [entry for entry in self.path.iterdir() if entry.name != ".lock"] if self.path.exists() else []
-        states = [entry for entry in _entries(self.checkpoints) if _CHECKPOINTS.fullmatch(entry.name)]
-        if not there and not states:
-            return
+        if not there and not states_in(self.checkpoints):
+            return None
         taken = self.path if there else self.checkpoints
         if not overwrite:
             raise SettingsError(
@@ -170,20 +196,19 @@ class RunFolder:
                 f"{self.path} is not a run, so --overwrite leaves it alone",
                 hint="give a folder that is new or empty, or remove it yourself",
             )
-        with self.lock() if there else contextlib.nullcontext():
-            for entry in [self.path / name for name in _ENTRIES] + states:
-                _remove(entry)
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = self.lock()
+        try:
+            move_aside(self.path, self.checkpoints)
+        except BaseException:
+            lock.release()
+            recover(self.path)
+            raise
+        return lock
 
 
 def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def _remove(entry: Path) -> None:
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry)
-    else:
-        entry.unlink(missing_ok=True)
 
 
 def _free_name(root: Path, env: str, algorithm: str, seed: int) -> Path:

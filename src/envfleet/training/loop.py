@@ -189,6 +189,7 @@ class Training:
         }
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
+        self._reporter.folder.forget_replaced()
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -75,8 +75,13 @@ class Reporter:
             checkpoint_dir=settings.checkpoint_dir,
         )
         lock = folder.lock()
-        folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
-        return cls(resolved, folder, lock, resumed=False)
+        try:
+            folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
+            return cls(resolved, folder, lock, resumed=False)
+        except BaseException:
+            lock.release()
+            folder.remove_if_untrained()
+            raise
 
     def begin(self, parts: Parts, steps: int) -> None:
         """Says what was chosen and why, once everything is built."""
