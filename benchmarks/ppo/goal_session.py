@@ -41,14 +41,16 @@ def envfleet_run(schedule: str, seed: int) -> Stepper:
     parts = assemble(resolved, quiet=True)
     progress = Progress(resolved.settings)
     newest: list[Any] = [None]
+    begun = [0.0]
 
     def rollout() -> int:
+        begun[0] = progress.share
         newest[0] = parts.schedule.next()
         progress.add(newest[0])
         return int(newest[0].rewards.size)
 
     def learn() -> None:
-        parts.learner.learn(newest[0], progress.share)
+        parts.learner.learn(newest[0], begun[0])
 
     return _stepper(rollout, learn, lambda: progress.episodes >= EPISODES and progress.mean_return >= GOAL)
 

@@ -125,8 +125,12 @@ class DQNLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Stores a rollout and learns as often as it is good for."""
+    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+        """Stores a rollout and learns as often as it is good for.
+
+        `begun` is the share of the budget used up before the rollout, which the learning rate follows. `reached` is the
+        share used up with it (the same if not given), which the exploration of later rollouts follows.
+        """
         settings = self._settings
         entries = self.replay.add(rollout)
         if self._priorities is not None:
@@ -146,14 +150,14 @@ class DQNLearner:
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, counts in self._batches(int(self._owed)):
-                self._step(batch, counts, self._rate(progress), told)
+                self._step(batch, counts, self._rate(begun), told)
             self._owed -= int(self._owed)
-        self._set_epsilon(progress)
+        self._set_epsilon(begun if reached is None else reached)
         if told.norms:
             self._refuse_nan()
         return {
             **told.figures(settings.loss),
-            "train/learning_rate": self._rate(progress),
+            "train/learning_rate": self._rate(begun),
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
             "replay/steps": float(len(self.replay)),

@@ -86,7 +86,7 @@ class DQN(TrainingSettings):
     gradient_steps: int = setting(1, "Gradient steps per round.", minimum=1)
     learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls to zero at the end of the budget."
+        "constant", "linear falls towards zero over the budget."
     )
     gamma: float = setting(0.99, "Discount of future rewards; 0: the next one is all.", minimum=0, maximum=1)
     n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)

@@ -120,10 +120,13 @@ class PPOLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, progress: float) -> dict[str, float]:
-        """Learns from a rollout; `progress` is the share of the budget that is used up, for the schedules."""
+    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+        """Learns from a rollout; `begun` is the share of the budget used up before it, which the schedules follow.
+
+        `reached` is the share used up with it; nothing here depends on that.
+        """
         settings = self._settings
-        left = max(0.0, 1.0 - progress)
+        left = max(0.0, 1.0 - begun)
         rate = settings.learning_rate * (left if settings.learning_rate_schedule == "linear" else 1.0)
         clip = settings.clip_range * (left if settings.clip_range_schedule == "linear" else 1.0)
         values, returns, batch = self._targets(rollout)

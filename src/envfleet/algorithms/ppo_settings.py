@@ -82,11 +82,11 @@ class PPO(TrainingSettings):
     sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
     learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls to zero at the end of the budget."
+        "constant", "linear falls towards zero over the budget."
     )
     clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
     clip_range_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls to zero at the end of the budget."
+        "constant", "linear falls towards zero over the budget."
     )
     clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)

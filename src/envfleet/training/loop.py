@@ -94,12 +94,13 @@ class Training:
             self._prepare()
             shares = TimeShares(self._parts.fleet.workers)
             while not (self.progress.spent or self._moment.stop or interruption.asked):
+                begun = self.progress.share  # the first update has the rates as given, and the last one still learns
                 rollout = schedule.next()
                 ended = self.progress.add(rollout)
                 seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
                 self._tell_rollout(rollout, ended)
                 began = time.perf_counter()
-                figures = learner.learn(rollout, self.progress.share)
+                figures = learner.learn(rollout, begun, self.progress.share)
                 learning = time.perf_counter() - began
                 waited, schedule.waited = schedule.waited, 0.0
                 self._moment.metrics = {
