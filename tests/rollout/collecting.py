@@ -104,6 +104,8 @@ def kept(rollout: Rollout) -> dict[str, Any]:
     if rollout.masks is not None:
         arrays["masks"] = rollout.masks.copy()
     _, env, k = rollout.final_rows()
+    if rollout.final_masks is not None:
+        arrays["final_masks"] = rollout.final_masks[k, env]
     arrays |= {f"finals/{name}": array[k, env] for name, array in rollout.finals.items()}
     arrays["final_memory"] = rollout.final_memory[k, env]
     arrays["returns"], arrays["lengths"] = rollout.episodes()

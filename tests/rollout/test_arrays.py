@@ -129,6 +129,10 @@ def test_masks_are_those_of_each_step(acting: str) -> None:
             assert np.array_equal(rollout.masks, np.array(expected).swapaxes(0, 1))
             chosen = rollout.columns["actions"][..., None]
             assert np.take_along_axis(rollout.masks[:-1], chosen, 2).all()
+            time, env, k = rollout.final_rows()
+            ends = table(pages, "final")[time, env]
+            assert rollout.final_masks is not None and len(k)
+            assert np.array_equal(rollout.final_masks[k, env], [mask_of(*end, MaskedCounter.mask_size) for end in ends])
 
 
 @BOTH_WAYS
@@ -139,6 +143,8 @@ def test_a_step_that_says_nothing_of_masks_allows_everything(acting: str) -> Non
             assert rollout.masks is not None
             second = np.array([[page.observation[2] == 1 for page in own] for own in pages]).swapaxes(0, 1)
             assert (rollout.masks[second] == [False, False, False, True]).all()
+            _, env, k = rollout.final_rows()
+            assert rollout.final_masks is not None and rollout.final_masks[k, env].all()
             # Before the first mask was seen nothing is stored; to a policy, a row that forbids all allows all.
             others = rollout.masks[~second]
             assert (others.all(axis=1) | ~others.any(axis=1)).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,11 +142,20 @@ def test_an_even_draw_finds_every_step_that_happened_and_no_other() -> None:
     assert np.abs(counts / counts.mean() - 1.0).max() < 0.35
 
 
-def test_masks_are_those_of_where_the_value_is_taken() -> None:
+@pytest.mark.parametrize("put_back", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_masks_are_those_of_where_the_value_is_taken(known: bool, put_back: bool) -> None:
+    """At the end of a truncated episode: those of its last step, or all actions where that says nothing."""
     world, replay = World(2, masked=True), replay_of(60, mask_size=4)
     rollout = world.rollout(10)
     assert rollout.masks is not None
-    replay.add(rollout)
+    at_ends = np.random.default_rng(1).random((10, ENVS, 4)) < 0.5
+    finals = {(time, env): at_ends[k, env] for time, env, k in zip(*rollout.final_rows(), strict=True)}
+    assert len(finals) > 1
+    replay.add(replace(rollout, final_masks=at_ends) if known else rollout)
+    if put_back:
+        rows, replay = replay.rows_since(10), replay_of(60, mask_size=4)
+        replay.put_rows(rows)
     entries = np.arange(9 * ENVS)
     entries = entries[replay.happened(entries)]
     taken = replay.take(entries, steps=1, gamma=GAMMA)
@@ -153,7 +163,10 @@ def test_masks_are_those_of_where_the_value_is_taken() -> None:
     for i, entry in enumerate(entries):
         row, env = divmod(int(entry), ENVS)
         cut = world.truncated[row][env] and not world.terminated[row][env]
-        assert np.array_equal(taken.masks[i], np.ones(4, np.bool_) if cut else rollout.masks[row + 1, env])
+        if cut:
+            assert np.array_equal(taken.masks[i], finals[row, env] if known else np.ones(4, np.bool_))
+        else:
+            assert np.array_equal(taken.masks[i], rollout.masks[row + 1, env])
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -104,6 +104,7 @@ class GroupActor:
         self._memory = aligned((len(rows), actor.memory_size), np.dtype(np.float32))
         self._mask = arrays["allowed"][part]  # which actions may be chosen now
         self._mask[...] = True
+        self._final_mask = np.ones(self._mask.shape, np.bool_)  # and which ones where an episode ended in this step
         self._seat = actor.seat(self._scratch, self._memory, self._mask)
         self._carried = arrays["carried"][part]
         self._masked = arrays["masked"]
@@ -165,7 +166,10 @@ class GroupActor:
         return decision.env_actions
 
     def see_info(self, i: int, info: dict[str, Any]) -> None:
-        """Takes note of which actions environment i of the group may choose next."""
+        """Takes note of which actions environment i of the group may choose next, or could have at an episode's end."""
+        final = info.get("final_info")
+        if isinstance(final, dict) and self._actor.mask_size and final.get("action_mask") is not None:
+            self._final_mask[i] = flat_mask(final["action_mask"]).reshape(-1)
         mask = info.get("action_mask")
         if mask is not None and self._actor.mask_size:
             self._masked[0] = 1
@@ -185,8 +189,10 @@ class GroupActor:
                 for name in self._scratch:
                     views.finals[name][k, i] = final[name][i]
                 views.final_memory[k, i] = self._memory[i]
+                views.final_masks[k, i] = self._final_mask[i]
                 self._finals[i] = k + 1
             self._memory[i] = 0.0
+            self._final_mask[i] = True  # an end that says nothing allows everything
 
     def lose(self, t: int) -> None:
         """Step t never happened: the worker died in it and every episode of the group was cut before it."""
@@ -236,7 +242,7 @@ class _BufferViews:
         self.seconds = arrays["seconds"][buffer][group]
         self.rewards, self.terminated, self.truncated = part("rewards"), part("terminated"), part("truncated")
         self.valid, self.masks = part("valid"), part("masks")
-        self.memory, self.final_memory = part("memory"), part("final_memory")
+        self.memory, self.final_memory, self.final_masks = part("memory"), part("final_memory"), part("final_masks")
         self.episode_returns, self.episode_lengths = part("episode_returns"), part("episode_lengths")
         self.columns = [part(f"columns/{name}") for name in columns]
         self.observations = {name: part(f"observations/{name}") for name in leaves}

@@ -75,6 +75,7 @@ class RolloutShape:
             ExtraArray("masks", (b, t + 1, n, self.mask_size), "|b1"),
             ExtraArray("memory", (b, -(-t // self.piece_length) + 1, n, self.memory_size), "<f4"),
             ExtraArray("final_memory", (b, t, n, self.memory_size), "<f4"),
+            ExtraArray("final_masks", (b, t, n, self.mask_size), "|b1"),
         ]
         for name, column in self.columns.items():
             listed.append(ExtraArray(f"columns/{name}", (b, t, n, *column.shape), column.dtype))
@@ -113,6 +114,7 @@ class Rollout:
     episode_returns: Array  # [time, env], where an episode ended
     episode_lengths: Array  # [time, env], where an episode ended
     seconds: Array  # [group, 2]: in the environments, in the policy
+    final_masks: Array | None = None  # [k, env, action]: the actions allowed at the k-th final, as `masks`
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], buffer: int, number: int) -> Rollout:
@@ -127,6 +129,7 @@ class Rollout:
             finals=named("finals/"),
             columns=named("columns/"),
             masks=arrays["masks"][buffer] if arrays["masked"][0] else None,
+            final_masks=arrays["final_masks"][buffer] if arrays["masked"][0] else None,
             **{name: arrays[name][buffer] for name in _PLAIN},
         )
 

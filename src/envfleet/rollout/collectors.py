@@ -107,13 +107,16 @@ class CentralCollector:
         self.arrays["weights"][...] = weights
 
     def see_infos(self, infos: dict[str, Any]) -> None:
-        """Takes note of the action masks of a reset or step."""
-        given = infos.get("_action_mask")
-        if given is None:
+        """Takes note of the action masks of a reset or step, and of episodes that ended in it."""
+        final = infos.get("final_info", {})
+        given, given_at_end = infos.get("_action_mask"), final.get("_action_mask")
+        if given is None and given_at_end is None:
             return
         for account, rows in zip(self._accounts, self._groups, strict=True):
             for row in rows:
-                if given[row]:
+                if given_at_end is not None and given_at_end[row]:
+                    account.see_info(row - rows.start, {"final_info": {"action_mask": final["action_mask"][row]}})
+                if given is not None and given[row]:
                     account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
     def begin(self, number: int) -> None:

@@ -26,6 +26,7 @@ __all__ = ["Experience", "Replay", "joined"]
 Array = np.ndarray[Any, Any]
 _HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # bits of what became of a step
 _ENDED = _TERMINATED | _TRUNCATED
+_SEEN, _MASK = "seen/", "mask"  # names of what is kept of a truncated episode's end: leaves of the observation, mask
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ class Replay:
         self._rewards = np.zeros(entries, np.float32)
         self._became = np.zeros(entries, np.uint8)
         self._masks = np.zeros((entries, mask_size), np.bool_)
-        self._finals = Aside({leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves}, entries)
+        finals: dict[str, tuple[tuple[int, ...], Any]] = {
+            _SEEN + leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves
+        }
+        self._finals = Aside({**finals, _MASK: ((mask_size,), np.bool_)}, entries)
         self._aheads: dict[tuple[int, float], tuple[Array, Array]] = {}
         self.masked = False  # whether environments give masks
         self.head = 0  # the row that the next step goes to
@@ -145,7 +149,9 @@ class Replay:
         time, env, k = rollout.final_rows()
         late = time >= first
         time, env, k = time[late], env[late], k[late]
-        self._finals.put(at[time - first, env], {name: array[k, env] for name, array in rollout.finals.items()})
+        finals = {_SEEN + name: array[k, env] for name, array in rollout.finals.items()}
+        allowed = np.True_ if rollout.final_masks is None else rollout.final_masks[k, env]
+        self._finals.put(at[time - first, env], {**finals, _MASK: np.asarray(allowed)})
         self._advance(len(at))
         return at.reshape(-1)
 
@@ -211,16 +217,16 @@ class Replay:
         both = np.empty((len(entries), 2, entries.shape[1]), np.int64)
         both[:, 0], both[:, 1] = entries, after.reshape(entries.shape)
         seen = {name: store.read(both.reshape(-1)) for name, store in self._stores.items()}
+        masks = self._masks.take(after, axis=0) if self.masked else None
         cut = np.flatnonzero((became & _ENDED) == _TRUNCATED)
         if len(cut):
             count = entries.shape[1]
             at = cut + (cut // count + 1) * count  # where their followers lie
-            for name, values in self._finals.read(last[cut]).items():
-                seen[name][at] = values
-        masks = None
-        if self.masked:
-            masks = self._masks.take(after, axis=0)
-            masks[cut] = True  # what was allowed after the last step of an episode is not known
+            finals = self._finals.read(last[cut])
+            for name, values in seen.items():
+                values[at] = finals[_SEEN + name]
+            if masks is not None:
+                masks[cut] = finals[_MASK]
         actions = self._actions.take(flat, axis=0)
         return [
             Experience(
@@ -274,7 +280,8 @@ class Replay:
             "became": self._became[entries],
             "masks": self._masks[entries],
             "finals_at": finals_at,
-            **{f"finals/{name}": values for name, values in finals.items()},
+            "final_masks": finals[_MASK],
+            **{f"finals/{name}": finals[_SEEN + name] for name in self._stores},
         }
         for name, store in self._stores.items():
             parts |= {f"observations/{name}/{part}": array for part, array in store.rows(entries).items()}
@@ -291,8 +298,9 @@ class Replay:
         self._actions[entries], self._rewards[entries] = piece["actions"], piece["rewards"]
         self._became[entries], self._masks[entries] = piece["became"], piece["masks"]
         self.masked = self.masked or bool(piece["masks"].any())  # without masks they are all False
-        finals = {name: piece[f"finals/{name}"] for name in self._stores}
-        self._finals.put(entries.reshape(-1)[piece["finals_at"]], finals)
+        finals = {_SEEN + name: piece[f"finals/{name}"] for name in self._stores}
+        allowed = piece.get("final_masks", np.asarray(True))  # older files have none
+        self._finals.put(entries.reshape(-1)[piece["finals_at"]], {**finals, _MASK: allowed})
         self._advance(len(entries) - 1)
 
 
