@@ -30,6 +30,23 @@ class CallsItsOwn(TimeLimit[Any, Any]):
         return observation, 7.0, terminated, truncated, info
 
 
+class RenamedFields(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A time limit as another Gymnasium may write it."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], limit: int) -> None:
+        super().__init__(env)
+        self._limit, self._count = limit, 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._count = 0
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        self._count += 1
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, self._count >= self._limit, info
+
+
 def limited(*limits: int) -> gymnasium.Env[Any, Any]:
     env: Any = OrderEnforcing(Endless())
     for limit in limits:
@@ -60,6 +77,17 @@ def test_the_shortest_limit_ends_every_episode(limits: tuple[int, ...], backend:
     fleet = make(lambda: limited(*limits), backend)
     assert lengths(fleet, 20) == [5, 5, 5]
     assert fleet.statistics().lengths == [5] * 12
+    fleet.close()
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threads"])
+def test_a_limit_without_the_fields_that_we_know_is_stepped_through(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("envfleet.fleet.member.TimeLimit", RenamedFields)
+    fleet = make(lambda: OrderEnforcing(RenamedFields(OrderEnforcing(Endless()), 5)), {"backend": backend})
+    assert lengths(fleet, 20) == [5, 5, 5]
+    assert fleet.call("get_wrapper_attr", "_count")[0] == 2  # which asks all limits how far they are
     fleet.close()
 
 

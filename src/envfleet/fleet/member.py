@@ -20,6 +20,7 @@ from envfleet.seeding import derive_seed, stream
 __all__ = ["Member"]
 
 Env = gymnasium.Env[Any, Any]
+_LIMIT_FIELDS = {"_max_episode_steps", "_elapsed_steps"}  # private to Gymnasium's TimeLimit
 _RESTARTED, _RECYCLED, _TASK = 1, 2, 3  # keys of the seed streams
 
 
@@ -69,6 +70,8 @@ class Member:
         self._limits = []
         while type(inner) in (TimeLimit, OrderEnforcing) and "step" not in vars(inner):
             if isinstance(inner, TimeLimit):
+                if not vars(inner).keys() >= _LIMIT_FIELDS:
+                    break  # of a Gymnasium that we do not know: it counts for itself
                 self._limits.append(inner)
             inner = inner.env
         self.step = inner.step
