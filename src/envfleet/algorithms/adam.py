@@ -40,8 +40,17 @@ class FlatAdam:
             self._public.step()
             return
         self._steps[0] += 1
-        arrays = (self._weights, self._gradients, self._first, self._second, [], self._steps)
-        _call_kernel(*arrays, lr=learning_rate, betas=self._betas, epsilon=self._epsilon)
+        _call_kernel(
+            self._weights,
+            self._gradients,
+            self._first,
+            self._second,
+            [],
+            self._steps,
+            lr=learning_rate,
+            betas=self._betas,
+            epsilon=self._epsilon,
+        )
 
     def _public_adam(self) -> torch.optim.Adam:
         """Torch's own optimiser over the same memory, so that `state` and `restore` need not know of it."""
