@@ -29,6 +29,7 @@ __all__ = [
     "physical_cores",
     "private_memory",
     "quota_cores",
+    "return_freed_memory",
     "total_memory",
     "usable_cores",
 ]
@@ -197,13 +198,33 @@ def keep_freed_memory() -> None:
     megabytes for every minibatch then pays a page fault for each 4 KiB of them, again and again. Threads that begin
     later share the memory of those before: in one of their own, blocks that large would still come and go.
     """
+    library = _glibc()
+    if library is not None:
+        library.mallopt(_M_MMAP_THRESHOLD, 2**30)
+        library.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        library.mallopt(_M_ARENA_MAX, 1)
+
+
+def return_freed_memory() -> None:
+    """Ends what `keep_freed_memory` began: freed memory goes back to the system, now and from now on.
+
+    glibc cannot be asked for its settings, nor told to adjust them by itself again. So its thresholds are set to
+    where that adjustment ends in a process that uses large arrays: 32 MiB, and twice that at the end of the heap.
+    Threads that have begun to share their memory go on with it.
+    """
+    library = _glibc()
+    if library is not None:
+        library.mallopt(_M_MMAP_THRESHOLD, 2**25)
+        library.mallopt(_M_TRIM_THRESHOLD, 2**26)
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # not glibc
-        return
-    mallopt(_M_MMAP_THRESHOLD, 2**30)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(_M_ARENA_MAX, 1)
+        library = ctypes.CDLL(None)
+    except (OSError, TypeError):  # Windows
+        return None
+    return library if hasattr(library, "mallopt") and hasattr(library, "malloc_trim") else None
 
 
 def open_file_limit() -> int:

@@ -325,6 +325,9 @@ class DQNLearner:
                 "or observations of extreme size",
             )
 
+    def close(self) -> None:
+        """It has no threads to end."""
+
     # --- state
 
     def state(self) -> dict[str, Any]:

@@ -365,6 +365,10 @@ class PPOLearner:
             "or observations of extreme size (normalise_observations, normalise_rewards)",
         )
 
+    def close(self) -> None:
+        """Ends the learner's threads."""
+        self._copies.close()
+
     # --- state
 
     def state(self) -> dict[str, Any]:

@@ -67,3 +67,8 @@ class Copies:
         for each in self._copies[1:parts]:
             total += each.flat.gradient
         return total
+
+    def close(self) -> None:
+        """Ends the threads; the copies are of no use then."""
+        if self._threads is not None:
+            self._threads.shutdown()

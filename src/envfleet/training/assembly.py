@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
 from envfleet.errors import ResourceError, SettingsError
-from envfleet.fleet.auto import Choice, choose, measure
+from envfleet.fleet.auto import Choice
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import BACKENDS, group_count, make
+from envfleet.fleet.make import group_count, make
 from envfleet.fleet.plan import group_ranges
-from envfleet.machine import available_memory, keep_freed_memory, usable_cores
+from envfleet.machine import available_memory
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
 from envfleet.rollout.program import ActingProgram
@@ -25,7 +24,9 @@ from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
 from envfleet.training.environment import environment_of, frames_stacked
+from envfleet.training.placement import place
 from envfleet.training.presets import Preset, named_preset, preset_for
+from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, limits_of
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
@@ -116,10 +117,16 @@ class Parts:
     policy: Any
     shape: RolloutShape
     placement: Choice
+    process: TunedProcess
 
     def close(self) -> None:
-        self.collector.close()
-        self.fleet.close()
+        """Ends workers and threads, and leaves the process as it was."""
+        try:
+            self.collector.close()
+            self.fleet.close()
+        finally:
+            self.learner.close()
+            self.process.release()
 
 
 def assemble(resolved: Resolved) -> Parts:
@@ -127,7 +134,7 @@ def assemble(resolved: Resolved) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
     program = ActingProgram(settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag)
-    placement = _placement(resolved)
+    placement = place(settings, seed, resolved.stage)
     in_worker = placement.acting == "worker"
     fleet = make(
         resolved.env,
@@ -145,50 +152,21 @@ def assemble(resolved: Resolved) -> Parts:
         program=program if in_worker else None,
         quiet=True,
     )
+    process = None
     try:
-        return _with_fleet(resolved, fleet, program, lag, placement)
+        process = TunedProcess()
+        return _with_fleet(resolved, fleet, program, lag, placement, process)
     except BaseException:
         fleet.close()
+        if process is not None:
+            process.release()
         raise
 
 
-def _placement(resolved: Resolved) -> Choice:
-    """Where the environments run and who acts, measured where the settings leave it open; it changes no result."""
-    settings, cores = resolved.settings, usable_cores()
-    backend, acting = BACKENDS[settings.backend], settings.acting
-    n_envs, groups = settings.n_envs, group_count(settings.n_envs, settings.group_size)
-    if backend == "sequential" or n_envs == 1 or settings.workers == 1:
-        only = "sequential" if backend == "auto" else backend
-        reason = "asked for" if backend != "auto" else "there is work for one worker"
-        return Choice(only, 1, reason, "worker" if acting == "auto" else acting)
-    choice = None
-    if acting == "auto" or backend == "auto":
-        cost = resolved.stage.apply(functools.partial(measure, seed=resolved.seed))
-        counted = None if acting == "central" else groups
-        choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
-    if choice is not None and backend in ("auto", choice.backend) and acting in ("auto", choice.acting):
-        return _limited(choice, settings.workers, groups)
-    # What was asked for, though something else is faster or nothing had to be measured.
-    acting = "worker" if acting == "auto" else acting
-    count = min(settings.workers or cores, groups if acting == "worker" else n_envs)
-    backend = backend if backend != "auto" else "processes" if count > 1 else "sequential"
-    return _limited(Choice(backend, count, "asked for", acting), settings.workers, groups)
-
-
-def _limited(choice: Choice, workers: int | None, groups: int) -> Choice:
-    """The choice, with a word on what keeps it from having as many workers as were asked for."""
-    if workers is None or choice.workers >= workers or choice.backend == "sequential":
-        return choice
-    limit = f"there are {groups} groups to act for" if choice.acting == "worker" else "each has an environment"
-    return replace(choice, reason=f"{choice.reason}; {choice.workers} workers, not {workers}: {limit}")
-
-
-def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int, placement: Choice) -> Parts:
-    import torch
-
+def _with_fleet(
+    resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int, placement: Choice, process: TunedProcess
+) -> Parts:
     settings, seed = resolved.settings, resolved.seed
-    torch.set_num_threads(1)  # each thread of the learner computes with one, as do workers and whoever acts
-    keep_freed_memory()
     groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
     actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
     shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
@@ -208,7 +186,7 @@ def _with_fleet(resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: i
         device=_device(settings.device),
     )
     schedule = Schedule(collector, learner.weights, lag=lag)
-    return Parts(fleet, collector, schedule, learner, learner.policy, shape, placement)
+    return Parts(fleet, collector, schedule, learner, learner.policy, shape, placement, process)
 
 
 def _refuse_too_large(shape: RolloutShape) -> None:
