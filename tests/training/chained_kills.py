@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -54,6 +55,8 @@ def kill_until_done(
     for done in range(kills):
         wanted = moments.choice([0, 1, 2, 3])
         delay = moments.uniform(0.0, 0.1 if wanted == 0 else 0.03)
+        if not _is_begun(folder):  # killed while the folder was made: there is nothing to resume, and a user removes it
+            shutil.rmtree(folder, ignore_errors=True)
         last = checkpoints.steps()[-1:] or [0]
         if not killed_when(_Due(checkpoints, last[0], wanted, delay), go_on if _is_begun(folder) else begin):
             return done

@@ -84,12 +84,13 @@ class RunFolder:
         elsewhere = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
         made = tuple(parent for parent in folder.parents if not parent.exists())
         run = cls(folder, elsewhere or folder / "checkpoints", made)
+        manifest = _manifest(env, algorithm, seed, elsewhere)
         recover(folder, run.checkpoints)
         try:
             run = replace(run, held=run._make_room(overwrite=overwrite))
             folder.mkdir(parents=True, exist_ok=True)
             run.checkpoints.mkdir(parents=True, exist_ok=True)
-            run._write_manifest(_manifest(env, algorithm, seed, elsewhere))
+            run._write_manifest(manifest)
         except BaseException as error:
             if run.held is not None:
                 run.remove_if_untrained()

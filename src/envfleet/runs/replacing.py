@@ -28,8 +28,9 @@ from envfleet.runs.lock import RunLock, holder
 
 __all__ = ["ENTRIES", "keep_new", "move_aside", "recover", "states_in"]
 
-MANIFEST = "manifest.json"
-ENTRIES = ("config.yaml", MANIFEST, "metrics.jsonl", "logs", "checkpoints", "videos", "report")
+_MANIFEST, _CONFIG = "manifest.json", "config.yaml"
+ENTRIES = (_CONFIG, _MANIFEST, "metrics.jsonl", "logs", "checkpoints", "videos", "report")
+_COPIED = (_MANIFEST, _CONFIG)  # the new ones replace them in one step, so the folder is a run at every moment
 _STATES = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
 _PIECES = "pieces"
 _ASIDE, _JOURNAL, _OWNER = ".replaced", "journal.json", "run"
@@ -63,10 +64,10 @@ def move_aside(run: Path, checkpoints: Path) -> None:
         (checkpoints / _ASIDE).mkdir(exist_ok=True)
         write_whole(checkpoints / _ASIDE / _OWNER, str(run.absolute()).encode())
         _move(states, checkpoints, checkpoints / _ASIDE)
-    # The manifest is copied: the new one replaces it in one step, so the folder is a run at every moment.
-    if MANIFEST in entries:
-        write_whole(aside / MANIFEST, (run / MANIFEST).read_bytes())
-    _move([name for name in entries if name != MANIFEST], run, aside)
+    for name in _COPIED:
+        if name in entries:
+            write_whole(aside / name, (run / name).read_bytes())
+    _move([name for name in entries if name not in _COPIED], run, aside)
 
 
 def keep_new(run: Path) -> None:
@@ -91,7 +92,7 @@ def recover(run: Path, checkpoints: Path | None = None) -> None:
     """
     owner = None if checkpoints is None else checkpoints / _ASIDE / _OWNER
     for path in (run, Path(owner.read_text()) if owner is not None and owner.is_file() else run):
-        ours = (path / _ASIDE / _JOURNAL).is_file() or ((path / _ASIDE).is_dir() and (path / MANIFEST).is_file())
+        ours = (path / _ASIDE / _JOURNAL).is_file() or ((path / _ASIDE).is_dir() and (path / _MANIFEST).is_file())
         if not ours or holder(path / ".lock") is not None:
             continue
         try:
@@ -129,7 +130,7 @@ def _return(old: Sequence[str], aside: Path, folder: Path, there: Sequence[str])
             discard(folder / name)
     for name in old:
         if os.path.lexists(aside / name):
-            if name != MANIFEST:  # which is replaced in one step
+            if name not in _COPIED:
                 discard(folder / name)
             (aside / name).replace(folder / name)
     sync_folder(folder)
