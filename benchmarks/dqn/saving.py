@@ -24,7 +24,7 @@ def measure(steps: int, rounds: int) -> dict[str, Any]:
     """Seconds of writing the learner's state, replay and priorities included."""
     sizes = Sizes(replay_size=steps, learning_starts=steps)
     settings = sizes.ours(backend="sequential", prioritised=True)
-    parts = assemble(resolve(DQN(**settings)), quiet=True)
+    parts = assemble(resolve(DQN(**settings)))
     learner, seconds = parts.learner, []
     rollout = parts.schedule.next()
 

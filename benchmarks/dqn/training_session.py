@@ -17,7 +17,7 @@ def build_training(settings: dict[str, Any]) -> Stepper:
     from envfleet.algorithms.settings import DQN
     from envfleet.training.assembly import assemble, resolve
 
-    parts = assemble(resolve(DQN(**{**settings, "hidden": tuple(settings["hidden"])})), quiet=True)
+    parts = assemble(resolve(DQN(**{**settings, "hidden": tuple(settings["hidden"])})))
     if settings["learning_starts"] > 10_000:  # the same steps again fill it as well, and sooner
         rollout = parts.schedule.next()
         while not parts.learner.updates:

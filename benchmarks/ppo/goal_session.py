@@ -38,7 +38,7 @@ def envfleet_run(schedule: str, seed: int) -> Stepper:
 
     settings: dict[str, Any] = {"env": ENV, "steps": BUDGET, "seed": seed, "schedule": schedule}
     resolved = resolve(PPO(backend="processes", **settings))
-    parts = assemble(resolved, quiet=True)
+    parts = assemble(resolved)
     progress = Progress(resolved.settings)
     newest: list[Any] = [None]
     begun = [0.0]

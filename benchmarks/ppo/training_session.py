@@ -49,7 +49,7 @@ def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
     from envfleet.algorithms.settings import PPO
     from envfleet.training.assembly import assemble, resolve
 
-    return stepper_of(assemble(resolve(PPO(**settings)), quiet=True), learns=learns, warm=WARM_UPDATES)
+    return stepper_of(assemble(resolve(PPO(**settings))), learns=learns, warm=WARM_UPDATES)
 
 
 def stepper_of(parts: Any, *, learns: bool = True, warm: int) -> Stepper:

@@ -182,7 +182,7 @@ class Training:
         apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
         state = {
             "policy": self._reporter.description(self._parts),
-            "parts": take_parts(self._parts, self._exactness),
+            "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
             "progress": self.progress.state(),
             "best": self._best,
             "best_steps": self._best_steps,

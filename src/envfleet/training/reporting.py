@@ -42,6 +42,7 @@ _SAID_ELSEWHERE = {
     "quiet",
     "verbose",
 }
+LONG_SECONDS = 2.0  # between lines about something that takes long
 HEALTH_SECONDS = 4.0  # between looks at the workers: reading their memory takes milliseconds
 
 
@@ -185,6 +186,18 @@ class Reporter:
         self._write(steps, figures)
         self.console.say(f"evaluation at step {steps:,}: {line}{left_out(evaluation, settings.eval_max_steps)}")
         return evaluation
+
+    def saving(self) -> Callable[[int, int], None]:
+        """What tells the user how far a save is, if it takes long."""
+        last = time.monotonic()
+
+        def progress(done: int, of: int) -> None:
+            nonlocal last
+            if time.monotonic() - last >= LONG_SECONDS:
+                last = time.monotonic()
+                self.console.say(f"saving: {done:,} of {of:,} groups of environments")
+
+        return progress
 
     def _failed(self, what: str, error: EnvfleetError) -> None:
         """Something beside the training failed: the whole error is shown, and the training goes on without it."""

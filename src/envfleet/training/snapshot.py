@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,14 @@ _LIVE = ("carried", "allowed", "masked")
 _FRESH = 0xF5E5  # names the seeds of fresh episodes among the streams of a run
 
 
-def take_parts(parts: Parts, exactness: Exactness) -> dict[str, Any]:
-    """The state of learner, simulators and schedule; the schedule must be settled."""
+def take_parts(parts: Parts, exactness: Exactness, progress: Callable[[int, int], None]) -> dict[str, Any]:
+    """The state of learner, simulators and schedule; the schedule must be settled.
+
+    `progress` is told how many groups of environments of how many have been saved.
+    """
     assert parts.schedule.idle
     arrays = parts.collector.arrays
-    fleet, reason = _simulators(parts, exactness)
+    fleet, reason = _simulators(parts, exactness, progress)
     collected = parts.schedule.collected
     return {
         "learner": parts.learner.state(),
@@ -39,12 +42,14 @@ def take_parts(parts: Parts, exactness: Exactness) -> dict[str, Any]:
     }
 
 
-def _simulators(parts: Parts, exactness: Exactness) -> tuple[dict[str, Any] | None, str | None]:
+def _simulators(
+    parts: Parts, exactness: Exactness, progress: Callable[[int, int], None]
+) -> tuple[dict[str, Any] | None, str | None]:
     """The state of the simulators, or why there is none from which they would continue exactly."""
     if exactness.failed:
         return None, exactness.reason()
     try:
-        state = parts.fleet.state()
+        state = parts.fleet.state(progress)
     except WorkerError as error:
         # A worker that dies while it is asked costs its episodes, not the training: the next rollout restarts it.
         return None, one_line_of(error)
