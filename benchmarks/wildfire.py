@@ -197,7 +197,7 @@ def experiences(backend: str, n_envs: int = 8, seconds: float = 5.0) -> dict[str
 
     asked = {"memory_simulations": 2}
     settings = DQN(env="envfleet/Wildfire-v0", env_kwargs=asked, n_envs=n_envs, backend=backend, seed=1)
-    with contextlib.closing(assemble(resolve(settings), quiet=True)) as parts:
+    with contextlib.closing(assemble(resolve(settings))) as parts:
         parts.schedule.next()
         steps, started = 0, time.perf_counter()
         while (passed := time.perf_counter() - started) < seconds:

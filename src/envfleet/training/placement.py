@@ -23,22 +23,26 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
         only = "sequential" if backend == "auto" else backend
         reason = "asked for" if backend != "auto" else "there is work for one worker"
         return Choice(only, 1, reason, "worker" if acting == "auto" else acting)
-    choice = None
-    if acting == "auto" or backend == "auto":
-        cost = stage.apply(functools.partial(measure, seed=seed))
-        counted = None if acting == "central" else groups
-        choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
-    if choice is not None and backend in ("auto", choice.backend) and acting in ("auto", choice.acting):
-        return _limited(choice, settings.workers, groups)
-    # What was asked for, though something else is faster or nothing had to be measured.
-    acting = "worker" if acting == "auto" else acting
-    count = min(settings.workers or cores, groups if acting == "worker" else n_envs)
-    backend = backend if backend != "auto" else "processes" if count > 1 else "sequential"
-    return _limited(Choice(backend, count, "asked for", acting), settings.workers, groups)
+    if acting != "auto" and backend != "auto":
+        most = groups if acting == "worker" else n_envs
+        return _limited(Choice(backend, min(settings.workers or cores, most), "asked for", acting), settings, groups)
+    cost = stage.apply(functools.partial(measure, seed=seed))
+    counted = None if acting == "central" else groups
+    choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
+    if acting == "central":
+        choice = replace(choice, acting=acting)
+    if backend != "auto" and backend != choice.backend:
+        choice = replace(choice, backend=backend, reason=f"asked for; {cost}")
+    if acting == "worker" and choice.acting == "central":
+        count = min(settings.workers or cores, groups)
+        reason = f"{cost}; acting was asked for"
+        choice = Choice("processes" if backend == "auto" and count > 1 else choice.backend, count, reason, acting)
+    return _limited(choice, settings, groups)
 
 
-def _limited(choice: Choice, workers: int | None, groups: int) -> Choice:
+def _limited(choice: Choice, settings: TrainingSettings, groups: int) -> Choice:
     """The choice, with a word on what keeps it from having as many workers as were asked for."""
+    workers = settings.workers
     if workers is None or choice.workers >= workers or choice.backend == "sequential":
         return choice
     limit = f"there are {groups} groups to act for" if choice.acting == "worker" else "each has an environment"

@@ -1,0 +1,69 @@
+"""Where a training runs and who acts: measured where it is left open, kept where it is asked for, never in the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envfleet.algorithms.settings import PPO
+from envfleet.fleet.auto import StepCost
+from envfleet.training import placement
+from envfleet.training.placement import place
+from tests.training.running import run, weights
+
+SLOW, CHEAP = StepCost(20e-3, 20e-3), StepCost(10e-6, 10e-6)
+WAITING = StepCost(20e-3, 1e-4, waits=True)
+
+
+class Timed:
+    """A stage whose environment takes so long."""
+
+    def __init__(self, cost: StepCost) -> None:
+        self._cost = cost
+
+    def apply(self, function: Any) -> StepCost:
+        return self._cost
+
+
+@pytest.mark.parametrize(
+    ("cost", "settings", "expected"),
+    [
+        (CHEAP, {"n_envs": 8}, ("processes", 2, "worker")),
+        (SLOW, {"n_envs": 8}, ("processes", 2, "worker")),
+        (SLOW, {"n_envs": 4}, ("processes", 2, "central")),  # one group to act for, two cores to step
+        (CHEAP, {"n_envs": 4}, ("sequential", 1, "worker")),
+        (WAITING, {"n_envs": 8}, ("processes", 8, "central")),
+        (WAITING, {"n_envs": 8, "workers": 3}, ("processes", 3, "central")),
+        (WAITING, {"n_envs": 8, "acting": "worker"}, ("processes", 2, "worker")),
+        (CHEAP, {"n_envs": 8, "acting": "central"}, ("sequential", 1, "central")),
+        (CHEAP, {"n_envs": 4, "backend": "processes"}, ("processes", 1, "worker")),
+        (SLOW, {"n_envs": 4, "backend": "threads"}, ("threads", 2, "central")),
+        (WAITING, {"n_envs": 4, "acting": "worker"}, ("processes", 1, "worker")),
+        (SLOW, {"n_envs": 8, "backend": "sequential"}, ("sequential", 1, "worker")),
+        (SLOW, {"n_envs": 1}, ("sequential", 1, "worker")),
+    ],
+)
+def test_backend_workers_and_acting(
+    cost: StepCost, settings: dict[str, Any], expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: 2)
+    choice = place(PPO(**settings), 1, Timed(cost))  # type: ignore[arg-type]
+    assert (choice.backend, choice.workers, choice.acting) == expected, choice.reason
+
+
+def test_what_limits_the_workers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: 2)
+    choice = place(PPO(n_envs=8, workers=6, backend="processes", acting="worker"), 1, Timed(CHEAP))  # type: ignore[arg-type]
+    assert choice.reason == "asked for; 2 workers, not 6: there are 2 groups to act for"
+
+
+@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+def test_stepping_one_by_one_changes_no_weight(schedule: str, tmp_path: Path) -> None:
+    """One acting group of four: stepped by one worker that acts, or by as many workers as there are environments."""
+    options = {"n_envs": 4, "steps": 4 * 32 * 3, "minibatch_size": 32, "memory": "gru", "schedule": schedule}
+    run(tmp_path / "one", **options, acting="worker")
+    run(tmp_path / "four", **options, acting="central", backend="threads", workers=4)
+    run(tmp_path / "processes", **options, acting="central", backend="processes", workers=3)
+    assert weights(tmp_path / "one") == weights(tmp_path / "four") == weights(tmp_path / "processes")
