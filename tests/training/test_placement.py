@@ -1,4 +1,4 @@
-"""Where a training runs and who acts: measured where it is left open, kept where it is asked for, never in the weights."""
+"""Where a training runs and who acts: measured if left open, kept if asked for, never in the weights."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
     choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
     if acting == "central":
         choice = replace(choice, acting=acting)
-    if backend != "auto" and backend != choice.backend:
+    if backend not in ("auto", choice.backend):
         choice = replace(choice, backend=backend, reason=f"asked for; {cost}")
     if acting == "worker" and choice.acting == "central":
         count = min(settings.workers or cores, groups)
