@@ -78,7 +78,8 @@ class Evaluate:
         from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
-        make_folder_importable()
+        if self.trust:
+            make_folder_importable()
         result = evaluate_run(
             self.path,
             episodes=self.episodes,

@@ -63,7 +63,8 @@ class Resume:
         from envfleet.training import resume
         from envfleet.training.environment import make_folder_importable
 
-        make_folder_importable()
+        if self.trust:
+            make_folder_importable()
         resume(self.path, trust=self.trust, **self.changes)
         return 0
 

@@ -76,8 +76,10 @@ class Train:
         """Trains; the exit code is 0 when the budget is spent."""
         from envfleet.training import train
         from envfleet.training.environment import make_folder_importable
+        from envfleet.training.trust import named_code
 
-        make_folder_importable()
+        if named_code(self.settings):
+            make_folder_importable()
         if not self.settings.quiet:
             sys.stderr.writelines(f"notice: {notice}\n" for notice in self.notices)
         train(self.settings)

@@ -90,10 +90,19 @@ def _value(text: str) -> Any:
 
 
 def make_folder_importable() -> None:
-    """Lets modules of the current folder be imported: a script in bin/ does not see them by itself."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    """Lets the modules that the user names be imported from the current folder, unless it belongs to a run.
+
+    It comes last on `sys.path`: a file `queue.py` in it must not take the place of Python's own.
+    """
+    here = Path.cwd()
+    if str(here) not in sys.path and "" not in sys.path and not _belongs_to_run(here):
+        sys.path.append(str(here))
+
+
+def _belongs_to_run(folder: Path) -> bool:
+    """A run may come from somebody else: what lies in its folder is data, never code."""
+    inside = any((above / "manifest.json").is_file() and (above / "config.yaml").is_file() for above in folder.parents)
+    return inside or (folder / "manifest.json").is_file()
 
 
 def _module(name: str) -> ModuleType:
@@ -106,10 +115,10 @@ def _module(name: str) -> ModuleType:
                 f"module {name!r} needs {error.name!r}, which is not installed",
                 hint="install it, or mend the import",
             ) from error
-        raise SettingsError(
-            f"there is no module {name!r}",
-            hint="module:callable is looked for in the current folder and among the installed packages",
-        ) from error
+        where = "module:callable is looked for among the installed packages and in the current folder"
+        if _belongs_to_run(Path.cwd()):
+            where += ", but never in the folder of a run (it has a manifest.json): run the command from your own folder"
+        raise SettingsError(f"there is no module {name!r}", hint=where) from error
     except Exception as error:
         from envfleet.conformance.report import own_traceback
 

@@ -7,27 +7,33 @@ from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import SettingsError
+from envfleet.settings.values import plain
 
-__all__ = ["refuse_untrusted"]
+__all__ = ["cannot_be_imported", "named_code", "refuse_untrusted"]
+
+
+def named_code(settings: TrainingSettings) -> list[tuple[str, str]]:
+    """The settings that name code as module:name, each with that name; objects count by the name a run records."""
+    values: dict[str, Sequence[Any]] = {
+        "env": [settings.env],
+        "wrappers": settings.wrappers,
+        # Not every algorithm has all of them.
+        **{name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")},
+    }
+    recorded = [(name, plain(value)) for name, given in values.items() for value in given]
+    return [(name, path) for name, path in recorded if isinstance(path, str) and ":" in path]
+
+
+def cannot_be_imported(path: str) -> bool:
+    """Whether it is the name of something in a script, or inside of a function."""
+    return path.startswith("__main__:") or "<" in path
 
 
 def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, trust: bool) -> None:
     """SettingsError where the run recorded names of code that are neither given as objects nor trusted."""
-    recorded: dict[str, Sequence[Any]] = {
-        "env": [settings.env],
-        "wrappers": settings.wrappers,
-        **{
-            name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")
-        },  # not every algorithm has both
-    }
-    paths = [
-        (name, path)
-        for name, values in recorded.items()
-        for path in values
-        if isinstance(path, str) and ":" in path and name not in given
-    ]
+    paths = [(name, path) for name, path in named_code(settings) if name not in given]
     for name, path in paths:
-        if path.startswith("__main__:") or "<" in path:
+        if cannot_be_imported(path):
             raise SettingsError(
                 f"the run was trained from a script, with {name}={path}, which cannot be imported by that name",
                 hint=f"give it from Python: envfleet.resume(path, {name}=...); or put it in a module of its own",

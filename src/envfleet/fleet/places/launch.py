@@ -136,9 +136,13 @@ def _launch(job: Callable[[], Any]) -> Any:
 
 def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     root = str(Path(envfleet.__file__).resolve().parents[1])
+    # `python -c` puts the current folder first: a file `queue.py` in it would be imported for Python's own. Our own
+    # folder is first for one import, that of this very package; the caller's path comes with the plan.
     boot = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
-        f"sys.path.insert(0, {root!r}); from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
+        "import sys; sys.path[:] = filter(None, sys.path); "
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        f"sys.path.insert(0, {root!r}); import envfleet; sys.path.append(sys.path.pop(0)); "
+        "from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
     )
     command = [sys.executable, "-c", boot, *arguments]
     environment = {**os.environ, **SINGLE_THREADED}
