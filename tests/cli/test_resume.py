@@ -62,10 +62,12 @@ def test_others_are_refused_with_a_reason(
 
 
 def test_a_finished_run_says_so_and_stays_as_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (run / "checkpoints" / "final" / "policy.safetensors").read_bytes()
-    assert cli.main(["resume", str(run)]) == 0
-    assert "its budget is spent at step 512: --steps gives it more" in capsys.readouterr().err
-    assert (run / "checkpoints" / "final" / "policy.safetensors").read_bytes() == before
+    files = [run / "checkpoints" / "final" / "policy.safetensors", run / "config.yaml", run / "metrics.jsonl"]
+    before = [file.read_bytes() for file in files]
+    for flags in ([], ["--steps", "100", "--backend", "threads"]):
+        assert cli.main(["resume", str(run), *flags]) == 0
+        assert "its budget is spent at step 512: --steps gives it more" in capsys.readouterr().err
+        assert [file.read_bytes() for file in files] == before
 
 
 def test_a_bad_value(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

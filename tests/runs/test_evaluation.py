@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from envfleet.confidence import confidence_interval
-from envfleet.errors import MissingExtraError, SettingsError
+from envfleet.errors import MissingExtraError, ResourceError, SettingsError
 from envfleet.runs.evaluation import Evaluation, evaluate, evaluation_seeds
 from envfleet.runs.video import VideoWriter
 
@@ -190,6 +191,30 @@ def test_a_video_has_every_picture(tmp_path: Path, name: str) -> None:
         difference = pictures[step, :33, :47].astype(int) - picture(step)
         assert np.abs(difference).mean() < 8
     assert [entry.name for entry in (tmp_path / "videos").iterdir()] == [name]
+
+
+# imageio leaves the pipe to an FFmpeg that has ended to the collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+# The file is cut when it is finished, or while pictures come.
+@pytest.mark.parametrize(("name", "pictures"), [("a.mp4", 40), ("a.mp4", 400), ("a.gif", 40)])
+def test_a_video_that_cannot_be_written_whole_is_an_error(tmp_path: Path, name: str, pictures: int) -> None:
+    """A full disk, for which a limit on the size of files stands in."""
+    noise = np.random.default_rng(0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / name
+    path.write_bytes(b"the film of before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    try:
+        with (
+            pytest.raises(ResourceError, match=rf"the video cannot be written to {path}: "),
+            VideoWriter(path) as video,
+        ):
+            for _ in range(pictures):
+                video(noise.integers(0, 255, (64, 64, 3), np.uint8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+    assert path.read_bytes() == b"the film of before"
 
 
 def test_pictures_in_lists_are_taken_and_windows_give_none() -> None:

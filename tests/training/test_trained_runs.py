@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gymnasium import spaces
 from torch import nn
 
 from envfleet.errors import SettingsError
+from envfleet.policies.policy import build_policy
 from envfleet.rollout.arrays import Rollout
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run
@@ -135,6 +137,42 @@ def test_masks_are_minded(tmp_path: Path, deterministic: bool) -> None:
         assert policy.act(observation, mask=mask, deterministic=deterministic) == allowed
     batch, masks = np.tile(observation, (6, 1)), np.eye(6, dtype=np.int8)
     assert policy.act(batch, mask=masks, deterministic=deterministic).tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_observations_and_masks_that_say_nothing_are_refused(tmp_path: Path, deterministic: bool) -> None:
+    policy = run(tmp_path / "masked", env=Masked, steps=400).policy
+    observation = np.array([1, 1, 0, 0, 0, 0], np.int8)
+    act = partial(policy.act, deterministic=deterministic)
+    for masks in (np.zeros(6, np.int8), np.stack([np.ones(6, np.int8), np.zeros(6, np.int8)])):
+        with pytest.raises(SettingsError, match="the mask allows no action, expected at least one"):
+            act(np.tile(observation, (2, 1)), mask=masks)
+    with pytest.raises(SettingsError, match="expected 6 flags"):
+        act(observation, mask=[True, False])
+    with pytest.raises(SettingsError, match="received 3 masks for 2 observations"):
+        act(np.tile(observation, (2, 1)), mask=np.ones((3, 6)))
+    assert act(observation, mask=np.ones(6, np.int8)) in range(6)
+
+
+def test_nan_is_refused(tmp_path: Path) -> None:
+    policy = run(tmp_path / "run", steps=400).policy
+    for batch in (np.array([0, np.nan, 0, 0], np.float32), np.full((3, 4), np.nan)):
+        with pytest.raises(SettingsError, match="the observation holds NaN, expected numbers"):
+            policy.act(batch)
+    assert policy.act(np.array([0, np.inf, 0, 0], np.float32)) in (0, 1)
+
+
+def test_each_part_of_a_mask_has_to_allow_something() -> None:
+    observations, actions = spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([3, 2])
+    policy = TrainedPolicy(build_policy(observations, actions, seed=1), observations, actions)
+    zeros = np.zeros(2, np.float32)
+    assert policy.act(zeros, mask=(np.array([0, 1, 0]), np.array([1, 0]))).tolist() == [1, 0]
+    for mask in ((np.array([0, 1, 0]), np.array([0, 0])), np.array([0, 0, 0, 1, 1])):
+        with pytest.raises(SettingsError, match="the mask allows no action"):
+            policy.act(zeros, mask=mask)
+    switches = spaces.MultiBinary(2)  # each may always stay off
+    policy = TrainedPolicy(build_policy(observations, switches, seed=1), observations, switches)
+    assert policy.act(zeros, mask=np.zeros(2)).tolist() == [0, 0]
 
 
 def test_a_network_of_the_users_own_is_given_or_trusted(tmp_path: Path) -> None:

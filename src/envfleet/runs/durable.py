@@ -13,15 +13,18 @@ from envfleet.errors import ResourceError
 __all__ = ["discard", "sync_folder", "write_file", "write_whole", "writing"]
 
 
+_THEN = "then go on with `envfleet resume`"
+
+
 @contextmanager
-def writing(what: str, path: Path) -> Iterator[None]:
-    """Whatever keeps `what` from being written is told in a sentence."""
+def writing(what: str, path: Path, then: str = _THEN) -> Iterator[None]:
+    """Turns an OSError into a ResourceError that names the file; `then` ends its hint."""
     try:
         yield
     except OSError as error:
         raise ResourceError(
             f"{what} cannot be written to {path}: {error.strerror or error}",
-            hint="free some space or make the folder writable, then go on with `envfleet resume`",
+            hint=f"free some space or make the folder writable, {then}",
         ) from error
 
 

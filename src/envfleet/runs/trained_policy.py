@@ -81,18 +81,27 @@ class TrainedPolicy:
         if seed is not None:
             self._generator = stream(seed, _SAMPLING)
 
-    @torch.inference_mode()
     def act(self, observation: Any, *, mask: Any = None, deterministic: bool = True) -> Any:
         """The action for one observation, or the actions for a batch of them.
 
         `mask` says which actions are allowed (`info["action_mask"]`). `deterministic=False` draws from the
         policy's distribution as training does.
         """
+        if mask is not None and self._forbids_everything(mask):
+            raise SettingsError(
+                "the mask allows no action, expected at least one",
+                hint='pass info["action_mask"] of the same step, or mask=None where every action is allowed',
+            )
+        return self.play(observation, mask, deterministic=deterministic)
+
+    @torch.inference_mode()
+    def play(self, observation: Any, mask: Any, *, deterministic: bool) -> Any:
+        """The same as in training, where a mask that allows nothing counts as one that allows everything."""
         observations, single = self._batched(observation)
         rows = len(next(iter(observations.values())))
+        allowed = None if mask is None or not self.policy.mask_size else self._mask(mask, rows)
         if self._memory is None or len(self._memory) != rows:
             self._memory = self.policy.initial_memory(rows).to(self._device)
-        allowed = self._mask(mask, rows)
         if deterministic:
             actions, self._memory = self.policy.best_actions(observations, self._memory, allowed)
         else:
@@ -119,6 +128,11 @@ class TrainedPolicy:
                     f"the observation {leaf.name!r} has the shape {value.shape}, expected {leaf.shape} or a batch "
                     f"of them, (n, {', '.join(map(str, leaf.shape))})"
                 )
+            if value.dtype.kind == "f" and np.isnan(value).any():
+                raise SettingsError(
+                    f"the observation{f' {leaf.name!r}' if leaf.name else ''} holds NaN, expected numbers",
+                    hint="look where it is computed: the policy would act as if it had seen something",
+                )
             kinds.add(single)
             parts[leaf.name] = value[None] if single else value
         if len(kinds) > 1:
@@ -126,12 +140,29 @@ class TrainedPolicy:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in parts.items()}
         return {name: tensor.to(self._device) for name, tensor in tensors.items()}, kinds.pop()
 
-    def _mask(self, mask: Any, rows: int) -> torch.Tensor | None:
-        if mask is None or not self.policy.mask_size:
-            return None
-        flat = flat_mask(mask).astype(np.bool_).reshape(-1, self.policy.mask_size)
-        allowed = torch.from_numpy(np.broadcast_to(flat, (rows, self.policy.mask_size)).copy())
-        return allowed.to(self._device)
+    def _mask(self, mask: Any, rows: int) -> torch.Tensor:
+        flat, size = self._flat_mask(mask), self.policy.mask_size
+        if len(flat) not in (1, rows):
+            raise SettingsError(f"received {len(flat)} masks for {rows} observations, expected one or {rows}")
+        return torch.from_numpy(np.broadcast_to(flat, (rows, size)).copy()).to(self._device)
+
+    def _flat_mask(self, mask: Any) -> Array:
+        size = self.policy.mask_size
+        try:
+            return flat_mask(mask).astype(np.bool_).reshape(-1, size)
+        except (TypeError, ValueError):
+            raise SettingsError(
+                f"received the mask {mask!r}, expected {size} flags, or a row of them for each observation"
+            ) from None
+
+    def _forbids_everything(self, mask: Any) -> bool:
+        """Whether some choice is left without an option; independent switches (MultiBinary) always have one: off."""
+        space = self.action_space
+        if not self.policy.mask_size or isinstance(space, spaces.MultiBinary):
+            return False
+        sizes = space.nvec.reshape(-1) if isinstance(space, spaces.MultiDiscrete) else np.array([self.policy.mask_size])
+        options = np.add.reduceat(self._flat_mask(mask), np.cumsum(sizes) - sizes, axis=1, dtype=np.int64)
+        return bool((options == 0).any())
 
 
 class Player:
@@ -144,7 +175,7 @@ class Player:
         self._trained.reset()
 
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
-        return self._trained.act(observation, mask=info.get("action_mask"), deterministic=self._deterministic)
+        return self._trained.play(observation, info.get("action_mask"), deterministic=self._deterministic)
 
 
 def _trusted(settings: PolicySettings, given: Any, *, trust: bool) -> PolicySettings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from envfleet.errors import MissingExtraError, SettingsError
+from envfleet.runs.durable import write_whole, writing
 
 __all__ = ["VideoWriter"]
 
@@ -27,7 +30,11 @@ class VideoWriter:
             raise SettingsError(f"got {fps} pictures per second, expected more than 0")
         self._imageio = _imageio(self.path.suffix.lower())
         self.fps = float(fps)  # counts until the first picture
-        self._aside = self.path.with_name(f".{self.path.stem}.part{self.path.suffix.lower()}")
+        self._is_gif = self.path.suffix.lower() == ".gif"
+        # Absolute, because an environment may change the working directory while it is filmed.
+        self._target = self.path.absolute()
+        self._aside = self._target.with_name(f".{self.path.stem}.part{self.path.suffix.lower()}")
+        self._gif = io.BytesIO()  # the writer holds all pictures in memory until it is closed
         self._writer: Any = None
         self._shape: tuple[int, ...] = ()
 
@@ -44,35 +51,60 @@ class VideoWriter:
             self._writer = self._open()
         if picture.shape != self._shape:
             raise SettingsError(f"got a picture of {list(picture.shape)} in a video of {list(self._shape)}")
-        if self.path.suffix.lower() == ".mp4":
+        if not self._is_gif:
             # H.264 halves the resolution of colour, so both sides have to be even.
             picture = np.pad(picture, ((0, picture.shape[0] % 2), (0, picture.shape[1] % 2), (0, 0)), mode="edge")
-        self._writer.append_data(picture)
+        with self._writing():
+            try:
+                self._writer.append_data(picture)
+            except OSError as error:  # the pipe to FFmpeg
+                raise OSError("FFmpeg ended early; the disk may be full") from error
         self.frames += 1
 
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing("the video", self.path, "or give another place")
+
     def _open(self) -> Any:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.suffix.lower() == ".gif":
-                return self._imageio.get_writer(self._aside, mode="I", duration=1000 / self.fps, loop=0)
+        with self._writing():
+            self._target.parent.mkdir(parents=True, exist_ok=True)
+            if self._is_gif:
+                return self._imageio.get_writer(self._gif, format="GIF", mode="I", duration=1000 / self.fps, loop=0)
             return self._imageio.get_writer(self._aside, fps=self.fps, codec="libx264", macro_block_size=1)
-        except OSError as error:
-            raise SettingsError(f"the video {self.path} cannot be written: {error}") from error
 
     def close(self) -> None:
-        """Finishes the file; SettingsError if no picture came."""
+        """Finishes the file; SettingsError if no picture came, ResourceError if it cannot be written whole."""
         if self._writer is None:
             raise SettingsError(
                 f"there was no picture for the video {self.path}",
                 hint='make the environment with render_mode="rgb_array"',
             )
-        self._writer.close()
-        self._aside.replace(self.path)
+        try:
+            with self._writing():
+                self._writer.close()
+                if self._is_gif:
+                    write_whole(self._target, self._gif.getvalue())
+                else:
+                    self._refuse_cut_file()
+                    self._aside.replace(self._target)
+        finally:
+            self._aside.unlink(missing_ok=True)
+
+    def _refuse_cut_file(self) -> None:
+        """OSError if FFmpeg could not write everything: nobody tells how its process ended, so the file is read."""
+        import imageio_ffmpeg
+
+        try:
+            found, _ = imageio_ffmpeg.count_frames_and_secs(str(self._aside))
+        except RuntimeError:
+            found = 0
+        if found < self.frames:
+            raise OSError(f"the file has {found} of {self.frames} pictures; the disk may be full")
 
     def discard(self) -> None:
         """Ends without a file."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):  # its file is removed anyway
+                self._writer.close()
         self._aside.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:

@@ -61,7 +61,8 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
                 reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
             else:
                 reporter.console.say(f"going on from step {checkpoint.step:,}")
-            folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
+                # Only what trains is recorded: a finished run keeps the settings that it was trained with.
+                folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
             return training.run()
 
 
