@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from envfleet.settings import Settings, setting
@@ -178,6 +179,11 @@ class TrainingSettings(Settings):
     def notices(self) -> list[str]:
         """What the user should know about these settings, one line each."""
         return []
+
+    def with_absolute_inputs(self, folder: Path) -> Self:
+        """The same with absolute paths of the files it reads later on; relative ones are meant from `folder`."""
+        files = {} if self.init_from is None else {"init_from": str(folder / self.init_from)}
+        return self.but(**files) if files else self
 
     def in_steps(self) -> Self:
         """The same with everything that counts rounds in steps and updates."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.acting import QMaker
 from envfleet.algorithms.common_settings import TrainingSettings
@@ -162,6 +163,11 @@ class DQN(TrainingSettings):
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found
+
+    def with_absolute_inputs(self, folder: Path) -> Self:
+        settings, shown = super().with_absolute_inputs(folder), self.demonstrations
+        is_file = isinstance(shown, str) and Path(shown).suffix == ".npz"
+        return settings.but(demonstrations=str(folder / str(shown))) if is_file else settings
 
     def notices(self) -> list[str]:
         unused = {name: why for name, why in _NO_EFFECT.items() if getattr(self, name) is not None}

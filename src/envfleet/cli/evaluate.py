@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -80,6 +81,7 @@ class Evaluate:
 
         if self.trust:
             make_folder_importable()
+        path = Path(self.path).absolute()  # an environment may change the working directory
         result = evaluate_run(
             self.path,
             episodes=self.episodes,
@@ -88,10 +90,10 @@ class Evaluate:
             seeds=self.seed,
             trust=self.trust,
             render=self.render,
-            video=self.video,
+            video=None if self.video is None else Path(self.video).absolute(),
             max_steps=self.max_steps,
         )
-        comparison = None if self.no_comparison or self.render or self.video else self._compared()
+        comparison = None if self.no_comparison or self.render or self.video else self._compared(path)
         if self.json:
             figures = {} if comparison is None else {"comparison": comparison.figures}
             sys.stdout.write(f"{json.dumps({**result.to_json(), **figures})}\n")
@@ -105,11 +107,11 @@ class Evaluate:
     def _deterministic(self) -> bool | None:
         return False if self.sampled else True if self.best_actions else None
 
-    def _compared(self) -> Comparison | None:
+    def _compared(self, path: Path) -> Comparison | None:
         from envfleet.training.comparing import compare_run
 
         return compare_run(
-            self.path,
+            path,
             episodes=self.episodes,
             checkpoint=self.checkpoint,
             deterministic=self._deterministic,

@@ -7,6 +7,7 @@ import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -48,10 +49,12 @@ class Train:
 
     settings: TrainingSettings
     notices: tuple[str, ...] = ()  # about how the settings were read
+    folder: Path | None = None  # where the command was given
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Train:
         """The command in `arguments`; tyro exits by itself after help and where a flag lacks its value."""
+        folder = Path.cwd()  # before the user's module is imported, which may change it
         path = _config_path(arguments)
         from_file = {} if path is None else read_settings_file(path)
         named, flags_only = _algorithm(arguments, from_file, path)
@@ -70,7 +73,7 @@ class Train:
         notices: list[str] = []
         if isinstance(own, Translates):
             values, notices = own.translated(values, given.get(_ENV_KWARGS, {}))
-        return cls(kind.from_mapping(values, source=source), tuple(notices))
+        return cls(kind.from_mapping(values, source=source), tuple(notices), folder)
 
     def run(self) -> int:
         """Trains; the exit code is 0 when the budget is spent."""
@@ -82,7 +85,7 @@ class Train:
             make_folder_importable()
         if not self.settings.quiet:
             sys.stderr.writelines(f"notice: {notice}\n" for notice in self.notices)
-        train(self.settings)
+        train(self.settings, folder=self.folder)
         return 0
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -32,13 +33,22 @@ _LOG = logging.getLogger("envfleet")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run; make one with `create` or `open`."""
+    """The paths of a run, all absolute: an environment may change the working directory.
+
+    Make one with `create` or `open`.
+    """
 
     path: Path
     checkpoints: Path  # `checkpoints/` in it, unless the run was given another place
     made: tuple[Path, ...] = ()  # the folders above it that were made for it, the nearest first
     # Taken by `create` where it replaces a run, and kept: an old run without a lock would be put back.
     held: RunLock | None = field(default=None, compare=False, repr=False)
+    typed: Path | None = None  # as the user gave it
+
+    @property
+    def shown(self) -> Path:
+        """The path for messages: as the user gave it."""
+        return self.path if self.typed is None else self.typed
 
     @property
     def config(self) -> Path:
@@ -75,15 +85,19 @@ class RunFolder:
         root: str | Path = "runs",
         overwrite: bool = False,
         checkpoint_dir: str | Path | None = None,
+        base: Path | None = None,
     ) -> RunFolder:
         """A new run folder with its manifest: `path` itself, or a name of its own under `root`.
 
-        A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`.
+        A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`. Relative paths are
+        meant from `base`, by default the current folder.
         """
-        folder = _free_name(Path(root), env, algorithm, seed) if path is None else Path(path)
-        elsewhere = None if checkpoint_dir is None else Path(checkpoint_dir).absolute()
+        base = base or Path.cwd()
+        typed = Path(root, _free_name(base / root, env, algorithm, seed)) if path is None else Path(path)
+        folder = base / typed
+        elsewhere = None if checkpoint_dir is None else base / checkpoint_dir
         made = tuple(parent for parent in folder.parents if not parent.exists())
-        run = cls(folder, elsewhere or folder / "checkpoints", made)
+        run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
         manifest = _manifest(env, algorithm, seed, elsewhere)
         recover(folder, run.checkpoints)
         try:
@@ -97,7 +111,7 @@ class RunFolder:
             if not isinstance(error, OSError):
                 raise
             raise SettingsError(
-                f"the run folder {folder} cannot be made: {error.strerror or error}",
+                f"the run folder {typed} cannot be made: {error.strerror or error}",
                 hint="give a folder that can be written to, with --output-dir",
             ) from error
         return run
@@ -105,15 +119,15 @@ class RunFolder:
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """The folder of a run that exists."""
-        folder = Path(path)
+        typed, folder = Path(path), Path(path).absolute()
         recover(folder)
         if not (folder / "manifest.json").is_file():
             what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
-            raise SettingsError(f"the run folder {folder} {what}", hint=_near_runs(folder))
+            raise SettingsError(f"the run folder {typed} {what}", hint=_near_runs(typed))
         elsewhere = cls(folder, folder).read_manifest().get("checkpoint_dir")
         if elsewhere:
             recover(folder, Path(elsewhere))
-        return cls(folder, Path(elsewhere) if elsewhere else folder / "checkpoints")
+        return cls(folder, folder / (elsewhere or "checkpoints"), typed=typed)
 
     def lock(self) -> RunLock:
         """Takes the run for this process; SettingsError with the pid where a live process has it."""
@@ -123,7 +137,7 @@ class RunFolder:
             return RunLock(self.path / ".lock")
         except OSError as error:
             raise SettingsError(
-                f"the run folder {self.path} cannot be written to: {error.strerror or error}"
+                f"the run folder {self.shown} cannot be written to: {error.strerror or error}"
             ) from error
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
@@ -182,19 +196,19 @@ class RunFolder:
         Returns the lock of the run in the second case.
         """
         if self.path.exists() and not self.path.is_dir():
-            raise SettingsError(f"got --output-dir {self.path}, which is a file, expected a folder")
+            raise SettingsError(f"got --output-dir {self.shown}, which is a file, expected a folder")
         there = [entry for entry in self.path.iterdir() if entry.name != ".lock"] if self.path.exists() else []
         if not there and not states_in(self.checkpoints):
             return None
-        taken = self.path if there else self.checkpoints
+        taken = self.shown if there else self.checkpoints
         if not overwrite:
             raise SettingsError(
                 f"{taken} exists and is not empty",
-                hint=f"go on with it: `envfleet resume {self.path}`; replace it: --overwrite; or give another folder",
+                hint=f"go on with it: `envfleet resume {shlex.quote(str(self.shown))}`; replace it: --overwrite; or give another folder",
             )
         if there and not self.manifest.exists():
             raise SettingsError(
-                f"{self.path} is not a run, so --overwrite leaves it alone",
+                f"{self.shown} is not a run, so --overwrite leaves it alone",
                 hint="give a folder that is new or empty, or remove it yourself",
             )
         self.path.mkdir(parents=True, exist_ok=True)
@@ -212,12 +226,12 @@ def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _free_name(root: Path, env: str, algorithm: str, seed: int) -> Path:
+def _free_name(root: Path, env: str, algorithm: str, seed: int) -> str:
     now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     plain_env = re.sub(r"[^\w.-]+", "-", env).strip("-.") or "env"
     name = f"{plain_env}__{algorithm}__{seed}__{now}"
     numbered = [name, *(f"{name}-{number}" for number in range(2, 1000))]  # runs of one second
-    return next(root / candidate for candidate in numbered if not (root / candidate).exists())
+    return next(candidate for candidate in numbered if not (root / candidate).exists())
 
 
 def _manifest(env: str, algorithm: str, seed: int, checkpoint_dir: Path | None) -> dict[str, Any]:
@@ -294,7 +308,7 @@ def _summary(run: RunFolder) -> RunSummary:
     steps, last_return, best = _figures(run.metrics)
     touched = run.metrics if run.metrics.exists() else run.manifest
     return RunSummary(
-        path=run.path,
+        path=run.shown,
         env=str(manifest.get("env", "unknown")),
         algorithm=str(manifest.get("algorithm", "unknown")),
         seed=manifest.get("seed"),

@@ -26,7 +26,7 @@ def plot_runs(paths: Sequence[str | Path], output: str | Path, *, title: str | N
     for folder, metrics in zip(folders, rows, strict=True):
         if not any(_points(metrics, name)[0] for name in ("rollout/ep_rew_mean", "eval/mean_reward")):
             raise SettingsError(
-                f"no episode of {folder.path} has ended yet, so there is nothing to draw",
+                f"no episode of {folder.shown} has ended yet, so there is nothing to draw",
                 hint="train for longer than an episode takes, or with evaluations (--eval-every)",
             )
     _draw(folders, rows, output, title or str(folders[0].read_manifest().get("env", "")))

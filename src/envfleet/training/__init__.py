@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["resume", "train"]
 
 
-def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
-    """Trains from settings, e.g. `train(PPO(env="CartPole-v1", n_envs=64, steps=200_000))`; returns the run."""
+def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> Run:
+    """Trains from settings, e.g. `train(PPO(env="CartPole-v1", n_envs=64, steps=200_000))`; returns the run.
+
+    Relative paths in the settings are meant from `folder`, by default the current one.
+    """
     from envfleet.training.loop import start
 
-    return start(settings, callbacks=callbacks)
+    return start(settings, callbacks=callbacks, folder=folder)
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:

@@ -172,7 +172,7 @@ def _together(
     lengths = tuple(value for result in results for value in result.lengths)
     successes = [value for result in results for value in result.successes or ()]
     return RunEvaluation(
-        run=str(folder.path),
+        run=str(folder.shown),
         env=str(folder.read_manifest().get("env", settings.env)),
         checkpoint=checkpoint,
         step=step,

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
@@ -27,17 +28,18 @@ __all__ = ["Training", "start"]
 EVALUATIONS, CHECKPOINTS = 5, 10
 
 
-def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = ()) -> Run:
-    """A new run from settings."""
+def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> Run:
+    """A new run from settings; their relative paths are meant from `folder`, by default the current one."""
+    here = folder or Path.cwd()  # before the first environment is built, which may change it
     if not isinstance(settings, TrainingSettings):
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
-    resolved = resolve(settings)
+    resolved = resolve(settings.with_absolute_inputs(here))
     with closing(resolved.stage):
-        reporter = Reporter.of_new_run(resolved)
+        reporter = Reporter.of_new_run(resolved, here)
         try:
             with closing(reporter), closing(assemble(resolved)) as parts:
-                if settings.init_from is not None:
-                    _start_from(settings.init_from, parts)
+                if resolved.settings.init_from is not None:
+                    _start_from(resolved.settings.init_from, parts)
                 return Training(resolved, parts, reporter, callbacks).run()
         except BaseException:
             reporter.folder.remove_if_untrained()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ from envfleet.settings import differences
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
 from envfleet.training.progress import LATEST, RECENT, Progress
+from envfleet.training.trust import cannot_be_imported, named_code
 
 __all__ = ["Reporter", "left_out"]
 
@@ -65,7 +68,7 @@ class Reporter:
         self._parts: Parts | None = None
 
     @classmethod
-    def of_new_run(cls, resolved: Resolved) -> Reporter:
+    def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
         settings = resolved.settings
         folder = RunFolder.create(
             settings.output_dir,
@@ -74,6 +77,7 @@ class Reporter:
             seed=resolved.seed,
             overwrite=settings.overwrite,
             checkpoint_dir=settings.checkpoint_dir,
+            base=base,
         )
         lock = folder.lock()
         try:
@@ -123,7 +127,7 @@ class Reporter:
             ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
             ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
             ("settings", f"preset: {self._resolved.preset.name}", _listed(changed)),
-            ("folder", str(self.folder.path), ""),
+            ("folder", str(self.folder.shown), ""),
         ]
 
     def update(self, progress: Progress, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -242,7 +246,7 @@ class Reporter:
 
     def end(self, progress: Progress) -> None:
         """The summary, and what to do next."""
-        path, seconds = self.folder.path, max(progress.seconds, 1e-9)
+        seconds = max(progress.seconds, 1e-9)
         environments = _counted(self._resolved.settings.n_envs, "environment")
         self.console.say(f"closed {environments}")
         summary = {
@@ -260,16 +264,28 @@ class Reporter:
             summary["random play"] = (
                 f"{first['random/ep_rew_mean']:.1f} (mean of {_counted(int(first['random/episodes']), 'episode')})"
             )
-        summary["run"] = str(path)
-        commands = [f"envfleet evaluate {path} --episodes 100", f"tensorboard --logdir {self.folder.logs}"]
-        self.console.finish(summary, commands)
+        summary["run"] = str(self.folder.shown)
+        logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
+        self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
 
     def stopped(self, progress: Progress) -> None:
         """One line for a run that was asked to end; it is shown when quiet too."""
         self.console.close()
-        self.console.error(
-            f"stopped at step {progress.steps:,}, everything is saved; go on with: envfleet resume {self.folder.path}"
-        )
+        command = self._command("resume")
+        self.console.error(f"stopped at step {progress.steps:,}, everything is saved; go on with: {command}")
+
+    def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
+        """A command about this run that works as it is printed; a call if the run needs objects of a script."""
+        path, code = str(self.folder.shown), named_code(self._resolved.settings)
+        objects = [setting for setting, imported in code if cannot_be_imported(imported)]
+        if objects and name == "evaluate" and not {"env", "policy"}.issuperset(objects):
+            return f"envfleet.Run.load({path!r}, policy=...).policy.act(observation)  # from Python"
+        if objects:
+            given = [f"{each}=..." for each in dict.fromkeys(objects)]
+            given += ["trust=True"] if len(objects) < len(code) else []
+            function = "evaluate_run" if name == "evaluate" else name
+            return f"envfleet.{function}({', '.join([repr(path), *given])})  # from Python"
+        return " ".join(["envfleet", name, shlex.quote(path), *(["--trust"] if code else []), *flags])
 
     def close(self) -> None:
         self.console.close()

@@ -36,8 +36,8 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     objects = {name: changes.pop(name) for name in OBJECTS if _is_code(changes.get(name))}
     settings = _settings(folder, changes, objects, trust=trust)
     if _never_saved(folder):
-        _log.warning("%s was stopped before its first checkpoint: it begins again", folder.path)
-        again = settings.but(output_dir=str(folder.path), overwrite=True)
+        _log.warning("%s was stopped before its first checkpoint: it begins again", folder.shown)
+        again = settings.but(output_dir=str(folder.shown), overwrite=True)
         if again.checkpoint_dir is not None:  # the folder that was recorded, wherever the command is given now
             again = again.but(checkpoint_dir=str(folder.checkpoints))
         return start(again, callbacks=callbacks)
