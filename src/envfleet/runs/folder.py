@@ -202,9 +202,10 @@ class RunFolder:
             return None
         taken = self.shown if there else self.checkpoints
         if not overwrite:
+            go_on = f"envfleet resume {shlex.quote(str(self.shown))}"
             raise SettingsError(
                 f"{taken} exists and is not empty",
-                hint=f"go on with it: `envfleet resume {shlex.quote(str(self.shown))}`; replace it: --overwrite; or give another folder",
+                hint=f"go on with it: `{go_on}`; replace it: --overwrite; or give another folder",
             )
         if there and not self.manifest.exists():
             raise SettingsError(
