@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from envfleet.errors import EnvfleetError, MissingExtraError, SettingsError
+from envfleet.streams import steady_streams
 
 __all__ = ["main"]
 
@@ -37,6 +38,11 @@ _COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command in `arguments` (those of the process if None)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with steady_streams():
+        return _exit_code(given)
+
+
+def _exit_code(given: list[str]) -> int:
     try:
         return int(_parse(given).run())
     except EnvfleetError as error:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from envfleet.runs.live_view import Progress, WorkerHealth, plain_line, view
+from envfleet.streams import error_stream
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -125,9 +126,9 @@ class Console:
         from rich.console import Console as RichConsole
         from rich.live import Live
 
-        terminal = RichConsole(stderr=True, highlight=False)
+        terminal = RichConsole(file=error_stream(), highlight=False)
         # What others print comes above the view instead of into it; but data for a pipe goes there.
-        to_terminal = sys.stdout.isatty()
+        to_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._live = Live(console=terminal, auto_refresh=False, redirect_stdout=to_terminal, redirect_stderr=True)
         self._live.start()
         terminal.show_cursor(True)  # a run that is killed leaves a terminal that can be used
@@ -137,8 +138,9 @@ class Console:
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            stream = error_stream()
+            stream.write(f"{line}\n")
+            stream.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -168,4 +170,4 @@ def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[s
 
 def _is_terminal() -> bool:
     # A terminal of no size, or one that cannot move its cursor, gets lines.
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and shutil.get_terminal_size().columns > 20
+    return error_stream().isatty() and os.environ.get("TERM") != "dumb" and shutil.get_terminal_size().columns > 20

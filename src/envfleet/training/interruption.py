@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -17,7 +19,7 @@ class Interruption:
     """Takes the signals while it is entered, in the main thread only, and gives them back afterwards."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
+        self._quiet = quiet or sys.__stderr__ is None  # its descriptor may be somebody else's
         self._signal: int | None = None
         self._before: dict[int, Any] = {}
 
@@ -43,7 +45,8 @@ class Interruption:
             raise KeyboardInterrupt
         self._signal = number
         if not self._quiet:  # past Python's buffers: the signal may have come in the middle of a line
-            os.write(2, b"\nstopping after this update; once more ends at once, without saving\n")
+            with suppress(OSError):  # nobody reads it any more
+                os.write(2, b"\nstopping after this update; once more ends at once, without saving\n")
 
     def leave(self) -> None:
         """Ends as the signal asks, now that everything is saved; the command gives the conventional exit code."""

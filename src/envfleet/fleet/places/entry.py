@@ -29,6 +29,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
 from envfleet.fleet.worker import Bells, Worker
+from envfleet.streams import error_stream
 
 __all__ = ["SINGLE_THREADED", "Links", "Prelude", "fork_on_request", "live", "main"]
 
@@ -113,6 +114,7 @@ def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
 def _prepare_process(links: Links) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, which closes its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.stderr = error_stream()  # an environment may complain though nobody listens any more
     die_with_parent(links.parent_pid)
     name_process(links.name)
     faulthandler.register(STACK_SIGNAL, file=links.stack, all_threads=True, chain=False)

@@ -1,0 +1,109 @@
+"""Standard streams that never end a run: their reader may go away, and they may lack a character."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+__all__ = ["error_stream", "steady_streams"]
+
+_ERRORS = "envfleet.plain"
+_GONE = (errno.EPIPE, errno.EIO)  # the other end of the pipe, the terminal
+# What our tables, bars and curves are drawn with, for a stream that has only ASCII.
+_PLAIN = {
+    **dict(zip("▁▂▃▄▅▆▇█▓▒░", "_.-:=+*#%+.", strict=True)),
+    **dict.fromkeys("─━╌–—", "-"),
+    **dict.fromkeys("│┃", "|"),
+    **dict.fromkeys("╭╮╰╯", "+"),
+    "±": "+-",
+    "×": "x",
+    "µ": "u",
+    "•": "*",
+    "…": "...",
+    "→": "->",
+}
+
+
+class _Unbroken:
+    """A text stream that drops what it cannot write."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            self.write(text.encode("ascii", "backslashreplace").decode())
+        except OSError as error:
+            self._give_up(error)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Sends the rest nowhere if nobody can read it: Python's own last flush must not fail either."""
+        if error.errno in _GONE:
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def error_stream() -> TextIO:
+    """stderr as it is now, for messages: writing to it never fails."""
+    if isinstance(sys.stderr, _Unbroken):
+        return cast(TextIO, sys.stderr)
+    return cast(TextIO, _Unbroken(sys.stderr or _nowhere()))
+
+
+@functools.cache
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # for as long as the process lives
+
+
+@contextmanager
+def steady_streams() -> Iterator[None]:
+    """For a command: messages never fail, and characters that a stream lacks are replaced by plain ones."""
+    for descriptor in (0, 1, 2):  # a closed one would be given to the next file, and messages would go there
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
+    before, handlers = sys.stderr, []
+    codecs.register_error(_ERRORS, _plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            handlers.append((stream, stream.errors))
+            stream.reconfigure(errors=_ERRORS)
+    sys.stderr = error_stream()
+    try:
+        yield
+    finally:
+        sys.stderr = before
+        for stream, errors in handlers:
+            with suppress(OSError, ValueError):
+                stream.reconfigure(errors=errors)
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(character, "?") for character in missing), error.end
