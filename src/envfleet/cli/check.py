@@ -29,10 +29,15 @@ class Check:
 
     def run(self) -> int:
         """Print the report."""
+        import gymnasium
+
         from envfleet.conformance import check
+        from envfleet.extras import refuse_missing_extra
         from envfleet.training.environment import keyword_arguments, named_environment
 
         environment = named_environment(self.env)
+        if isinstance(environment, str) and environment in gymnasium.registry:
+            refuse_missing_extra(gymnasium.registry[environment].entry_point)
         kwargs = keyword_arguments(self.env_kwargs)
         report = check(environment, steps=self.steps, seed=self.seed, env_kwargs=kwargs)
         sys.stdout.write(f"{report}\n")

@@ -27,6 +27,7 @@ EXTRAS = {
     "mujoco": ("mujoco",),
     "native": ("envpool",),
     "ray": ("ray",),
+    "replay": ("numba",),
     "sb3": ("stable-baselines3",),
     "video": ("imageio", "imageio-ffmpeg"),
     "watch": ("starlette", "uvicorn"),

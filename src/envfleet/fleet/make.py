@@ -14,6 +14,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
+from envfleet.extras import refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.crew import Crew
@@ -203,6 +204,7 @@ def spec_of(env_id: str) -> Any:
             f"there is no environment {env_id!r}: {error}",
             hint=f"did you mean {', '.join(near)}?" if near else "import the module that registers it first",
         ) from None
+    refuse_missing_extra(spec.entry_point)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
         from envfleet.fleet.places.processes import resolved
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from envfleet.kernels import compiler
 
 __all__ = ["SumTree"]
 
 Array = np.ndarray[Any, Any]
+kernel = compiler("prioritised replay", "replay")
 _SMALLEST_ERROR = 1e-6  # so that nothing is never drawn again
 
 
@@ -64,7 +66,7 @@ class SumTree:
         _sum_up(self._nodes, self._leaves)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _put(nodes: Array, leaves: int, entry: int, priority: float) -> None:
     node = leaves + entry
     nodes[node] = priority
@@ -74,13 +76,13 @@ def _put(nodes: Array, leaves: int, entry: int, priority: float) -> None:
         node >>= 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _set(nodes: Array, leaves: int, entries: Array, priorities: Array) -> None:
     for i in range(len(entries)):
         _put(nodes, leaves, entries[i], priorities[i])
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _set_by_error(nodes: Array, leaves: int, entries: Array, errors: Array, exponent: float) -> float:
     highest = 0.0
     for i in range(len(entries)):
@@ -90,7 +92,7 @@ def _set_by_error(nodes: Array, leaves: int, entries: Array, errors: Array, expo
     return highest
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _find(nodes: Array, leaves: int, mass: float) -> int:
     node = 1
     while node < leaves:
@@ -102,7 +104,7 @@ def _find(nodes: Array, leaves: int, mass: float) -> int:
     return node
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _draw(nodes: Array, leaves: int, masses: Array) -> Array:
     found = np.empty(len(masses), np.int64)
     for i in range(len(masses)):
@@ -110,7 +112,7 @@ def _draw(nodes: Array, leaves: int, masses: Array) -> Array:
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _draw_batch(nodes: Array, leaves: int, uniform: Array, among: float, correction: float) -> tuple[Array, Array]:
     entries, counts = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
     total, highest = nodes[1], 0.0
@@ -124,7 +126,7 @@ def _draw_batch(nodes: Array, leaves: int, uniform: Array, among: float, correct
     return entries, counts
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sum_up(nodes: Array, leaves: int) -> None:
     for node in range(leaves - 1, 0, -1):
         nodes[node] = nodes[2 * node] + nodes[2 * node + 1]

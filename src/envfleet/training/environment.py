@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from envfleet.errors import SettingsError
+from envfleet.extras import refuse_missing_extra
 from envfleet.offers import StacksFrames
 from envfleet.settings import Settings, declared_settings
 
@@ -63,6 +64,7 @@ def settings_of(name: str) -> type[Settings] | None:
         if found not in gymnasium.registry:
             return None  # building it says so
         found = gymnasium.registry[found].entry_point
+        refuse_missing_extra(found)
     try:
         return declared_settings(found)
     except ImportError:
@@ -133,12 +135,7 @@ class WrappedEnv:
     wrappers: tuple[Callable[..., Any], ...]
 
     def __call__(self, **kwargs: Any) -> Any:
-        import gymnasium
-
-        if isinstance(self.env, str):
-            built = gymnasium.make(self.env, disable_env_checker=True, **kwargs)
-        else:
-            built = self.env(**kwargs)
+        built = build_one(self.env, kwargs)
         for wrapper in self.wrappers:
             built = wrapper(built)
         return built

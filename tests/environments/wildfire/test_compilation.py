@@ -62,4 +62,4 @@ def test_without_numba_the_error_names_the_extra() -> None:
         "import sys; sys.modules['numba'] = None; from envfleet.environments.wildfire import WildfireEnv; WildfireEnv()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MissingExtraError" in done.stderr and "pip install 'envfleet[wildfire]'" in done.stderr
+    assert "MissingExtraError" in done.stderr and 'pip install "envfleet[wildfire]"' in done.stderr

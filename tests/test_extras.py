@@ -1,0 +1,128 @@
+"""What is not installed is named, with the command that installs it; Numba's code finds a place to be kept."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+import envfleet
+from envfleet import cli, kernels
+from envfleet.errors import MissingExtraError
+from tests.cli.conftest import train
+
+COMMANDS = {
+    "train": ["train", "ppo", "--steps", "64", "--env"],
+    "train, wrapped": ["train", "ppo", "--steps", "64", "--wrappers", "tests.test_extras:wrap", "--env"],
+    "check": ["check"],
+    "bench": ["bench", "demo", "--seconds", "1", "--env"],
+    "demo": ["demo", "--seconds", "1", "--env"],
+}
+
+
+def wrap(env: Any) -> Any:
+    return env
+
+
+@pytest.mark.parametrize(
+    ("env", "module", "extra"), [("HalfCheetah-v5", "mujoco", "mujoco"), ("LunarLander-v3", "Box2D", "box2d")]
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_environment_without_its_simulator(
+    command: str,
+    env: str,
+    module: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*COMMANDS[command], env]) == 2
+    error = capsys.readouterr().err.splitlines()
+    assert error[0].startswith("error: the environment ") and error[0].endswith(f"needs {module}, which is not installed")
+    assert error[1:] == [f'hint: pip install "envfleet[{extra}]"']
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threads", "processes"])
+def test_a_fleet_of_it(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(MissingExtraError, match="needs mujoco"):
+        envfleet.make("HalfCheetah-v5", 2, backend=backend)
+
+
+def test_prioritised_replay_without_numba(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "envfleet.rollout.sum_tree", raising=False)
+    command = ["train", "dqn", "--env", "CartPole-v1", "--prioritised", "--backend", "sequential", "--n-envs", "2"]
+    assert cli.main([*command, "--output-dir", str(tmp_path / "run"), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert "error: prioritised replay is compiled by numba, which is not installed" in error
+    assert 'hint: pip install "envfleet[replay]"' in error
+    assert list(tmp_path.iterdir()) == []
+    assert train(tmp_path / "ppo", "--steps", "64", "--eval-every", "0") == 0  # which needs none
+
+
+# ---- kernels ----
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a user whose home folder and whose installation cannot be written."""
+    refuse = [name for name in vars(numba.core.caching) if name.lstrip("_").startswith(("InTree", "UserWide"))]
+    assert len(refuse) >= 2
+
+    def cannot(locator: Any) -> None:
+        raise PermissionError
+
+    for name in refuse:
+        monkeypatch.setattr(getattr(numba.core.caching, name), "ensure_cache_path", cannot, raising=False)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+
+
+@pytest.mark.usefixtures("unwritable")
+def test_kernels_are_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(double)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kernel = kernels.compiler("the test", "replay")(double)
+    assert kernel(4) == 8
+    folder = tmp_path / f"envfleet-kernels-{os.getuid()}"
+    assert list(folder.rglob("*.nbi")) and folder.stat().st_mode & 0o777 == 0o700
+    assert numba.config.CACHE_DIR == ""
+
+
+@pytest.mark.usefixtures("unwritable")
+def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is loaded as code, and everybody can make folders where temporary files are."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planted = tmp_path / f"envfleet-kernels-{os.getuid()}"
+    (tmp_path / "theirs").mkdir()
+    for plant in (lambda: planted.mkdir(), lambda: planted.symlink_to("theirs")):
+        plant()
+        planted.lstat()
+        if not planted.is_symlink():
+            planted.chmod(0o777)
+        assert kernels.compiler("the test", "replay")(double)(4) == 8
+        assert list(planted.iterdir()) == []
+        planted.unlink() if planted.is_symlink() else planted.rmdir()
+
+
+@pytest.mark.usefixtures("unwritable")
+def test_kernels_that_cannot_be_kept_are_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    assert kernels.compiler("the test", "replay")(double)(4) == 8
