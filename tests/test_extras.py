@@ -46,7 +46,8 @@ def test_an_environment_without_its_simulator(
     monkeypatch.chdir(tmp_path)
     assert cli.main([*COMMANDS[command], env]) == 2
     error = capsys.readouterr().err.splitlines()
-    assert error[0].startswith("error: the environment ") and error[0].endswith(f"needs {module}, which is not installed")
+    assert error[0].startswith("error: the environment ")
+    assert error[0].endswith(f" needs {module}, which is not installed")
     assert error[1:] == [f'hint: pip install "envfleet[{extra}]"']
     assert list(tmp_path.iterdir()) == []
 

@@ -6,7 +6,18 @@ import secrets
 
 import numpy as np
 
-__all__ = ["derive_seed", "draw_seed", "stream"]
+from envfleet.errors import SettingsError
+
+__all__ = ["LARGEST_SEED", "checked_seed", "derive_seed", "draw_seed", "stream"]
+
+LARGEST_SEED = 2**63 - 1  # what torch and simulators written in C can take
+
+
+def checked_seed(seed: int) -> int:
+    """The seed that a user gave, if it can be one."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise SettingsError(f"seed is {seed}, expected a whole number from 0 to {LARGEST_SEED}")
+    return seed
 
 
 def draw_seed() -> int:

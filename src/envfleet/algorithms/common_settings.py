@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import Settings, setting
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
@@ -111,7 +112,9 @@ class TrainingSettings(Settings):
         "Steps of every environment in a round. Where it is given, num_episodes and frequencies count rounds.",
         minimum=1,
     )
-    seed: int | None = setting(None, "Seed of the run; drawn and recorded where not given.", minimum=0)
+    seed: int | None = setting(
+        None, "Seed of the run; drawn and recorded where not given.", minimum=0, maximum=LARGEST_SEED
+    )
 
     # --- how collecting and learning take turns
     schedule: Literal["sync", "overlap"] = setting(

@@ -68,7 +68,7 @@ class DQN(TrainingSettings):
         maximum=250,
     )
     learning_starts: int = setting(1_000, "Steps that are collected before the first update.", minimum=1)
-    prioritised: bool = setting(False, "Draw steps in proportion to the error they had (needs numba: the extra `replay`).")
+    prioritised: bool = setting(False, "Draw steps in proportion to the error they had (the extra `replay`).")
     priority_exponent: float = setting(0.6, "How strongly priorities count; 0 draws evenly.", minimum=0, maximum=1)
     priority_correction: float = setting(
         0.4, "How far drawing by priority is corrected for in the loss.", minimum=0, maximum=1

@@ -17,7 +17,7 @@ from rich.table import Table
 import envfleet
 from envfleet.errors import SettingsError
 from envfleet.machine import usable_cores
-from envfleet.seeding import stream
+from envfleet.seeding import checked_seed, stream
 
 if TYPE_CHECKING:
     from envfleet.fleet.fleet import Fleet
@@ -80,6 +80,7 @@ class Bench:
             raise SettingsError(
                 f"seconds is {self.seconds} and n_envs is {self.n_envs}, expected numbers above 0, and at least one"
             )
+        checked_seed(self.seed)
         console = Console(highlight=False)
         console.print(f"{self.env} on {usable_cores()} usable cores: random actions, nothing is learned\n")
         results = self._measured(console)

@@ -33,8 +33,10 @@ class Check:
 
         from envfleet.conformance import check
         from envfleet.extras import refuse_missing_extra
+        from envfleet.seeding import checked_seed
         from envfleet.training.environment import keyword_arguments, named_environment
 
+        checked_seed(self.seed)
         environment = named_environment(self.env)
         if isinstance(environment, str) and environment in gymnasium.registry:
             refuse_missing_extra(gymnasium.registry[environment].entry_point)

@@ -17,6 +17,7 @@ from rich.table import Table
 import envfleet
 from envfleet.errors import SettingsError
 from envfleet.fleet.fleet import Fleet
+from envfleet.seeding import checked_seed
 
 __all__ = ["Demo"]
 
@@ -47,6 +48,7 @@ class Demo:
         """Runs the demonstration; the exit code is 0 unless something raises."""
         if not self.seconds > 0:
             raise SettingsError(f"seconds is {self.seconds!r}, expected a number above 0")
+        checked_seed(self.seed)
         console = Console(highlight=False)
         console.print(f"{self.n_envs} × {self.env}, seed {self.seed}: random actions, nothing is learned\n")
         with (

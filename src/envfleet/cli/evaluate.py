@@ -76,9 +76,12 @@ class Evaluate:
             raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
         if self.max_steps is not None and self.max_steps < 1:
             raise SettingsError(f"--max-steps is {self.max_steps}, expected at least 1")
+        from envfleet.seeding import checked_seed
         from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
+        for seed in self.seed:
+            checked_seed(seed)
         if self.trust:
             make_folder_importable()
         path = Path(self.path).absolute()  # an environment may change the working directory

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from envfleet.errors import SettingsError
+import envfleet
+from envfleet.errors import EnvfleetError, SettingsError
 from envfleet.fleet.spaces import Leaf
 from envfleet.policies.body import ActorCritic, Body, WholePolicy
 from envfleet.policies.distributions import Distribution, Gaussian, build_distribution
@@ -35,7 +39,7 @@ def build_parts(
     if settings.policy is not None:
         inputs: Inputs = NestedInputs(observation_space, leaves, normalise=normalise)
         made = _made(settings.policy, "policy", observation_space, action_space)
-        return inputs, _whole_policy(made, inputs, distribution), distribution
+        return inputs, _whole_policy(made, settings.policy, inputs, distribution), distribution
 
     images = [leaf for leaf in leaves if is_image(leaf)]
     shared = settings.shared
@@ -71,7 +75,7 @@ def _our_trunks(
 
 def _user_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], inputs: Inputs) -> Trunk:
     module = _made(network, "network", space)
-    features = _dummy_pass(module, inputs)
+    features = _dummy_pass(module, inputs, f"network {network!r}")
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != _ROWS:
         raise SettingsError(
             f"network {network!r} gave {_shape_of(features)} for {_ROWS} observations, expected features ({_ROWS}, n)",
@@ -80,8 +84,10 @@ def _user_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], inp
     return Trunk([module], features.shape[1])
 
 
-def _whole_policy(module: nn.Module, inputs: Inputs, distribution: Distribution) -> WholePolicy:
-    result = _dummy_pass(module, inputs)
+def _whole_policy(
+    module: nn.Module, given_as: str | Callable[..., Any], inputs: Inputs, distribution: Distribution
+) -> WholePolicy:
+    result = _dummy_pass(module, inputs, f"policy {given_as!r}")
     given = tuple(result) if isinstance(result, tuple | list) else (result,)
     widths = [distribution.parameter_size]
     if isinstance(distribution, Gaussian):
@@ -100,7 +106,10 @@ def _whole_policy(module: nn.Module, inputs: Inputs, distribution: Distribution)
 
 
 def _made(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces.Space[Any]) -> nn.Module:
-    module = (_imported(given, role) if isinstance(given, str) else given)(*spaces_of_it)
+    make = _imported(given, role) if isinstance(given, str) else given
+    takes = "(observation_space)" if len(spaces_of_it) == 1 else "(observation_space, action_space)"
+    with _own_code(f"{role} {given!r}", "while it was built", f"it is called as Class{takes}"):
+        module = make(*spaces_of_it)
     if not isinstance(module, nn.Module):
         raise SettingsError(
             f"{role} {given!r} made a {type(module).__name__}, expected a torch.nn.Module",
@@ -112,14 +121,16 @@ def _made(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces.Spac
 def _imported(path: str, role: str) -> Callable[..., Any]:
     name, _, attributes = path.partition(":")
     try:
-        found: Any = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name and not name.startswith(f"{error.name}."):
-            raise  # the module was found; what it imports was not
-        raise SettingsError(
-            f"{role} is {path!r}, but there is no module {name!r}",
-            hint="give it as package.module:Class, and run where it can be imported",
-        ) from error
+        with _own_code(f"{role} {path!r}", f"while {name} was imported", "mend the module, or install what it needs"):
+            found: Any = importlib.import_module(name)
+    except SettingsError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
+            raise SettingsError(
+                f"{role} is {path!r}, but there is no module {name!r}",
+                hint="give it as package.module:Class, and run where it can be imported",
+            ) from error
+        raise  # the module was found; what it imports was not, or it raised
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
             raise SettingsError(f"{role} is {path!r}, but {name!r} has no {attributes!r}", hint="check the spelling")
@@ -130,10 +141,35 @@ def _imported(path: str, role: str) -> Callable[..., Any]:
     return result
 
 
-def _dummy_pass(module: nn.Module, inputs: Inputs) -> Any:
+def _dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:
     observations = {leaf.name: torch.from_numpy(np.zeros((_ROWS, *leaf.shape), leaf.dtype)) for leaf in inputs.leaves}
-    with torch.no_grad():
-        return module(inputs(observations)[0])
+    prepared = inputs(observations)[0]
+    hint = f"its forward is called with {_shapes_in(prepared)}: a batch of observations and nothing else"
+    with torch.no_grad(), _own_code(what, f"for {_ROWS} observations", hint):
+        return module(prepared)
+
+
+@contextmanager
+def _own_code(what: str, when: str, hint: str) -> Iterator[None]:
+    """Turns whatever the user's code raises into a SettingsError that says where."""
+    try:
+        yield
+    except EnvfleetError:
+        raise
+    except Exception as error:
+        passed_through = tuple(str(Path(module.__file__).parent) for module in (envfleet, torch, importlib))
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith((*passed_through, "<frozen"))]
+        where = f"\n{''.join(traceback.format_list(own[-1:])).rstrip()}" if own else ""
+        raise SettingsError(f"{what} raised {type(error).__name__} {when}: {error}{where}", hint=hint) from error
+
+
+def _shapes_in(prepared: Any) -> str:
+    if isinstance(prepared, dict):
+        return "{" + ", ".join(f"{name!r}: {_shapes_in(part)}" for name, part in prepared.items()) + "}"
+    if isinstance(prepared, tuple):
+        return f"({', '.join(map(_shapes_in, prepared))})"
+    return f"a tensor {tuple(prepared.shape)}"
 
 
 def _shape_of(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.nn import functional
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
 from envfleet.policies.inputs import JoinedInputs
-from envfleet.policies.weights import HIDDEN_GAIN, RESIDUAL_GAIN, orthogonal, parameters_of
+from envfleet.policies.weights import HIDDEN_GAIN, RESIDUAL_GAIN, orthogonal, parameters_of, refuse_too_large
 
 __all__ = [
     "MLP",
@@ -36,6 +37,7 @@ class MLP(nn.Module):
         super().__init__()
         sizes = (inputs, *hidden)
         self.size, self.activation = sizes[-1], activation
+        refuse_too_large(f"hidden layers of {_units(hidden)}", sum((n + 1) * m for n, m in pairwise(sizes)))
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in zip(sizes[:-1], hidden, strict=True))
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
@@ -48,6 +50,10 @@ class MLP(nn.Module):
         for layer in self._weights:
             vector = activate(linear(vector, layer["weight"], layer["bias"]))
         return vector
+
+
+def _units(hidden: tuple[int, ...]) -> str:
+    return f"{' and '.join(map(str, hidden))} units"
 
 
 class _ImageEncoder(nn.Module):

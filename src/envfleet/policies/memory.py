@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from envfleet.policies.gru import gru_sequence
-from envfleet.policies.weights import parameters_of
+from envfleet.policies.weights import parameters_of, refuse_too_large
 
 __all__ = ["Memory"]
 
@@ -21,6 +21,7 @@ class Memory(nn.Module):
         self.kind, self.units = kind, units
         self.state_size = units if kind == "gru" else 2 * units
         gates = 3 if kind == "gru" else 4
+        refuse_too_large(f"the gates of a {kind} of {units} units", gates * units * (inputs + units + 2))
         self.weight_input = nn.Parameter(torch.empty(gates * units, inputs))
         self.weight_state = nn.Parameter(torch.empty(gates * units, units))
         self.bias_input = nn.Parameter(torch.zeros(gates * units))

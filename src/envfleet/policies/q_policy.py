@@ -7,6 +7,7 @@ workers with them.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from envfleet.policies.encoders import build_trunk
 from envfleet.policies.inputs import JoinedInputs, checked_leaves, is_image
 from envfleet.policies.policy import Acted, Observations
 from envfleet.policies.q_settings import QSettings
-from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, seeded
+from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, refuse_too_large, seeded
 
 __all__ = ["QPolicy", "build_q_policy"]
 
@@ -220,6 +221,8 @@ class _CellValues(nn.Module):
         self._last, self._block = _grid_of(leaf.shape, actions)
         self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0
         seen = leaf.shape[2] if self._last else leaf.shape[0]
+        widths = list(pairwise((seen, *channels)))
+        refuse_too_large(f"layers of {' and '.join(map(str, channels))} channels", sum(9 * n * m for n, m in widths))
         self.layers = nn.ModuleList()
         for number, width in enumerate(channels):
             reach = min(2**number, self._FARTHEST)

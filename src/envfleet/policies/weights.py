@@ -16,6 +16,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from envfleet.errors import ResourceError
+from envfleet.machine import available_memory
+
 __all__ = [
     "HIDDEN_GAIN",
     "POLICY_HEAD_GAIN",
@@ -24,6 +27,7 @@ __all__ = [
     "buffers_of",
     "orthogonal",
     "parameters_of",
+    "refuse_too_large",
     "seeded",
 ]
 
@@ -34,6 +38,7 @@ POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is see
 VALUE_HEAD_GAIN = 1.0
 
 
+_BYTES_PER_WEIGHT = 4 * 4  # float32: the weight, its gradient and the two moments of Adam
 _building = threading.Lock()  # torch's generator is one for the whole process
 
 
@@ -50,6 +55,17 @@ def seeded(seed: int) -> Iterator[None]:
         finally:
             torch.set_num_threads(threads)
             generator.set_state(before)
+
+
+def refuse_too_large(what: str, weights: int) -> None:
+    """ResourceError, before anything is allocated, if the machine cannot hold the weights while they are trained."""
+    needed, free = weights * _BYTES_PER_WEIGHT, available_memory()
+    if needed > free:
+        raise ResourceError(
+            f"{what} have {weights:,} weights, which take {needed / 2**30:,.1f} GiB while they are trained, but only "
+            f"{free / 2**30:.1f} GiB of memory are available",
+            hint="use fewer units",
+        )
 
 
 def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:

@@ -80,8 +80,10 @@ class Reporter:
             base=base,
         )
         lock = folder.lock()
+        recorded = {"algorithm": settings.algorithm, **settings.to_json()}
         try:
-            folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
+            folder.write_config(recorded)
+            folder.update_manifest(settings=recorded)  # a resumed run is compared with it
             return cls(resolved, folder, lock, resumed=False)
         except BaseException:
             lock.release()

@@ -14,6 +14,7 @@ from envfleet.errors import EnvError, SettingsError, StateError, WorkerError
 from envfleet.runs.checkpoints import Checkpoint, Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run
+from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback
 from envfleet.training.evaluating import recorded_settings
@@ -27,6 +28,8 @@ __all__ = ["resume"]
 
 # What a run that was trained from a script can be given as objects, because their names cannot be imported.
 OBJECTS = ("env", "network", "policy", "wrappers", "demonstrations")
+# Settings that may differ from those that a run began with: those that a resumed run may change or does not read.
+_MAY_DIFFER = HARMLESS | {"checkpoint_dir", "init_from", "output_dir", "overwrite", "preset", "verbose"}
 _log = logging.getLogger("envfleet")
 
 
@@ -106,6 +109,7 @@ def _never_saved(folder: RunFolder) -> bool:
 
 def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:
     settings = recorded_settings(folder)
+    _refuse_edited(folder, settings)
     refuse_untrusted(settings, objects, trust=trust)
     refused = sorted(name for name in changes if name not in HARMLESS)
     if refused:
@@ -115,6 +119,21 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
         )
     # How much the console said then is no matter of now.
     return settings.but(**{"quiet": False, "verbose": False, **changes, **objects})
+
+
+def _refuse_edited(folder: RunFolder, settings: TrainingSettings) -> None:
+    """SettingsError if somebody changed settings in the file that shaped what was learned so far."""
+    began = folder.read_manifest().get("settings")
+    now = {"algorithm": settings.algorithm, **settings.to_json()}
+    if not isinstance(began, dict):  # of a run that an older version began
+        return
+    changed = [name for name in now if name in began and now[name] != began[name] and name not in _MAY_DIFFER]
+    if changed:
+        lines = [f"  {name}: {shown(now[name])}, but the run was trained with {shown(began[name])}" for name in changed]
+        raise SettingsError(
+            "\n".join([f"{folder.config} was changed, and a run cannot be resumed with other settings:", *lines]),
+            hint="put them back, or start a new run from its weights with --init-from",
+        )
 
 
 def _is_code(value: Any) -> bool:
