@@ -42,14 +42,15 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
 def _kept_in(folder: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    before = numba.config.CACHE_DIR  # read when a function is decorated, so others are not concerned
-    numba.config.CACHE_DIR = str(folder)
+    config: Any = numba.config  # its names are made at run time
+    before = config.CACHE_DIR  # read when a function is decorated, so others are not concerned
+    config.CACHE_DIR = str(folder)
     try:
         return numba.njit(cache=True, nogil=True, **options)(function)
     except RuntimeError:  # not even there: each process compiles for itself
         return numba.njit(nogil=True, **options)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR = before
 
 
 def _temporary_folder() -> Path:

@@ -164,6 +164,8 @@ def draw(results: Sequence[Measured], path: Path, env: str) -> None:
     """Experiences per second and seconds per step over the number of environments, a line for each backend."""
     from matplotlib.figure import Figure
 
+    from envfleet.runs.durable import writing
+
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     speed, time_of_step = figure.subplots(1, 2)
     for backend in dict.fromkeys(result.backend for result in results):
@@ -179,5 +181,6 @@ def draw(results: Sequence[Measured], path: Path, env: str) -> None:
         axis.grid(alpha=0.3)
     speed.legend(frameon=False)
     figure.suptitle(f"{env}, random actions")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with writing("the picture", path, "or give another place with --picture"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=110)

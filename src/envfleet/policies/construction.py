@@ -157,7 +157,7 @@ def _own_code(what: str, when: str, hint: str) -> Iterator[None]:
     except EnvfleetError:
         raise
     except Exception as error:
-        passed_through = tuple(str(Path(module.__file__).parent) for module in (envfleet, torch, importlib))
+        passed_through = tuple(str(Path(str(module.__file__)).parent) for module in (envfleet, torch, importlib))
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith((*passed_through, "<frozen"))]
         where = f"\n{''.join(traceback.format_list(own[-1:])).rstrip()}" if own else ""

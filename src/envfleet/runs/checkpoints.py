@@ -31,6 +31,7 @@ import psutil
 from envfleet.errors import CheckpointError, StateError
 from envfleet.runs.durable import discard, sync_folder, write_file, write_whole
 from envfleet.runs.plain_state import state_files, state_in
+from envfleet.settings.files import parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,7 +186,7 @@ class Checkpoints:
         used: set[str] = set()
         for step in self.steps():
             try:
-                used |= json.loads((self.folder / f"step-{step}" / "digest.json").read_bytes())["pieces"].keys()
+                used |= parse_json((self.folder / f"step-{step}" / "digest.json").read_bytes())["pieces"].keys()
             except (KeyError, OSError, TypeError, ValueError):
                 return  # which ones a damaged checkpoint needs is not known
         for path in (self.folder / _PIECES).glob("*.safetensors"):
@@ -225,7 +226,7 @@ class Checkpoints:
             if link.is_symlink():
                 target = str(link.readlink())
             elif link.is_dir():
-                target = f"step-{json.loads((link / 'digest.json').read_text())['step']}"
+                target = f"step-{parse_json((link / 'digest.json').read_text())['step']}"
             else:
                 target = link.read_text().strip()
         except (KeyError, OSError, TypeError, ValueError):
@@ -317,7 +318,7 @@ def _fingerprint(content: bytes) -> dict[str, Any]:
 def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], dict[str, bytes]]:
     """The step, the files and the pieces of a checkpoint, if they are what the digest says."""
     try:
-        digest = json.loads((path / "digest.json").read_bytes())
+        digest = parse_json((path / "digest.json").read_bytes())
         version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
         if version != _FORMAT:
             raise CheckpointError(f"{path} has format {version!r}; this version reads format {_FORMAT}")
@@ -348,7 +349,9 @@ def _read(path: Path, *, with_pieces: bool) -> Checkpoint:
         policy = safetensors.torch.load(contents["policy.safetensors"])
         state = state_in(contents)
         grown = {name: safetensors.numpy.load(content) for name, content in pieces.items()}
-    except (AttributeError, KeyError, StateError, TypeError, ValueError, safetensors.SafetensorError) as error:
+    except (
+        AttributeError, KeyError, RecursionError, StateError, TypeError, ValueError, safetensors.SafetensorError
+    ) as error:  # fmt: skip
         raise CheckpointError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
     return Checkpoint(step, policy, state, path, grown)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import logging
-import math
 import re
 import shlex
 import subprocess
@@ -22,8 +21,10 @@ from envfleet import machine
 from envfleet.errors import SettingsError
 from envfleet.runs.durable import discard, write_whole, writing
 from envfleet.runs.lock import RunLock, holder
+from envfleet.runs.metrics import latest_figures
 from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
 from envfleet.settings import read_settings_file
+from envfleet.settings.files import parse_json
 
 __all__ = ["RunFolder", "RunSummary", "runs_in"]
 
@@ -125,6 +126,8 @@ class RunFolder:
             what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
             raise SettingsError(f"the run folder {typed} {what}", hint=_near_runs(typed))
         elsewhere = cls(folder, folder).read_manifest().get("checkpoint_dir")
+        if not isinstance(elsewhere, str | None):
+            raise SettingsError(f"{typed / 'manifest.json'} says checkpoint_dir: {elsewhere!r}, expected a path")
         if elsewhere:
             recover(folder, Path(elsewhere))
         return cls(folder, folder / (elsewhere or "checkpoints"), typed=typed)
@@ -153,7 +156,7 @@ class RunFolder:
 
     def read_manifest(self) -> dict[str, Any]:
         try:
-            content = json.loads(self.manifest.read_text())
+            content = parse_json(self.manifest.read_text())
         except (OSError, ValueError) as error:
             raise SettingsError(f"{self.manifest} cannot be read: {error}") from error
         if not isinstance(content, dict):
@@ -294,7 +297,7 @@ def runs_in(root: str | Path) -> list[RunSummary]:
     for path in _run_paths(Path(root)):
         try:
             summaries.append(_summary(RunFolder.open(path)))
-        except (OSError, SettingsError) as error:
+        except (OSError, SettingsError, ValueError) as error:  # ValueError: a path that no file system can have
             _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
     return sorted(summaries, key=lambda summary: summary.age)
 
@@ -306,7 +309,7 @@ def _run_paths(root: Path) -> list[Path]:
 def _summary(run: RunFolder) -> RunSummary:
     manifest = run.read_manifest()
     budget = run.read_config().get("steps") if run.config.exists() else None
-    steps, last_return, best = _figures(run.metrics)
+    steps, last_return, best = latest_figures(run.metrics)
     touched = run.metrics if run.metrics.exists() else run.manifest
     return RunSummary(
         path=run.shown,
@@ -331,28 +334,3 @@ def _state(run: RunFolder) -> Literal["running", "finished", "stopped"]:
     final = checkpoints.step_of("final")
     # A finished run that was given more steps and stopped on the way has gone beyond its final checkpoint.
     return "finished" if final is not None and final == checkpoints.step_of("last") else "stopped"
-
-
-def _figures(metrics: Path) -> tuple[int, float | None, float | None]:
-    """Steps, last return and best evaluation, parsing only the lines that can matter."""
-    lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
-    steps, last_return = 0, None
-    for row in map(_row, reversed(lines)):
-        steps = steps or int(row.get("step", 0))
-        last_return = _finite(row.get("rollout/ep_rew_mean"))
-        if last_return is not None:
-            break
-    evaluations = [_finite(_row(line).get("eval/mean_reward")) for line in lines if b"eval/mean_reward" in line]
-    return steps, last_return, max((score for score in evaluations if score is not None), default=None)
-
-
-def _row(line: bytes) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return {}
-    return row if isinstance(row, dict) else {}
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

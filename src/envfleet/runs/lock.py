@@ -18,6 +18,7 @@ from typing import Any, Self
 import psutil
 
 from envfleet.errors import SettingsError
+from envfleet.settings.files import parse_json
 
 __all__ = ["RunLock", "holder"]
 
@@ -115,7 +116,7 @@ def _own_name() -> bytes:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

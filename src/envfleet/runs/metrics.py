@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from envfleet.runs.durable import write_whole, writing
+from envfleet.settings.files import parse_json
 
-__all__ = ["MetricsWriter", "iterate_metrics", "read_metrics"]
+__all__ = ["MetricsWriter", "iterate_metrics", "latest_figures", "read_metrics"]
 
+_BITS = 64  # of a whole number
 _LOG = logging.getLogger("envfleet")
 
 
@@ -80,18 +82,65 @@ def iterate_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         yield {name: math.nan if value is None else value for name, value in row.items()}
 
 
+def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
+    """Steps, last return and best evaluation, parsing only the lines that can matter."""
+    lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
+    parsed: dict[int, dict[str, Any]] = {}
+
+    def row(index: int) -> dict[str, Any]:
+        if index not in parsed:
+            found = _row_of(lines[index])
+            parsed[index] = found or {}
+            if found is None and lines[index].strip() and index + 1 < len(lines):  # the last may be on its way
+                _tell_damaged(metrics, index + 1)
+        return parsed[index]
+
+    steps, last_return = 0, None
+    for index in reversed(range(len(lines))):
+        steps = steps or row(index).get("step", 0)
+        last_return = _finite(row(index).get("rollout/ep_rew_mean"))
+        if last_return is not None:
+            break
+    evaluated = [index for index, line in enumerate(lines) if b"eval/mean_reward" in line]
+    scores = [_finite(row(index).get("eval/mean_reward")) for index in evaluated]
+    return steps, last_return, max((score for score in scores if score is not None), default=None)
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
 def _rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Each sound line and what it says."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
-            try:
-                row = json.loads(line) if line.strip() else None
-            except ValueError:
-                row = "damaged"
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
+            row = _row_of(line)
+            if row is not None:
                 yield line.rstrip(b"\n"), row
-            elif row is not None and line.endswith(b"\n"):  # else it may be on its way
-                _LOG.warning("%s, line %d is damaged and left out", path, number)
+            elif line.strip() and line.endswith(b"\n"):  # else it may be on its way
+                _tell_damaged(path, number)
+
+
+def _row_of(line: bytes) -> dict[str, Any] | None:
+    """What a line says: a step, and figures by name, which are numbers or null; None if it is damaged."""
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int or not all(map(_is_figure, row.values())):
+        return None
+    return row
+
+
+def _is_figure(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() < _BITS  # longer ones fit into no float, and no step of TensorBoard
+    return value is None or isinstance(value, float)
+
+
+def _tell_damaged(path: Path, number: int) -> None:
+    """Says which line of a metrics file is left out."""
+    _LOG.warning("%s, line %d is damaged and left out", path, number)
 
 
 def _drop_torn_line(path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from envfleet.errors import StateError
+from envfleet.settings.files import parse_json
 from envfleet.fleet.plain_data import MISSING, TAG, Kind, Kinds, Reader, Writer, array_data, array_from
 from envfleet.fleet.plain_kinds import PLAIN_KINDS
 
@@ -68,7 +69,7 @@ def state_in(files: Mapping[str, bytes]) -> Any:
     """The state that `state_files` wrote."""
     import safetensors.numpy
 
-    return join(json.loads(files["state.json"]), safetensors.numpy.load(files["state.safetensors"]))
+    return join(parse_json(files["state.json"]), safetensors.numpy.load(files["state.safetensors"]))
 
 
 def as_loaded(state: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from envfleet.errors import SettingsError
+from envfleet.runs.durable import write_whole, writing
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.metrics import read_metrics
 
@@ -58,8 +60,11 @@ def _draw(folders: Sequence[RunFolder], rows: Sequence[list[dict[str, Any]]], ou
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
     figure.tight_layout()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(output, metadata={"Software": None} if output.suffix.lower() == ".png" else None)
+    kind, picture = output.suffix.lower()[1:], io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Software": None} if kind == "png" else None)
+    with writing("the picture", output, "or give another place with --output"):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(output, picture.getvalue())
 
 
 def _points(metrics: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:

@@ -53,7 +53,7 @@ class TensorBoardWriter:
             for name, value in row.items()
             if name not in _NOT_VALUES
         ]
-        event = self._event(wall_time=row["time"], step=row["step"], summary=self._summary(value=values))
+        event = self._event(wall_time=row.get("time", 0.0), step=row["step"], summary=self._summary(value=values))
         with self._writing():
             self._records.write(event.SerializeToString())
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from envfleet.errors import SettingsError
 
-__all__ = ["read_settings_file"]
+__all__ = ["parse_json", "read_settings_file"]
+
+_DEEPEST = 50  # levels of nesting; settings have a few
 
 # A string is matched first, so that what looks like a comment inside it stays.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -30,12 +32,35 @@ def read_settings_file(path: str | Path) -> dict[str, Any]:
         raise SettingsError(f"there is no settings file {path}", hint=_near_files(path, tuple(readers))) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error}") from error
-    content = reader(text, path)
+    try:
+        content = reader(text, path)
+        too_deep = _is_deeper(content, _DEEPEST)
+    except RecursionError:
+        too_deep = True
+    if too_deep:
+        raise SettingsError(f"{path} is nested too deeply, expected at most {_DEEPEST} levels")
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{path} holds a {type(content).__name__}, expected settings as `name: value`")
     return content
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What the JSON says; ValueError if it is none, or nested so deeply that it cannot be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _is_deeper(content: Any, levels: int) -> bool:
+    """Looks level by level: a function that calls itself would meet the same limit as the reader."""
+    level = [content]
+    for _ in range(levels + 1):
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = list({id(item): item for part in parts for item in part}.values())
+    return bool(level)
 
 
 def _near_files(path: Path, suffixes: tuple[str, ...]) -> str | None:

@@ -16,6 +16,7 @@ from envfleet.errors import SettingsError
 from envfleet.extras import refuse_missing_extra
 from envfleet.offers import StacksFrames
 from envfleet.settings import Settings, declared_settings
+from envfleet.settings.values import shown
 
 __all__ = [
     "WrappedEnv",
@@ -89,6 +90,8 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+    except (MemoryError, RecursionError):
+        raise SettingsError(f"received the environment argument {shown(text)}, which is nested too deeply") from None
 
 
 def make_folder_importable() -> None:
