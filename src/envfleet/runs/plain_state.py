@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from envfleet.errors import StateError
-from envfleet.settings.files import parse_json
 from envfleet.fleet.plain_data import MISSING, TAG, Kind, Kinds, Reader, Writer, array_data, array_from
 from envfleet.fleet.plain_kinds import PLAIN_KINDS
+from envfleet.settings.files import parse_json
 
 __all__ = ["as_loaded", "join", "split", "state_files", "state_in"]
 
