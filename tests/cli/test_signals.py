@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a run trains, with real processes: saved, one line, the conventional exit code."""
+"""Ctrl-C, SIGTERM and SIGHUP while a run trains, with real processes: saved, one line, the conventional exit code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+import envfleet
 from envfleet.runs.checkpoints import Checkpoints
+from envfleet.signals import Terminated
+from envfleet.training.interruption import Interruption
+from tests.cli.signalling import SignalsItsGroup
 
 SECONDS = 60.0
+ENDLESS = ("--steps", "1000000000")
 
 SLOW = """
 import time, gymnasium, numpy as np
@@ -37,11 +43,12 @@ class Slow(gymnasium.Env):
 
 @contextmanager
 def training(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that would go on for ever, in a group of processes of its own as a terminal has it."""
+    """A run, without `--steps` an endless one, in a group of processes of its own as a terminal has it."""
     command = [sys.executable, "-m", "envfleet.cli", "train", "ppo", "--output-dir", "run", "--backend", "processes"]
     process = subprocess.Popen(
-        [*command, "--steps", "1000000000", "--eval-every", "0", *flags],
+        [*command, "--eval-every", "0", *(() if "--steps" in flags else ENDLESS), *flags],
         cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,7 +87,101 @@ def test_a_signal_saves_and_ends(number: signal.Signals, code: int, tmp_path: Pa
     assert not alive
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
+SHORT: dict[str, Any] = {
+    "n_envs": 8,
+    "group_size": 4,
+    "rollout_steps": 64,
+    "steps": 8 * 64 * 4,
+    "minibatch_size": 128,
+    "epochs": 2,
+    "hidden": (16,),
+    "seed": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The final weights of a run to which nobody sends a signal."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "sent").touch()
+    kwargs = {"number": 0, "sent": str(folder / "sent")}
+    envfleet.train(
+        envfleet.PPO(
+            env=SignalsItsGroup,
+            env_kwargs=kwargs,
+            backend="sequential",
+            eval_every=0,
+            quiet=True,
+            output_dir=str(folder / "run"),
+            **SHORT,
+        )
+    )
+    return (folder / "run" / "checkpoints" / "final" / "policy.safetensors").read_bytes()
+
+
+def signalling(folder: Path, number: int, when: str) -> list[str]:
+    """Flags of a short run in which an environment of a worker sends `number` to all processes of the run."""
+    own = ["--env", "tests.cli.signalling:SignalsItsGroup", "--workers", "2", "--acting", "central"]
+    own += ["--env-kwargs", f"number={int(number)}", f"sent={folder / 'sent'}", f"when={when}"]
+    for name, value in SHORT.items():
+        own += [f"--{name.replace('_', '-')}", str(value[0] if isinstance(value, tuple) else value)]
+    return own
+
+
+@pytest.mark.parametrize(
+    ("start_method", "number", "code"),
+    [
+        ("spawn", signal.SIGTERM, 143),
+        ("fork", signal.SIGTERM, 143),
+        ("forkserver", signal.SIGTERM, 143),
+        ("fork", signal.SIGHUP, 129),
+    ],
+)
+def test_a_signal_to_all_processes_changes_no_result(
+    start_method: str, number: signal.Signals, code: int, tmp_path: Path, undisturbed: bytes
+) -> None:
+    flags = [*signalling(tmp_path, number, "step"), "--start-method", start_method]
+    with training(tmp_path, *flags) as process:
+        _, errors = process.communicate(timeout=SECONDS)
+    assert process.returncode == code, errors
+    assert "restart" not in errors and "everything is saved" in errors, errors
+    run = tmp_path / "run"
+    last = Checkpoints(run / "checkpoints").load("last")
+    assert 0 < last.step < SHORT["steps"]
+    assert not (run / "checkpoints" / "final").exists()
+    envfleet.resume(run, trust=True, backend="sequential", quiet=True)
+    assert (run / "checkpoints" / "final" / "policy.safetensors").read_bytes() == undisturbed
+
+
+def test_a_signal_while_workers_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    with training(tmp_path, *signalling(tmp_path, signal.SIGTERM, "make")) as process:
+        _, errors = process.communicate(timeout=SECONDS)
+        group = [other.pid for other in psutil.process_iter() if _group_of(other.pid) == process.pid]
+    assert process.returncode == 143, errors
+    assert errors.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in errors
+    assert not group
+    assert not (tmp_path / "run").exists()
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int) -> None:
+    with Interruption(quiet=True) as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.asked
+        with pytest.raises(Terminated) as caught:
+            signal.raise_signal(number)
+        assert caught.value.code == code
+
+
+def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     # A rollout takes 500 s: nothing but the second signal can end this in time.
     flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2"]
@@ -97,9 +198,9 @@ def test_a_second_ctrl_c_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
         assert process.stderr.readline() == "stopping after this update; once more ends at once, without saving\n"
         workers = psutil.Process(process.pid).children(recursive=True)
         began = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert time.monotonic() - began < 30.0
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors

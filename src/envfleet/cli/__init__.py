@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from envfleet.errors import EnvfleetError, MissingExtraError, SettingsError
+from envfleet.signals import Terminated
 from envfleet.streams import steady_streams
 
 __all__ = ["main"]
@@ -51,7 +52,7 @@ def _exit_code(given: list[str]) -> int:
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # a run that was saved has said so itself
             sys.stderr.write("interrupted\n")
-        return 130
+        return interrupt.code if isinstance(interrupt, Terminated) else 130
     except BrokenPipeError:
         # The reader of our output has gone, as in `envfleet runs | head`; Python must not complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,9 +20,11 @@ def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 
     Relative paths in the settings are meant from `folder`, by default the current one.
     """
+    from envfleet.training.interruption import ended_cleanly
     from envfleet.training.loop import start
 
-    return start(settings, callbacks=callbacks, folder=folder)
+    with ended_cleanly():
+        return start(settings, callbacks=callbacks, folder=folder)
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
@@ -32,6 +34,8 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     `network` or `policy` as objects where the run was trained with your own. `trust=True` imports them by the names
     that the run recorded.
     """
+    from envfleet.training.interruption import ended_cleanly
     from envfleet.training.resuming import resume as go_on
 
-    return go_on(path, callbacks=callbacks, trust=trust, **changes)
+    with ended_cleanly():
+        return go_on(path, callbacks=callbacks, trust=trust, **changes)

@@ -118,7 +118,7 @@ class Training:
                     callback.on_update(self._moment)
                 self._evaluate_if_due()
                 self._save_if_due()
-        return self._end(interruption)
+            return self._end(interruption)
 
     def _prepare(self) -> None:
         """What comes before the first rollout: random play and demonstrations, or an evaluation that was cut short."""
@@ -205,15 +205,15 @@ class Training:
             self._checkpoints.mark("best", self._best_steps)
 
     def _end(self, interruption: Interruption) -> Run:
+        asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
         self._save()
-        if self.progress.spent and not interruption.asked:
+        if self.progress.spent and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
         self._parts.close()
-        if interruption.asked:
+        if asked:
             self._reporter.stopped(self.progress)
-        else:
-            self._reporter.end(self.progress)
-        interruption.leave()
+            interruption.leave()
+        self._reporter.end(self.progress)
         return Run(self._reporter.folder)

@@ -29,6 +29,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
 from envfleet.fleet.worker import Bells, Worker
+from envfleet.signals import blocked, leave_to_caller
 from envfleet.streams import error_stream
 
 __all__ = ["SINGLE_THREADED", "Links", "Prelude", "fork_on_request", "live", "main"]
@@ -112,8 +113,7 @@ def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
 
 
 def _prepare_process(links: Links) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the caller, which closes its workers
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    leave_to_caller()
     sys.stderr = error_stream()  # an environment may complain though nobody listens any more
     die_with_parent(links.parent_pid)
     name_process(links.name)
@@ -177,7 +177,7 @@ def _one_thread() -> None:
 
 def fork_on_request(fd: int, parent_pid: int) -> None:
     """The fork server: everything a worker needs is imported once, workers are forked from it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_to_caller()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
     die_with_parent(parent_pid)
     name_process("envfleet-forks")
@@ -186,14 +186,15 @@ def fork_on_request(fd: int, parent_pid: int) -> None:
         data, fds, _, _ = socket.recv_fds(server, 65536, 16)
         if not data:
             return
-        pid = os.fork()
-        if pid == 0:
-            server.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            links: dict[str, Any] = json.loads(data)
-            renamed = dict(zip(links.pop("fds"), fds, strict=True))
-            given = Links.load(json.dumps(links))
-            live(_rename(given, renamed, os.getppid()))
+        with blocked():  # until the worker has its own handlers
+            pid = os.fork()
+            if pid == 0:
+                server.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                links: dict[str, Any] = json.loads(data)
+                renamed = dict(zip(links.pop("fds"), fds, strict=True))
+                given = Links.load(json.dumps(links))
+                live(_rename(given, renamed, os.getppid()))
         for inherited in fds:
             os.close(inherited)
         pidfd = open_pidfd(pid)

@@ -2,7 +2,7 @@
 
 The parent-death signal of a child fires when the *thread* that started it ends, so a fleet made in a
 short-lived thread would lose its workers with it. All starts and restarts go through one daemon thread
-that lives as long as the process.
+that lives as long as the process. Signals are blocked while it starts one: a worker has not yet got its own handlers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import envfleet
 from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import open_pidfd, wait_ready
+from envfleet.signals import blocked
 
 __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
 
@@ -112,7 +113,8 @@ class _Launcher:
         while True:
             job, result = self._jobs.get()
             try:
-                result.set_result(job())
+                with blocked():
+                    result.set_result(job())
             except BaseException as error:
                 result.set_exception(error)
 
@@ -140,8 +142,8 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     # folder is first for one import, that of this very package; the caller's path comes with the plan.
     boot = (
         "import sys; sys.path[:] = filter(None, sys.path); "
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
         f"sys.path.insert(0, {root!r}); import envfleet; sys.path.append(sys.path.pop(0)); "
+        "from envfleet.signals import leave_to_caller; leave_to_caller(); "
         "from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
     )
     command = [sys.executable, "-c", boot, *arguments]
