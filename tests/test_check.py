@@ -383,10 +383,9 @@ def test_step_returns_no_five_values(returned: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("observation", "what", "fix"),
     [
-        ([0.0, 0.0], "is a list, expected an array of shape (2,) and dtype float32", "np.asarray"),
         (None, "is None, expected an array", "np.asarray"),
         (np.zeros(3, np.float32), "has shape (3,), expected (2,)", "declare the shape"),
-        (np.zeros(2), "has dtype float64, expected float32", ".astype(np.float32)"),
+        (np.zeros(2, np.complex64), "has dtype complex64, expected float32", ".astype(np.float32)"),
         (np.array([0, np.nan], np.float32), "has 1 NaN in 2 values", "division by zero"),
         (np.array([0, 1001], np.float32), "is 1001.0 at index [1], expected -1000.0 to 1000.0", "clip"),
         (np.array([-np.inf, 0], np.float32), "is -inf at index [0]", "clip"),
@@ -396,6 +395,26 @@ def test_observations_outside_their_space(observation: Any, what: str, fix: str)
     report = check(returning(observation=lambda env: observation))
     assert_problem(report, "error", f"observation {what}", fix)
     assert "returned by step 1)" in report.problems[0].what
+
+
+@pytest.mark.parametrize(
+    ("observation", "what", "fix"),
+    [
+        ([0.0, 0.0], "is a list, expected an array of shape (2,) and dtype float32", "np.asarray"),
+        (np.zeros(2), "has dtype float64, expected float32", ".astype(np.float32)"),
+        (np.array([0, np.nextafter(1000, 2000, dtype=np.float32)], np.float32), "is 1000.00006", "clip"),
+    ],
+)
+def test_observations_that_a_fleet_accepts_are_warnings(observation: Any, what: str, fix: str) -> None:
+    report = check(returning(observation=lambda env: observation))
+    assert report.ok
+    assert_problem(report, "warning", f"observation {what}", fix)
+    assert "a fleet accepts it with a warning" in report.problems[0].fix
+
+
+def test_a_reward_in_an_array_of_one_element_is_a_warning() -> None:
+    report = check(returning(reward=lambda env: np.array([1.0])))
+    assert_problem(report, "warning", "the reward is array([1.]) (a ndarray), expected a number", "float(reward)")
 
 
 def test_the_step_of_the_first_bad_observation_is_named() -> None:
@@ -437,7 +456,7 @@ def test_numbers_of_all_types_are_rewards(reward: Any) -> None:
     [
         (np.nan, "the reward is nan (step 1), expected a finite number", "division"),
         (np.inf, "the reward is inf", "division"),
-        (np.array([1.0]), "the reward is array([1.]) (a ndarray), expected a number", "float(reward)"),
+        (np.array([1.0, 2.0]), "the reward is array([1., 2.]) (a ndarray), expected a number", "float(reward)"),
         (None, "the reward is None", "float(reward)"),
     ],
 )

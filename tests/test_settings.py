@@ -110,6 +110,7 @@ def test_a_parser_can_say_what_was_given() -> None:
         ("workers", None, None), ("workers", "none", None), ("workers", 3, 3),
         ("hidden", [32], (32,)), ("hidden", [], ()),
         ("betas", [0, 0.5], (0.0, 0.5)), ("target_kl", "1e-2", 0.01), ("target_kl", "off", "off"),
+        ("target_kl", False, "off"),
         ("schedule", "linear", "linear"), ("schedule", "2.5e-4", 0.00025), ("anneal", "false", False),
         ("output_dir", "runs/x", Path("runs/x")), ("pause", {"seconds": 2}, Pause(2.0)), ("env", max, max),
         ("env_kwargs", {"a": [1]}, {"a": [1]}),

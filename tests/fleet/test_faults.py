@@ -451,7 +451,7 @@ def test_closing_leaves_no_process_thread_or_descriptor(backend: dict[str, Any])
 def test_bad_observation_is_a_named_error(what: str, message: str, backend: dict[str, Any]) -> None:
     if backend.get("start_method") in ("spawn", "forkserver") and what not in ("shape", "nan"):
         pytest.skip("the group is the same everywhere; two faults are enough for the slower starts")
-    fleet = make([Counter, Counter, Counter, lambda: Bad(what)], backend)
+    fleet = make([Counter, Counter, Counter, lambda: Bad(what)], backend, validate="strict")
     fleet.reset()
     fleet.step(ACTIONS)
     with pytest.raises(envfleet.ObservationError, match=message) as caught:
@@ -494,11 +494,12 @@ def test_bad_observation_with_restart_is_cut_like_an_error(backend: dict[str, An
 
 
 def test_checks_can_be_switched_off() -> None:
-    fleet = make(lambda: Bad("nan"), {"backend": "sequential"}, validate=False)
-    fleet.reset()
-    fleet.step(ACTIONS)
-    assert np.isnan(fleet.step(ACTIONS)[0]).any()
-    fleet.close()
+    for off in (False, "off"):
+        fleet = make(lambda: Bad("nan"), {"backend": "sequential"}, validate=off)
+        fleet.reset()
+        fleet.step(ACTIONS)
+        assert np.isnan(fleet.step(ACTIONS)[0]).any()
+        fleet.close()
 
 
 @pytest.mark.parametrize(

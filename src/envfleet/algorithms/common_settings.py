@@ -35,6 +35,7 @@ HARMLESS = frozenset(
         "steps",
         "timeout",
         "track",
+        "validate",
         "verbose",
         "workers",
     }
@@ -88,6 +89,11 @@ class TrainingSettings(Settings):
         "raise", "What happens when an environment raises: the run stops, or the environment is restarted."
     )
 
+    validate: Literal["strict", "warn", "off"] = setting(
+        "warn",
+        "Checks of observations and rewards. warn: accept rounding errors at bounds, other dtypes of the same kind and "
+        "lists, with one warning each; strict: refuse them; off: leave out bounds and NaN.",
+    )
     restarts: int = setting(
         10,
         "How often within five minutes a worker, or an environment with on_error restart, may be restarted.",

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from envfleet.conformance.report import CheckStopped, Findings
 from envfleet.conformance.values import fingerprint, kind_of, mismatch, one_line, short
+from envfleet.fleet.spaces import as_array
 
 __all__ = ["Probe", "Step", "valid_mask"]
 
@@ -132,7 +133,9 @@ class Probe:
     def _look_at_reward(self, reward: Any) -> None:
         if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
             what = f"the reward is {short(reward)} ({kind_of(reward)}), expected a number"
-            self.findings.error(what, "return float(reward) from step")
+            array = as_array(reward)
+            one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet takes its element
+            (self.findings.warning if one else self.findings.error)(what, "return float(reward) from step")
         elif not math.isfinite(reward):
             what = f"the reward is {reward} (step {self.steps}), expected a finite number"
             self.findings.error(what, "find what makes the reward NaN or infinite: a division by zero, a log")
@@ -148,7 +151,8 @@ class Probe:
         found = mismatch(self.env.observation_space, observation, "observation")
         if found:
             where = "reset" if source == "reset" else f"step {self.steps}"
-            self.findings.error(f"{found.what} (returned by {where})", found.fix)
+            note = self.findings.warning if found.tolerated else self.findings.error
+            note(f"{found.what} (returned by {where})", found.fix)
 
     def _look_at_info(self, info: Any, source: str, *, ended: bool) -> dict[str, Any]:
         if not isinstance(info, dict):

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
+from envfleet.fleet.spaces import Leaf
+from envfleet.fleet.validation import Misfit, fit
+
 __all__ = ["Mismatch", "fingerprint", "kind_of", "mismatch", "one_line", "short"]
 
 
@@ -17,6 +20,7 @@ class Mismatch(NamedTuple):
 
     what: str
     fix: str
+    tolerated: bool = False  # a fleet accepts it with a warning
 
 
 def mismatch(space: Any, value: Any, name: str) -> Mismatch | None:
@@ -26,7 +30,10 @@ def mismatch(space: Any, value: Any, name: str) -> Mismatch | None:
     if isinstance(space, spaces.Tuple):
         return _tuple_mismatch(space, value, name)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        return _array_mismatch(space, value, name)
+        found = _array_mismatch(space, value, name)
+        if found is None or not _tolerated(space, value):
+            return found
+        return Mismatch(found.what, f"{found.fix}; a fleet accepts it with a warning, unless validate is strict", True)
     if not space.contains(value):
         fix = f"return a member of the declared space for {name}, or declare the space that it has"
         return Mismatch(f"{name} is {short(value)}, expected a member of {short(space)}", fix)
@@ -70,6 +77,14 @@ def _array_mismatch(
         fix = f"convert {name} with .astype(np.{space.dtype}), or declare dtype=np.{value.dtype} in its space"
         return Mismatch(f"{name} has dtype {value.dtype}, expected {space.dtype}", fix)
     return _bounds_mismatch(space, np.asarray(value), name)
+
+
+def _tolerated(space: Any, value: Any) -> bool:
+    try:
+        fit(Leaf((), space, fixed=True), value, bounds=True)
+    except Misfit:
+        return False
+    return True
 
 
 def _bounds_mismatch(space: Any, value: np.ndarray[Any, Any], name: str) -> Mismatch | None:

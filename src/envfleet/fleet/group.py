@@ -25,12 +25,13 @@ from envfleet.fleet.observations import ObservationStore
 from envfleet.fleet.plan import GroupPlan, GroupSettings
 from envfleet.fleet.program import GroupProgram
 from envfleet.fleet.spaces import read_rows
+from envfleet.fleet.validation import NUMBERS, BadReward
 
 __all__ = ["Extras", "Group"]
 
 _BAD_OBSERVATION = (
     "mend the environment or its observation_space; envfleet.check(env) finds more; "
-    "validate=False switches off the checks of bounds and NaN"
+    "validate='off' leaves out the checks of bounds and NaN"
 )
 
 
@@ -82,7 +83,7 @@ class Group:
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        self._observations = ObservationStore(arrays, rows, validate=self._settings.validate)
+        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation)
         self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
         self.define_columns = self._columns.define
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
@@ -107,7 +108,7 @@ class Group:
             actions = read_rows(self._action_space, self._actions)
         words, current, first, tick = self._words, self._current_word, self.plan.start, self._tick
         rewards, returns, ended, due = self._reward, self._returns, self._ended, self._due
-        check_rewards = self._settings.validate
+        check_rewards = self._settings.validation.checks_values
         observations: list[Any] = []
         for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
             words[current] = first + i
@@ -117,9 +118,11 @@ class Group:
                 continue
             try:
                 observation, reward, terminated, truncated, info = step(action)
+                if type(reward) not in NUMBERS:
+                    reward = self._number(i, reward, action)
                 rewards[i] = reward
                 if check_rewards and reward != reward:
-                    raise self._nan_reward(i, action)
+                    raise self._bad_reward(i, "NaN", action)
                 returns[i] += reward
                 if terminated or truncated or tick >= due[i]:
                     observation, info = self._end_episode(i, observation, info, terminated, truncated or tick >= due[i])
@@ -292,11 +295,17 @@ class Group:
         context = self._members[i].context(operation, step=step, action=action)
         return ObservationError(f"bad observation: {reason}", context, hint=_BAD_OBSERVATION)
 
-    def _nan_reward(self, i: int, action: Any) -> ObservationError:
+    def _number(self, i: int, reward: Any, action: Any) -> float:
+        try:
+            return self._settings.validation.number(self.plan.start + i, reward)
+        except BadReward as bad:
+            raise self._bad_reward(i, str(bad), action) from None
+
+    def _bad_reward(self, i: int, received: str, action: Any) -> ObservationError:
         return ObservationError(
-            "bad reward: expected a number, received NaN",
+            f"bad reward: expected a number, received {received}",
             self._members[i].context("step", step=self._steps_taken(i), action=action),
-            hint="mend the environment's reward, or switch this check off with validate=False",
+            hint="mend the environment's reward: return one float; validate='off' lets NaN pass",
         )
 
     # --- everything else

@@ -34,6 +34,7 @@ from envfleet.fleet.plan import (
     stepping_group_count,
 )
 from envfleet.fleet.program import Program
+from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
@@ -53,6 +54,7 @@ BACKENDS = {
     "subproc": "processes",
 }
 START_METHODS = ("spawn", "fork", "forkserver")
+VALIDATIONS = {name: name for name in ("strict", "warn", "off")}
 FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and some while it starts
 
 
@@ -72,7 +74,7 @@ def make(
     env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
     tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
     autoreset: str | AutoresetMode = AutoresetMode.NEXT_STEP,
-    validate: bool = True,
+    validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
     program: Program | None = None,
@@ -97,12 +99,16 @@ def make(
         env_kwargs: arguments for every environment, or a list with one dictionary each.
         tasks: one task per environment, or a function of a NumPy generator that draws the next task.
         autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
-        validate: check observations against their space and rewards for NaN.
+        validate: "warn" checks observations and rewards, and accepts with one warning each what can be stored without a
+            wrong value (float64 for float32, a list, a rounding error at a bound); "strict" makes those errors too;
+            "off" leaves out bounds and NaN. True and False are "warn" and "off".
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
         program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
         quiet: do not print what "auto" chose.
     """
+    if isinstance(validate, bool):
+        validate = "warn" if validate else "off"
     makers = _makers(env, n_envs, env_kwargs)
     wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
@@ -114,7 +120,7 @@ def make(
         OnError(_named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
         Restarts(restarts) if isinstance(restarts, int) else restarts,
         _positive("recycle_every", recycle_every),
-        validate,
+        Validation(_named("validate", validate, VALIDATIONS)),
         sampler,
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.spaces import BatchWriter, explain_mismatch, pick, rebuild
+from envfleet.fleet.spaces import BatchWriter, expected_text, explain_mismatch, pick, rebuild, short
+from envfleet.fleet.validation import Misfit, Validation, fit
 
 __all__ = ["ObservationStore"]
 
@@ -13,12 +14,13 @@ __all__ = ["ObservationStore"]
 class ObservationStore:
     """Both slots and the final observations of one group's environments."""
 
-    def __init__(self, arrays: FleetArrays, rows: slice, *, validate: bool) -> None:
+    def __init__(self, arrays: FleetArrays, rows: slice, *, validation: Validation) -> None:
         shape = arrays.shape
         self._space = shape.observation_space
         self._slots = [{path: array[rows] for path, array in slot.items()} for slot in arrays.observations]
         final = {path: array[rows] for path, array in arrays.final.items()}
         self._final_slot = len(self._slots)
+        validate = validation.checks_values
         self._writers = [
             BatchWriter(leaf, [*(slot[leaf.path] for slot in self._slots), final[leaf.path]], validate=validate)
             for leaf in shape.observation_leaves
@@ -26,7 +28,7 @@ class ObservationStore:
         ]
         self.object_leaves = [leaf for leaf in shape.observation_leaves if not leaf.fixed]
         self._whole = len(self._writers) == 1 and self._writers[0].leaf.path == ()
-        self._validate = validate
+        self._validation, self._first_env = validation, rows.start
         self.last_slot = 0
         self.objects: dict[Any, list[Any]] = {}  # the newest values of object leaves, by path
 
@@ -39,7 +41,10 @@ class ObservationStore:
             except (KeyError, IndexError, TypeError):
                 fits = False
             if not fits:
-                return self._first_mismatch(observations, writer)
+                for i, observation in enumerate(observations):
+                    reason = self._write_one(i, observation, writer, slot)
+                    if reason is not None:
+                        return i, reason
         if self.object_leaves:
             self.objects = {leaf.path: [pick(o, leaf.path) for o in observations] for leaf in self.object_leaves}
         self.last_slot = slot
@@ -48,10 +53,9 @@ class ObservationStore:
     def write_final(self, i: int, observation: Any) -> str | None:
         """Stores the last observation of an episode; the reason where it does not fit."""
         for writer in self._writers:
-            reason = self._mismatch(observation, writer)
+            reason = self._write_one(i, observation, writer, self._final_slot)
             if reason is not None:
                 return reason
-            writer.outputs[self._final_slot][i] = pick(observation, writer.leaf.path)
         return None
 
     def last(self, i: int) -> Any:
@@ -61,18 +65,28 @@ class ObservationStore:
             parts[leaf.path] = self.objects[leaf.path][i] if leaf.path in self.objects else None
         return rebuild(self._space, parts)
 
-    def _first_mismatch(self, observations: list[Any], writer: BatchWriter) -> tuple[int, str]:
-        for i, observation in enumerate(observations):
-            reason = self._mismatch(observation, writer)
-            if reason is not None:
-                return i, reason
-        return 0, f"expected {writer.leaf.space}, received values that cannot be stored together"
-
-    def _mismatch(self, observation: Any, writer: BatchWriter) -> str | None:
-        leaf = writer.leaf
+    def _write_one(self, i: int, observation: Any, writer: BatchWriter, slot: int) -> str | None:
+        """Stores one environment's part of a leaf, tolerantly unless validation is strict; the reason if it cannot."""
+        leaf, validation = writer.leaf, self._validation
         try:
             value = pick(observation, leaf.path)
         except (KeyError, IndexError, TypeError):
             given = sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
             return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"
-        return explain_mismatch(leaf, value, bounds=self._validate)
+        reason = explain_mismatch(leaf, value, bounds=validation.checks_values)
+        if reason is not None and not validation.strict:
+            try:
+                value, deviations = fit(leaf, value, bounds=validation.checks_values)
+            except Misfit as misfit:
+                return str(misfit)
+            for deviation in deviations:
+                validation.report(self._first_env + i, deviation)
+                if deviation.kind == "dtype":
+                    writer.allow_casts()
+            reason = None
+        if reason is None:
+            try:
+                writer.outputs[slot][i] = value
+            except OverflowError:  # with the bounds not checked: a whole number that the dtype cannot hold
+                return expected_text(leaf, short(value))
+        return reason

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.program import Program
+from envfleet.fleet.validation import Validation
 
 __all__ = [
     "EnvMaker",
@@ -102,7 +103,7 @@ class GroupSettings:
     on_error: OnError
     restarts: Restarts
     recycle_every: int | None
-    validate: bool
+    validation: Validation
     task_sampler: Callable[[Any], Any] | None
 
 

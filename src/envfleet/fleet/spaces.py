@@ -9,12 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["BatchWriter", "Leaf", "explain_mismatch", "flat_mask", "leaves_of", "pick", "read_rows", "rebuild"]
+__all__ = [
+    "Array",
+    "BatchWriter",
+    "Leaf",
+    "as_array",
+    "bounds_of",
+    "expected_text",
+    "explain_mismatch",
+    "flat_mask",
+    "leaves_of",
+    "outside_text",
+    "pick",
+    "read_rows",
+    "rebuild",
+    "short",
+]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str | int, ...]
@@ -88,7 +103,7 @@ class BatchWriter:
     """Writes one leaf of all environments of a group at once, and checks it against the space.
 
     One call per group instead of one per environment: for small observations the calls cost more than
-    the bytes. `write` answers False where any value does not fit; `explain_mismatch` then says which.
+    the bytes. `write` answers False where any value does not fit; whoever called it then looks at each by itself.
     """
 
     def __init__(self, leaf: Leaf, outputs: Sequence[Array], *, validate: bool) -> None:
@@ -99,6 +114,7 @@ class BatchWriter:
         scalar = leaf.shape == ()
         self._flat = [out.reshape(-1) for out in self.outputs]
         self._joined = self._flat if scalar else [o.reshape(-1, *leaf.shape[1:]) for o in self.outputs]
+        self._casting: Literal["safe", "same_kind"] = "safe"
         self._gather = self._write_scalars if scalar else self._write_arrays
         if len(leaf.shape) == 1 and leaf.dtype.char in "bBhHiIlLqQfd":
             self._rows = [[row.data for row in out] for out in self.outputs]
@@ -110,7 +126,7 @@ class BatchWriter:
         """Comparisons that every element must pass; a NaN passes none."""
         if not self._flat[0].size:
             return []
-        low, high = _bounds(self.leaf.space)
+        low, high = bounds_of(self.leaf.space)
         checks: list[tuple[Callable[..., Any], Array]] = []
         least, most = _extremes(self.leaf.dtype)
         if np.any(low != least) or (self.leaf.dtype.kind == "f" and np.all(high == most)):
@@ -137,10 +153,19 @@ class BatchWriter:
             for value in values:
                 if value.shape != shape:
                     return False
-            np.concatenate(values, out=self._joined[slot], casting="safe")
-        except (AttributeError, TypeError, ValueError):
+            np.concatenate(values, out=self._joined[slot], casting=self._casting)
+        except (AttributeError, FloatingPointError, TypeError, ValueError):
             return False
         return True
+
+    def allow_casts(self) -> None:
+        """From now on writes other dtypes of the same kind too, all at once: one of them was accepted."""
+        if self._shape != ():
+            self._casting, self._gather = "same_kind", self._write_casts
+
+    def _write_casts(self, values: list[Any], slot: int) -> bool:
+        with np.errstate(over="raise"):  # a number that the dtype cannot hold does not fit
+            return self._write_arrays(values, slot)
 
     def _write_vectors(self, values: list[Any], slot: int) -> bool:
         """One copy of bytes each: a memoryview takes only what has its own type and length."""
@@ -156,7 +181,10 @@ class BatchWriter:
             array = np.array(values)
             if array.ndim != 1 or not _casts(array.dtype, self.leaf.dtype):
                 return False
-            self.outputs[slot][...] = array
+            out = self.outputs[slot]
+            out[...] = array
+            if array.dtype != out.dtype and (out != array).any():  # a smaller integer cannot hold it
+                return False
         except (TypeError, ValueError, OverflowError):
             return False
         return True
@@ -177,7 +205,7 @@ def _extremes(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     return -np.inf, np.inf
 
 
-def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
+def bounds_of(space: spaces.Space[Any]) -> tuple[Array, Array]:
     """Lowest and highest allowed values, broadcastable to the leaf's shape."""
     if isinstance(space, spaces.Box):
         return space.low, space.high
@@ -190,38 +218,47 @@ def _bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
 
 def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | None:
     """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None where it does."""
-    array = np.asarray(value)
+    array = as_array(value)
     received = None
-    if leaf.shape != () and not isinstance(value, np.ndarray):
-        received = f"{type(value).__name__} {_short(value)}"
+    if array is None or (leaf.shape != () and not isinstance(value, np.ndarray)):
+        received = f"{type(value).__name__} {short(value)}"
     elif array.shape != leaf.shape:
         received = f"shape {array.shape} (shape {leaf.shape} was declared)"
-    elif not _casts(array.dtype, leaf.dtype):
+    elif not (_casts if leaf.shape == () else np.can_cast)(array.dtype, leaf.dtype):
         received = f"dtype {array.dtype} (dtype {leaf.dtype} was declared)"
     elif bounds:
-        received = _outside(leaf, array)
-    if received is None:
-        return None
+        low, high = bounds_of(leaf.space)
+        inside = (array >= low) & (array <= high)
+        received = None if inside.all() else outside_text(leaf, array, inside)
+    return None if received is None else expected_text(leaf, received)
+
+
+def expected_text(leaf: Leaf, received: str) -> str:
     where = f" at {leaf.name!r}" if leaf.path else ""
     return f"expected{where} {leaf.space}, received {received}"
 
 
-def _outside(leaf: Leaf, array: Array) -> str | None:
-    """What is beyond the bounds of a leaf, or no number; None where nothing is."""
-    low, high = _bounds(leaf.space)
-    inside = (array >= low) & (array <= high)
-    if inside.all():
+def as_array(value: Any) -> Array | None:
+    """`value` as an array, or None if NumPy makes none of it (lists of different lengths)."""
+    try:
+        return np.asarray(value)
+    except Exception:  # an object of the user's may raise anything here
         return None
+
+
+def outside_text(leaf: Leaf, array: Array, inside: Array) -> str:
+    """The first value that is not `inside` the bounds of a leaf, or is not a number."""
     if array.shape == ():
         return "NaN" if array != array else f"{array.item()!r}, which is out of its bounds"
     at = array != array
     if at.any():
         return f"NaN at index {tuple(map(int, np.argwhere(at)[0]))}"
     index = tuple(map(int, np.argwhere(~inside)[0]))
+    low, high = bounds_of(leaf.space)
     low, high = np.broadcast_to(low, leaf.shape)[index], np.broadcast_to(high, leaf.shape)[index]
     return f"{array[index]} at index {index}, which is outside [{low}, {high}]"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

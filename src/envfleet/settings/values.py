@@ -37,6 +37,8 @@ def converted(value: Any, kind: Any) -> Any:
     if origin in {Union, UnionType}:
         return _first_that_fits(value, arguments)
     if origin is Literal:
+        if value is False and "off" in arguments:  # YAML reads off as false
+            return "off"
         return _chosen(value, {option: option for option in arguments})
     if isinstance(value, np.generic):
         value = value.item()

@@ -147,6 +147,7 @@ def assemble(resolved: Resolved) -> Parts:
         timeout=limits_of(settings),
         on_error=settings.on_error,
         restarts=settings.restarts,
+        validate=settings.validate,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if in_worker else None,
