@@ -24,7 +24,9 @@ from typing import Any
 __all__ = ["ENDING", "Terminated", "blocked", "handled", "leave_to_caller", "terminate"]
 
 Handler = Callable[[int, FrameType | None], Any]
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the signals that ask a process to end
+# The signals that ask a process to end; Windows has no SIGHUP.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+HANGUP = getattr(signal, "SIGHUP", None)
 _in_forks: dict[int, Any] = {}  # the handlers that a forked process gets instead of ours
 _fork = threading.local()
 
@@ -45,6 +47,9 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 @contextmanager
 def blocked() -> Iterator[None]:
     """Keeps the signals pending for this thread and for the processes that it starts meanwhile."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
@@ -64,7 +69,7 @@ def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
         _watch_forks()
         with blocked():
             for number, handler in handlers.items():
-                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                if number == HANGUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue
                 before[number] = signal.signal(number, handler)
                 if number not in _in_forks:
@@ -99,6 +104,8 @@ def _do_nothing(_number: int, _frame: FrameType | None) -> None:
 
 @functools.cache
 def _watch_forks() -> None:
+    if not hasattr(os, "register_at_fork"):  # Windows cannot fork
+        return
     os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 

@@ -17,7 +17,7 @@ __all__ = ["Interruption", "ended_cleanly"]
 
 def ended_cleanly() -> AbstractContextManager[None]:
     """While there is nothing to save, SIGTERM and SIGHUP end as Ctrl-C does: workers closed, nothing left behind."""
-    return handled({signal.SIGTERM: terminate, signal.SIGHUP: terminate})
+    return handled({number: terminate for number in ENDING if number != signal.SIGINT})
 
 
 class Interruption:
