@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
-import functools
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -67,16 +67,18 @@ class _Unbroken:
         return getattr(self._stream, name)
 
 
+class _Nowhere(io.TextIOBase):
+    """For a process that was started without stderr."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def error_stream() -> TextIO:
     """stderr as it is now, for messages: writing to it never fails."""
     if isinstance(sys.stderr, _Unbroken):
         return cast(TextIO, sys.stderr)
-    return cast(TextIO, _Unbroken(sys.stderr or _nowhere()))
-
-
-@functools.cache
-def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")  # for as long as the process lives
+    return cast(TextIO, _Unbroken(sys.stderr or _Nowhere()))
 
 
 @contextmanager
