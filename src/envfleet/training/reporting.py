@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
-from envfleet.machine import usable_cores
 from envfleet.policies.policy import Policy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
@@ -124,7 +123,7 @@ class Reporter:
         return [
             ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
             ("environments", str(fleet.num_envs), f"{_counted(parts.shape.groups, 'group')}, the unit of acting"),
-            ("backend", fleet.backend, f"{place}; {usable_cores()} usable cores; {parts.placement.reason}"),
+            ("backend", fleet.backend, f"{place}; {parts.placement.reason}"),
             ("schedule", settings.schedule, who),
             ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
             ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
