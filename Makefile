@@ -88,8 +88,11 @@ demo: $(STAMP)  ## a minute of wildfires on every backend, and the settings that
 settings-page: $(STAMP)  ## write docs/settings.md from the settings of the algorithms
 	@$(BIN)/python -m envfleet.cli.settings_page docs/settings.md
 
+# Files of tests are divided among so many processes; TEST_PROCESSES=0 runs them in one.
+TEST_PROCESSES ?= 2
+
 test: $(STAMP)  ## run the whole test suite
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
 lint: $(STAMP)  ## run the static checks: ruff, mypy, import-linter
 	@$(BIN)/ruff check .
