@@ -21,6 +21,8 @@ from tests.fleet.simulators import Counter
 
 ACTIONS = np.zeros(4, np.int64)
 SECONDS = 20.0
+# Popen waits until its pipe is closed; a process that another thread forks meanwhile holds it open.
+STARTING = threading.Lock()
 
 
 def make(env: Any, backend: dict[str, Any], **kwargs: Any) -> envfleet.Fleet:
@@ -33,8 +35,9 @@ class HasChildren(Counter):
     def children(self) -> list[int]:
         """How both ended; None in place of a code where SIGTERM did not end it."""
         forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
-        forked.start()
-        program = subprocess.Popen(["sleep", "600"])
+        with STARTING:
+            forked.start()
+            program = subprocess.Popen(["sleep", "600"])
         forked.terminate()
         program.terminate()
         forked.join(SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from tests.training.running import run
+
+# Popen waits until its pipe is closed; a process that another thread forks meanwhile holds it open.
+STARTING = threading.Lock()
 
 
 class HasChildren(CartPoleEnv):
@@ -27,8 +31,9 @@ class HasChildren(CartPoleEnv):
     def step(self, action: Any) -> Any:
         if not self._processes:  # not in __init__: the run has its signal handlers by now
             forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
-            forked.start()
-            self._processes = [forked, subprocess.Popen(["sleep", "600"])]
+            with STARTING:
+                forked.start()
+                self._processes = [forked, subprocess.Popen(["sleep", "600"])]
         return super().step(action)
 
     def __getstate__(self) -> Any:

@@ -44,10 +44,25 @@ class Draws(gymnasium.Env[Any, Any]):
 def test_they_learn_the_same_as_if_all_were_right(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     learned = []
     for kind in KINDS:
-        run(tmp_path / kind, env=Draws, env_kwargs={"kind": kind})
+        run(tmp_path / kind, env=Draws, env_kwargs={"kind": kind}, quiet=False, eval_every=12 * 32, eval_episodes=2)
         learned.append(weights(tmp_path / kind))
     assert learned[0] == learned[1] == learned[2]
-    assert caplog.text.count("as the reward") == 2  # one for each run that has them
+    assert caplog.text.count("as the reward") == 2  # one for each run that has them, none for its evaluations
+
+
+class Outside(Draws):
+    """Its observations are far outside their bounds."""
+
+    def observe(self) -> Any:
+        return super().observe() + np.float32(2)
+
+
+def test_off_is_off_in_evaluations_too(tmp_path: Path) -> None:
+    changes = {"env": Outside, "env_kwargs": {"kind": "right"}, "eval_every": 12 * 32, "eval_episodes": 2}
+    with pytest.raises(ObservationError, match="outside"):
+        run(tmp_path / "checked", **changes)
+    run(tmp_path / "unchecked", validate="off", **changes)
+    assert "eval/mean_reward" in (tmp_path / "unchecked" / "metrics.jsonl").read_text()
 
 
 def test_strict_ends_the_run_and_a_resumed_run_may_change_it(tmp_path: Path) -> None:

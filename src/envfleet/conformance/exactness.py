@@ -54,6 +54,7 @@ def why_inexact(
     env_kwargs: dict[str, Any] | None = None,
     timeout: float | None = 60.0,
     on_error: str = "raise",
+    validate: str = "warn",
     stored: Stored = lambda state: state,
 ) -> str | None:
     """Why a restored environment does not continue with the same bytes, in a sentence; None if it does.
@@ -72,6 +73,7 @@ def why_inexact(
             timeout=timeout,
             restarts=Restarts(RESTARTS if on_error == "restart" else 0),
             on_error=on_error,
+            validate=validate,
             env_kwargs=env_kwargs,
             autoreset="same_step",
             quiet=True,

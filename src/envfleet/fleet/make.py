@@ -105,7 +105,7 @@ def make(
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
         program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
-        quiet: do not print what "auto" chose.
+        quiet: print neither what "auto" chose nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
@@ -120,7 +120,7 @@ def make(
         OnError(_named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
         Restarts(restarts) if isinstance(restarts, int) else restarts,
         _positive("recycle_every", recycle_every),
-        Validation(_named("validate", validate, VALIDATIONS)),
+        Validation(_named("validate", validate, VALIDATIONS), quiet),
         sampler,
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)

@@ -48,6 +48,7 @@ class Validation:
     """`strict`, `warn` or `off`, and which deviations were reported; one per process and fleet."""
 
     mode: str
+    quiet: bool = False  # reports nothing
     _reported: dict[str, Deviation] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -61,7 +62,7 @@ class Validation:
 
     def report(self, env: int, deviation: Deviation) -> None:
         """Logs a deviation, once for each kind."""
-        if self.mode != "warn" or self._reported.setdefault(deviation.kind, deviation) is not deviation:
+        if self.quiet or self.mode != "warn" or self._reported.setdefault(deviation.kind, deviation) is not deviation:
             return  # in one call: threads share this
         _log.warning("environment %d returned %s (reported once)\nhint: %s", env, deviation.what, deviation.fix)
 

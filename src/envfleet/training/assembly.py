@@ -151,7 +151,7 @@ def assemble(resolved: Resolved) -> Parts:
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if in_worker else None,
-        quiet=True,
+        quiet=settings.quiet,
     )
     process = None
     try:

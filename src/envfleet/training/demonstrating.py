@@ -84,6 +84,7 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
         timeout=limits_of(settings),
         on_error=settings.on_error,
         restarts=settings.restarts,
+        validate=settings.validate,
         env_kwargs=settings.env_kwargs,
         quiet=True,
     )

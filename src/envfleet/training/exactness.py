@@ -72,6 +72,7 @@ class Exactness:
                 env_kwargs=settings.env_kwargs,
                 timeout=settings.timeout,
                 on_error=settings.on_error,
+                validate=settings.validate,
                 stored=as_loaded,
             )
         finally:

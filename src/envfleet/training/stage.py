@@ -59,6 +59,7 @@ class Stage:
             "timeout": limits_of(settings),
             "on_error": settings.on_error,
             "restarts": settings.restarts,
+            "validate": settings.validate,
             "env_kwargs": [self._kwargs],
             "autoreset": "disabled",
             "quiet": True,
