@@ -221,7 +221,7 @@ class Telling(CartPoleEnv):
 if __name__ == "__main__":
     assert "torch" not in sys.modules
     settings = PPO(env=Telling, n_envs=8, backend="processes", workers=2, start_method={method!r}, seed=1)
-    parts = assemble(resolve(settings), quiet=True)
+    parts = assemble(resolve(settings))
     import torch
     print(*parts.fleet.call("threads"), torch.get_num_threads())
     parts.close()
@@ -264,7 +264,7 @@ def test_a_run_that_starts_from_another_has_its_weights_and_normalisers(tmp_path
     run(tmp_path / "first", **normalised)
     source = Run.load(tmp_path / "first").checkpoint()
     resolved = resolve(small(tmp_path / "second", **normalised, seed=6, n_envs=8, minibatch_size=64))
-    with closing(assemble(resolved, quiet=True)) as parts:
+    with closing(assemble(resolved)) as parts:
         assert not all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())
         _start_from(str(tmp_path / "first"), parts)
         assert all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())

@@ -321,10 +321,16 @@ class Crew:
             self._wait_for(list(requests))
             return self.gather(list(requests)).messages
         replies: dict[int, Any] = {}
+        failure: EnvfleetError | None = None
         for done, group in enumerate(requests, start=1):
             self._wait_for([group])
-            replies |= self.gather([group]).messages
+            try:
+                replies |= self.gather([group]).messages
+            except EnvfleetError as error:  # raised after all others were heard
+                failure = failure or error
             progress(done, len(requests))
+        if failure is not None:
+            raise failure
         return replies
 
     # --- faults

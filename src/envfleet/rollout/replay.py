@@ -174,7 +174,9 @@ class Replay:
         status = self._became[newest]
         goes_on = newest[(status & _HAPPENED != 0) & (status & _ENDED == 0)]
         led_to = (goes_on + self.n_envs) % (self.rows * self.n_envs)
-        self._finals.put(goes_on, {name: store.read(led_to) for name, store in self._stores.items()})
+        finals = {_SEEN + name: store.read(led_to) for name, store in self._stores.items()}
+        allowed = self._masks[led_to] if self.masked else np.True_
+        self._finals.put(goes_on, {**finals, _MASK: np.asarray(allowed)})
         self._became[goes_on] |= _TRUNCATED
 
     def retired(self) -> Array:
