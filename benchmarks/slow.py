@@ -101,9 +101,9 @@ def page(results: dict[str, Any]) -> str:
         (
             f"Measured on {machine['cores']} cores ({machine['cpu']}) in interleaved rounds. The share is the median, "
             "over the rounds, of the speed of `auto` over that of the fastest other row: our backends with other "
-            f"numbers of workers, and, for stepping, SyncVectorEnv and AsyncVectorEnv. The target is {TARGET}. Two rows "
-            "that do the same differ by some per cent here, and the fastest of several is picked, so shares a little "
-            "below 1 are expected even if `auto` chose what the fastest other row does."
+            f"numbers of workers, and, for stepping, SyncVectorEnv and AsyncVectorEnv. The target is {TARGET}. Two "
+            "rows that do the same differ by some per cent here, and the fastest of several is picked, so shares a "
+            "little below 1 are expected even if `auto` chose what the fastest other row does."
         ),
     ]
     for what, title in (("stepping", "Stepping"), ("training", "Training with PPO")):
