@@ -29,10 +29,12 @@ def waited(seconds: float, cpu_seconds: float = 50e-6) -> StepCost:
     [
         (computed(10e-6), 8, 2, "sequential", 1),
         (computed(10e-6), 64, 2, "processes", 2),
-        (computed(20e-3), 4, 2, "processes", 2),  # one acting group, but every core steps
-        (computed(20e-3), 2, 2, "processes", 2),
-        (computed(20e-3), 6, 4, "processes", 3),  # three have two each, four would be no faster
-        (computed(20e-3), 8, 16, "processes", 8),
+        (computed(2e-3), 4, 2, "processes", 2),  # one acting group, but every core steps
+        (computed(2e-3), 2, 2, "processes", 2),
+        (computed(2e-3), 6, 4, "processes", 3),  # three have two each, four would be no faster
+        (computed(2e-3), 8, 16, "processes", 8),
+        (computed(20e-3), 4, 2, "processes", 4),  # long enough to let the system balance them
+        (computed(20e-3), 16, 2, "processes", 8),
         (computed(1.0), 64, 1, "sequential", 1),
         (waited(20e-3), 8, 2, "processes", 8),  # more than cores
         (waited(20e-3), 8, 1, "processes", 8),
@@ -51,7 +53,8 @@ def test_backend_and_workers_by_cost(cost: StepCost, n_envs: int, cores: int, ba
     [
         (computed(10e-6), 8, 2, "worker", 2),
         (computed(20e-3), 8, 2, "worker", 2),  # every core steps and acts already
-        (computed(20e-3), 4, 1, "central", 2),
+        (computed(2e-3), 4, 1, "central", 2),
+        (computed(20e-3), 4, 1, "central", 4),
         (waited(20e-3), 16, 4, "central", 16),
         (computed(10e-6), 4, 1, "worker", 1),
     ],

@@ -13,7 +13,7 @@ from envfleet.training import placement
 from envfleet.training.placement import place
 from tests.training.running import run, weights
 
-SLOW, CHEAP = StepCost(20e-3, 20e-3), StepCost(10e-6, 10e-6)
+SLOW, CHEAP = StepCost(2e-3, 2e-3), StepCost(10e-6, 10e-6)
 WAITING = StepCost(20e-3, 1e-4, waits=True)
 
 

@@ -20,6 +20,8 @@ EXCHANGE_SECONDS = 60e-6  # what a step of a fleet of processes costs beyond the
 WAKE_SECONDS = 15e-6  # for each of its workers
 ACT_SECONDS = 100e-6  # about what a small policy takes to act for one group
 WAITS_BELOW = 0.75  # share of a step that is computed, below which more workers than cores help
+LONG_SECONDS = 5e-3  # of a step that hardly notices another process on its core
+WORKERS_PER_CORE = 4  # for such steps: the system then balances cores that are not equally fast
 MOST_WORKERS = 64  # that are started without being asked for: each is a process
 
 
@@ -36,7 +38,7 @@ class StepCost:
         load = -(-n_envs // workers)
         if self.waits:
             return max(load * self.seconds, n_envs * self.cpu_seconds / cores)
-        return load * self.seconds * max(1.0, workers / cores)
+        return max(load * self.seconds, n_envs * self.seconds / min(workers, cores))
 
     def __str__(self) -> str:
         computed = f", {readable(self.cpu_seconds)} of it computed" if self.waits else ""
@@ -109,7 +111,8 @@ def choose(
         reason = f"{timing}; that is too little to be worth waking {count} workers"
         return Choice("sequential", 1, reason, "worker")
     saved = readable(alone - central)
-    more = " (more than cores, since steps wait)" if count > cores else ""
+    why_more = "steps wait" if cost.waits else "steps are long and the system balances them"
+    more = f" (more than cores, since {why_more})" if count > cores and workers is None else ""
     return Choice("processes", count, f"{timing}; {count} workers{more} on {cores} usable cores save {saved}")
 
 
@@ -119,8 +122,10 @@ def _workers(cost: StepCost, n_envs: int, cores: int, given: int | None, most: i
         return min(given, most)
     busy = cores
     if cost.waits:
-        busy = min(MOST_WORKERS, max(cores, math.ceil(cores * cost.seconds / max(cost.cpu_seconds, 1e-9))))
-    busy = min(busy, most)
+        busy = max(cores, math.ceil(cores * cost.seconds / max(cost.cpu_seconds, 1e-9)))
+    elif cost.seconds >= LONG_SECONDS and cores > 1:
+        busy = WORKERS_PER_CORE * cores
+    busy = min(busy, max(cores, MOST_WORKERS), most)
     return -(-n_envs // -(-n_envs // busy))
 
 

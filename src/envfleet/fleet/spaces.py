@@ -33,6 +33,7 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str | int, ...]
+FEW = 16  # numbers
 _FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -121,6 +122,13 @@ class BatchWriter:
             self._gather = self._write_vectors
         self._checks = self._bound_checks(count) if validate else []
         self._verdict = np.empty(len(self._flat[0]), np.bool_) if self._checks else None
+        # A handful of numbers is compared one by one: two calls of NumPy take longer.
+        self._few: list[memoryview[Any]] | None = None
+        self._limits: list[tuple[Any, Any]] = []
+        if self._checks and len(self._flat[0]) <= FEW and leaf.dtype.char in "bBhHiIlLqQfd":
+            self._few = [flat.data for flat in self._flat]
+            bounds = [np.broadcast_to(bound, (count, *leaf.shape)).reshape(-1) for bound in bounds_of(leaf.space)]
+            self._limits = list(zip(bounds[0].tolist(), bounds[1].tolist(), strict=True))
 
     def _bound_checks(self, count: int) -> list[tuple[Callable[..., Any], Array]]:
         """Comparisons that every element must pass; a NaN passes none."""
@@ -140,6 +148,11 @@ class BatchWriter:
         """Stores `values` (one per environment) in the slot's array; False where one does not fit."""
         if not self._gather(values, slot):
             return False
+        if self._few is not None:
+            for value, (low, high) in zip(self._few[slot], self._limits, strict=True):  # noqa: SIM110 (all() is slower)
+                if not low <= value <= high:
+                    return False
+            return True
         flat = self._flat[slot]
         for test, bound in self._checks:
             test(flat, bound, self._verdict)
