@@ -27,7 +27,7 @@ from envfleet.training.environment import environment_of, frames_stacked
 from envfleet.training.placement import place
 from envfleet.training.presets import Preset, named_preset, preset_for
 from envfleet.training.process import TunedProcess
-from envfleet.training.stage import Stage, limits_of
+from envfleet.training.stage import Stage, protection
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
@@ -143,15 +143,11 @@ def assemble(resolved: Resolved) -> Parts:
         workers=placement.workers,
         group_size=settings.group_size if in_worker else None,
         seed=seed,
-        start_method=settings.start_method,
-        timeout=limits_of(settings),
-        on_error=settings.on_error,
-        restarts=settings.restarts,
-        validate=settings.validate,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if in_worker else None,
         quiet=settings.quiet,
+        **protection(settings),
     )
     process = None
     try:

@@ -21,7 +21,7 @@ from envfleet.rollout.trajectories import Trajectory
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Resolved
 from envfleet.training.environment import named_environment
-from envfleet.training.stage import limits_of
+from envfleet.training.stage import protection
 
 __all__ = ["demonstrate"]
 
@@ -79,14 +79,10 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
         4,
         backend="processes" if settings.backend == "auto" else settings.backend,
         workers=1,
-        start_method=settings.start_method,
         seed=seed,
-        timeout=limits_of(settings),
-        on_error=settings.on_error,
-        restarts=settings.restarts,
-        validate=settings.validate,
         env_kwargs=settings.env_kwargs,
         quiet=True,
+        **protection(settings),
     )
     try:
         return collect(fleet, policy, steps=_wanted(resolved), seed=seed).trajectories

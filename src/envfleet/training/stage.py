@@ -15,12 +15,18 @@ from envfleet.fleet.make import BACKENDS, make, one_env
 from envfleet.fleet.plan import Timeouts
 from envfleet.fleet.single import SingleEnv
 
-__all__ = ["Stage", "limits_of"]
+__all__ = ["Stage", "protection"]
 
 
-def limits_of(settings: TrainingSettings) -> Timeouts:
-    """How long the environments of a run may take."""
-    return Timeouts(settings.timeout, max(settings.timeout, 600.0))
+def protection(settings: TrainingSettings) -> dict[str, Any]:
+    """What `make` is told about faults, the same for every fleet of a run."""
+    return {
+        "start_method": settings.start_method,
+        "timeout": Timeouts(settings.timeout, max(settings.timeout, 600.0)),
+        "on_error": settings.on_error,
+        "restarts": settings.restarts,
+        "validate": settings.validate,
+    }
 
 
 class Stage:
@@ -54,12 +60,8 @@ class Stage:
         settings = self._settings
         backend = BACKENDS[settings.backend]
         options: dict[str, Any] = {
+            **protection(settings),
             "seed": settings.seed,
-            "start_method": settings.start_method,
-            "timeout": limits_of(settings),
-            "on_error": settings.on_error,
-            "restarts": settings.restarts,
-            "validate": settings.validate,
             "env_kwargs": [self._kwargs],
             "autoreset": "disabled",
             "quiet": True,
