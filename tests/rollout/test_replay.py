@@ -253,3 +253,18 @@ def test_episodes_that_were_cut_do_not_lead_into_those_that_follow(steps: int) -
                 assert taken.following[""][env].tolist() == [env, 6.0]
                 assert taken.discounts[env] == pytest.approx(GAMMA)
             assert taken.returns[env] == before.rewards[5][env]
+
+
+def test_a_cut_episode_keeps_the_mask_of_where_it_led() -> None:
+    before, after, replay = World(1, masked=True), World(2, masked=True), replay_of(60, mask_size=4)
+    rollout = before.rollout(6)
+    assert rollout.masks is not None
+    replay.add(rollout)
+    replay.cut()
+    replay.add(after.rollout(6))  # overwrites the row that the newest steps led to
+    taken = replay.take(5 * ENVS + np.arange(ENVS), steps=1, gamma=GAMMA)
+    assert taken.masks is not None
+    goes_on = [e for e in range(ENVS) if before.valid[5][e] and not before.truncated[5][e] | before.terminated[5][e]]
+    assert goes_on
+    for env in goes_on:
+        assert np.array_equal(taken.masks[env], rollout.masks[6, env])
