@@ -157,8 +157,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--what", nargs="+", choices=CELLS, default=list(CELLS))
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, help="some of them; the others are kept")
     parser.add_argument("--envs", nargs="+", type=int, default=COUNTS)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.6)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
     kept = json.loads(options.output.read_text()) if options.output.exists() else {"cells": {}}

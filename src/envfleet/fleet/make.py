@@ -128,7 +128,9 @@ def make(
     if reason and not quiet:
         counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
-    groups = _groups(makers, acting_groups or group_count(len(makers), group_size, count))
+    # Nothing steps beside the caller of a sequential fleet, so one group has the least to do.
+    alone = name == "sequential" and group_size is None
+    groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
