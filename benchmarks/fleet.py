@@ -26,7 +26,6 @@ from benchmarks.rows import PEER_ROWS, ROWS, TABLE_ROWS
 from benchmarks.sessions import Duration
 from benchmarks.startup import measure_startup
 from benchmarks.tables import render_page
-from benchmarks.targets import check_targets
 from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
 
 PARTS = ("tables", "threads", "growth", "startup")
@@ -75,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results["threads"] = measure_threads(procedure)
     if "growth" in options.parts:
         results["growth"] = measure_growth(procedure)
-    results["targets"] = check_targets(results)
     results["minutes"] = (perf_counter() - began) / 60
     Console().print(Markdown(render_page(results)))
     if options.output is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import ROWS
-from benchmarks.targets import ratio_of_rows
+from benchmarks.targets import check_targets, ratio_of_rows
 from benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).parent.parent
@@ -79,8 +79,8 @@ def render_page(results: dict[str, Any]) -> str:
         sections += ["## Threads", _threads(results["threads"])]
     if "startup" in results:
         sections += ["## Starting", "\n".join(_startup(results["startup"]))]
-    if results.get("targets"):
-        sections += ["## Targets", "\n".join(targets_table(results["targets"]))]
+    if targets := check_targets(results):
+        sections += ["## Targets", "\n".join(targets_table(targets))]
     return "\n\n".join(sections) + "\n"
 
 
@@ -172,7 +172,8 @@ def targets_table(targets: list[dict[str, Any]]) -> Iterator[str]:
     yield table_line("target", "wanted", "measured", "reached")
     yield table_line("---", "---:", "---:", "---")
     for target in targets:
-        reached = "yes" if target["reached"] else "**no**"
+        why = f": {target['why']}" if target.get("why") else ""
+        reached = "yes" if target["reached"] else f"**no**{why}"
         yield table_line(target["target"], target["wanted"], _measured(target["measured"]), reached)
 
 
