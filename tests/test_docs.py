@@ -61,8 +61,7 @@ COMMANDS = [pytest.param(page, id=page.name) for page in PAGES if blocks(page, "
 def test_example_runs(page: Path, code: str, tmp_path: Path) -> None:
     write_files(page, tmp_path)
     script = tmp_path / "example.py"
-    body = "".join(f"    {line}\n" if line else "\n" for line in smaller(code).splitlines())
-    script.write_text(f'if __name__ == "__main__":\n{body}')
+    script.write_text(smaller(code))
     done = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
     )
