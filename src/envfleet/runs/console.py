@@ -126,7 +126,8 @@ class Console:
         from rich.console import Console as RichConsole
         from rich.live import Live
 
-        terminal = RichConsole(file=error_stream(), highlight=False)
+        # Others print through it too: what they write is text, never rich's markup.
+        terminal = RichConsole(file=error_stream(), highlight=False, markup=False, emoji=False)
         # What others print comes above the view instead of into it; but data for a pipe goes there.
         to_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._live = Live(console=terminal, auto_refresh=False, redirect_stdout=to_terminal, redirect_stderr=True)
@@ -136,7 +137,7 @@ class Console:
 
     def _print(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._live.console.print(line, soft_wrap=True)
         else:
             stream = error_stream()
             stream.write(f"{line}\n")

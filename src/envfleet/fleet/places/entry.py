@@ -114,6 +114,9 @@ def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
 
 def _prepare_process(links: Links) -> None:
     leave_to_caller()
+    # A forked worker has the caller's streams: a live view in front of them would be drawn again by each worker.
+    sys.stdout = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
     sys.stderr = error_stream()  # an environment may complain though nobody listens any more
     die_with_parent(links.parent_pid)
     name_process(links.name)
