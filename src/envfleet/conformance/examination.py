@@ -27,6 +27,7 @@ from envfleet.conformance.seeding import (
     check_seed_matters,
 )
 from envfleet.errors import SettingsError, StateError
+from envfleet.extras import import_provider
 from envfleet.fleet.state import capture
 
 __all__ = ["check"]
@@ -197,13 +198,14 @@ def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
 
 
 def _refuse_unknown_id(env: str) -> None:
+    import_provider(env)
     try:
         gymnasium.spec(env)
     except (gymnasium.error.Error, ImportError) as error:
         unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
         why = "" if unheard_of else f": {error}"
         near = difflib.get_close_matches(env, gymnasium.registry, n=3)
-        hint = f"nearest: {', '.join(near)}" if near else "import the module that registers it first"
+        hint = f"nearest: {', '.join(near)}" if near else f"name the module that registers it: module:{env}"
         raise SettingsError(f"{env!r} is not a registered environment{why}", hint=hint) from error
 
 

@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
-from envfleet.extras import refuse_missing_extra
+from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.crew import Crew
@@ -202,6 +202,7 @@ def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
 def spec_of(env_id: str) -> Any:
     """The spec of a registered environment; `module:id` imports the module that registers it first."""
     module, _, name = env_id.rpartition(":")
+    import_provider(env_id)
     try:
         if module:
             importlib.import_module(module)  # "module:id" registers the environment by its import
@@ -210,7 +211,7 @@ def spec_of(env_id: str) -> Any:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
         raise SettingsError(
             f"there is no environment {env_id!r}: {error}",
-            hint=f"did you mean {', '.join(near)}?" if near else "import the module that registers it first",
+            hint=f"did you mean {', '.join(near)}?" if near else f"name the module that registers it: module:{name}",
         ) from None
     refuse_missing_extra(spec.entry_point)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):

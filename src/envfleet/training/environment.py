@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from envfleet.errors import SettingsError
-from envfleet.extras import refuse_missing_extra
+from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.offers import StacksFrames
 from envfleet.settings import Settings, declared_settings
 from envfleet.settings.values import shown
@@ -37,6 +37,7 @@ def named_environment(name: str) -> str | Callable[..., Any]:
     """The callable that `module:callable` names, or the name itself where it is a Gymnasium id."""
     module_name, colon, attribute = name.partition(":")
     if not colon:
+        import_provider(name)
         return name
     module = _module(module_name)
     found = getattr(module, attribute, None)
