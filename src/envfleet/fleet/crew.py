@@ -8,12 +8,13 @@ of a restarted worker that was asked to recover.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envfleet.errors import EnvContext, EnvfleetError, EnvHungError, WorkerError
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, EnvHungError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
@@ -79,7 +80,9 @@ class Crew:
         limit = self._timeouts.start
         try:
             return self.place.hello(plan.index, limit)
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
+                raise  # the environment's own
             stack = self.place.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(
@@ -210,16 +213,18 @@ class Crew:
                     break
         return ready, wanted
 
-    def wait_all(self) -> None:
-        """Waits until every posted command is finished.
+    def wait_all(self, seconds: float | None = None) -> bool:
+        """Waits until every posted command is finished, at most `seconds`; whether they are.
 
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
         self.place.run_inline(self._timeouts)
         began = time.perf_counter()
-        if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin(began + 2 * SPIN_SECONDS)):
-            self._sleep(self._unfinished)
+        until = math.inf if seconds is None else began + seconds
+        spins = self.place.spins and self._usual_wait < SPIN_SECONDS
+        finished = spins and self._spin(min(until, began + 2 * SPIN_SECONDS)) or self._sleep(self._unfinished, until)
         self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
+        return finished
 
     def _unfinished(self) -> int:
         """Commands that were posted and are not finished."""
@@ -246,9 +251,10 @@ class Crew:
         self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
-    def _sleep(self, lacking: Callable[[], int]) -> None:
+    def _sleep(self, lacking: Callable[[], int], until: float = math.inf) -> bool:
         """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
 
+        False if it is `until` before that.
         The workers are told how many they must have finished in all before one of them rings: a wake costs more than
         a step of many an environment.
         """
@@ -258,12 +264,15 @@ class Crew:
                 finished = sum([words[line + WorkerWord.FINISHED] for line in self._worker_words])
                 count = lacking()
                 if count == 0:
-                    return
+                    return True
+                left = until - time.perf_counter()
+                if left <= 0:
+                    return False
                 words[self._waits] = finished + count
                 if lacking() == 0:  # finished before they saw that the caller sleeps
-                    return
+                    return True
                 watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
-                if self.place.wait(watch.look_every):
+                if self.place.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()

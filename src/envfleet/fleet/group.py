@@ -67,6 +67,11 @@ class Group:
             member.build()
         return [member.env for member in self._members]
 
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The environments themselves, for a caller that lives in the same process."""
+        self._tell_limits()
+        return [member.env for member in self._members]
+
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         """Takes its rows of the fleet's arrays; from here on it can reset and step."""
         start, stop = self.plan.start, self.plan.stop
@@ -83,7 +88,8 @@ class Group:
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation)
+        own = [member.env.observation_space for member in self._members] if self._settings.own_spaces else None
+        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own)
         self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
         self.define_columns = self._columns.define
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]

@@ -19,6 +19,7 @@ from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.crew import Crew
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.observation_modes import ObservationMode, checked_mode
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import (
     EnvMaker,
@@ -36,6 +37,7 @@ from envfleet.fleet.plan import (
 from envfleet.fleet.program import Program
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
+from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
@@ -72,8 +74,10 @@ def make(
     on_error: str = "raise",
     recycle_every: int | None = None,
     env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
     tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
     autoreset: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    observation_mode: ObservationMode = "same",
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
@@ -97,8 +101,11 @@ def make(
         on_error: "raise" an environment's exception, or "restart" it and truncate the episode.
         recycle_every: rebuild an environment after so many episodes, for simulators that rot.
         env_kwargs: arguments for every environment, or a list with one dictionary each.
+        wrappers: functions that take an environment and return it wrapped, in this order, where it lives.
         tasks: one task per environment, or a function of a NumPy generator that draws the next task.
         autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
+        observation_mode: "same" if all environments have the same observation space, "different" if only shapes and
+            dtypes are the same, or a space for all of them, as Gymnasium's vector environments have it.
         validate: "warn" checks observations and rewards, and accepts with one warning each what can be stored without a
             wrong value (float64 for float32, a list, a rounding error at a bound); "strict" makes those errors too;
             "off" leaves out bounds and NaN. True and False are "warn" and "off".
@@ -110,6 +117,8 @@ def make(
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
     makers = _makers(env, n_envs, env_kwargs)
+    if wrapping := checked_wrappers(wrappers):
+        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
     wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
@@ -122,6 +131,7 @@ def make(
         _positive("recycle_every", recycle_every),
         Validation(_named("validate", validate, VALIDATIONS), quiet),
         sampler,
+        own_spaces=checked_mode(observation_mode) != "same",
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)
     name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)
@@ -137,7 +147,16 @@ def make(
     try:
         hellos = crew.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
-        fleet = Fleet(crew, hellos, seed=seed, autoreset=mode, copy=copy, backend=name, program=program)
+        fleet = Fleet(
+            crew,
+            hellos,
+            seed=seed,
+            autoreset=mode,
+            copy=copy,
+            backend=name,
+            program=program,
+            observation_mode=observation_mode,
+        )
     except BaseException:
         crew.stop(0.5)
         raise

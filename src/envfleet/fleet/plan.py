@@ -105,6 +105,7 @@ class GroupSettings:
     recycle_every: int | None
     validation: Validation
     task_sampler: Callable[[Any], Any] | None
+    own_spaces: bool = False  # observations are checked against the space of their own environment
 
 
 @dataclass(frozen=True)

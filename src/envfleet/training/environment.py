@@ -6,7 +6,6 @@ import ast
 import difflib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +13,12 @@ from typing import Any
 
 from envfleet.errors import SettingsError
 from envfleet.extras import import_provider, refuse_missing_extra
+from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.offers import StacksFrames
 from envfleet.settings import Settings, declared_settings
 from envfleet.settings.values import shown
 
 __all__ = [
-    "WrappedEnv",
-    "build_one",
     "environment_of",
     "frames_stacked",
     "keyword_arguments",
@@ -131,20 +129,6 @@ def _module(name: str) -> ModuleType:
         raise SettingsError(f"module {name!r} raised while it was imported\n\n{own_traceback(error)}") from error
 
 
-@dataclass(frozen=True)
-class WrappedEnv:
-    """Builds an environment and wraps it; picklable wherever its parts are."""
-
-    env: str | Callable[..., Any]
-    wrappers: tuple[Callable[..., Any], ...]
-
-    def __call__(self, **kwargs: Any) -> Any:
-        built = build_one(self.env, kwargs)
-        for wrapper in self.wrappers:
-            built = wrapper(built)
-        return built
-
-
 def environment_of(
     env: str | Callable[..., Any], wrappers: Iterable[str | Callable[..., Any]] = ()
 ) -> str | Callable[..., Any]:
@@ -161,17 +145,6 @@ def _named_wrapper(name: str) -> Callable[..., Any]:
     if isinstance(found, str):
         raise SettingsError(f"the wrapper {name!r} is an environment, expected a function that wraps one")
     return found
-
-
-def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """One environment, for a look at its spaces or for an evaluation."""
-    import gymnasium
-
-    from envfleet.fleet.make import spec_of
-
-    if isinstance(env, str):
-        return gymnasium.make(spec_of(env), disable_env_checker=True, **kwargs)
-    return env(**kwargs)
 
 
 def frames_stacked(env: Any) -> int:

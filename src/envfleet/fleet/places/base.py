@@ -9,7 +9,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import Timeouts, WorkerPlan
-from envfleet.fleet.worker import Answers, Hello
+from envfleet.fleet.worker import Answers, Hello, Worker
 
 __all__ = ["Place"]
 
@@ -44,6 +44,9 @@ class Place(Protocol):
 
     def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers] | None:
         """A step of all groups (into a slot) within the call, where all workers live in the caller's own thread."""
+
+    def local_workers(self) -> list[Worker] | None:
+        """All workers, where all of them live in the caller's own thread; None elsewhere."""
 
     def wait(self, seconds: float) -> bool:
         """Sleeps until a worker rings or dies, at most `seconds`; False where it is time to look for deaths."""

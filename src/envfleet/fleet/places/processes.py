@@ -151,6 +151,9 @@ class ProcessesPlace:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Not all workers live in the caller's thread."""
 
+    def local_workers(self) -> None:
+        """No worker lives in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         if not self._deaths_show:  # no pidfd on this system: look often
             seconds = min(seconds, 0.02)
