@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.wrappers import ClipAction, FrameStackObservation, RescaleAction, TimeLimit
 
@@ -61,15 +60,3 @@ def test_what_is_no_wrapper_is_refused() -> None:
         envfleet.make(Counter, 2, wrappers=["TimeLimit"], backend="sequential")  # type: ignore[list-item]
     with pytest.raises(envfleet.SettingsError, match="expected a list of functions"):
         envfleet.make(Counter, 2, wrappers=ClipNothing, backend="sequential")  # type: ignore[arg-type]
-
-
-def test_auto_times_the_wrapped_environment() -> None:
-    """What is measured is what will be stepped."""
-    fleet = envfleet.make(Counter, 2, wrappers=[refuse_first_step], workers=1, quiet=True)
-    fleet.reset(seed=1)
-    assert fleet.step(np.zeros(2, np.int64))[0][:, 0].tolist() == [1, 1]
-    fleet.close()
-
-
-def refuse_first_step(env: Any) -> Any:
-    return ClipNothing(env)
