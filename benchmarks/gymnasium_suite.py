@@ -34,7 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| file | tests | " + " | ".join(ROUNDS) + " |")
     print("|---|---:|" + "---:|" * len(ROUNDS))
     for file in files:
-        counts = [Counter(v for test, v in tests.items() if test.startswith(f"{file}::")) for tests in outcomes.values()]
+        counts = [
+            Counter(v for test, v in tests.items() if test.startswith(f"{file}::")) for tests in outcomes.values()
+        ]
         total = sum(counts[0].values()) - counts[0]["skipped"]
         print(f"| `{Path(file).name}` | {total} | " + " | ".join(str(count["passed"]) for count in counts) + " |")
     last = outcomes[list(ROUNDS)[-1]]
@@ -69,7 +71,7 @@ def fleet_of(env_fns: Any, backend: str, **settings: Any) -> Any:
 
     mode = settings.pop("autoreset_mode", "next_step")
     known = {name: settings[name] for name in ("copy", "observation_mode") if name in settings}
-    fleet = envfleet.make(list(env_fns), backend=backend, autoreset=mode, quiet=True, **known)
+    fleet = envfleet.make(list(env_fns), backend=backend, start_method="fork", autoreset=mode, quiet=True, **known)
     if "unseeded" in os.environ[_ROUND]:
         fleet.reset_async = _without_first_seed(fleet)  # type: ignore[method-assign]
     return fleet
@@ -100,7 +102,7 @@ if _ROUND in os.environ:
     gymnasium.vector.AsyncVectorEnv = async_vector_env  # type: ignore[assignment,misc]
     if "any-message" in os.environ[_ROUND]:
         _raises = pytest.raises
-        pytest.raises = lambda *args, match=None, **kwargs: _raises(*args, **kwargs)  # type: ignore[assignment]
+        pytest.raises = lambda *args, **kwargs: _raises(*args, **{**kwargs, "match": None})  # type: ignore[assignment]
 
 _outcomes: dict[str, str] = {}
 

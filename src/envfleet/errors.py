@@ -149,7 +149,7 @@ def env_error_type(raised: type[BaseException]) -> type[EnvError]:
             namespace = {"__module__": EnvError.__module__, "__doc__": EnvError.__doc__, "raised": kind}
             made: Any = type(EnvError.__name__, (_AlsoRaised, EnvError, kind), namespace)
             made("probe", EnvContext(0, "probe"))
-        except Exception:  # its layout, its metaclass or its __new__ does not allow it
+        except Exception:  # noqa: BLE001 (its layout, its metaclass or its __new__ does not allow it)
             continue
         return made  # type: ignore[no-any-return]
     return EnvError

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import envfleet
-from tests.fleet.backends import same
+from tests.fleet.backends import BACKENDS, same
 from tests.fleet.simulators import Counter
 
 ACTIONS = np.zeros(4, np.int64)
@@ -82,8 +82,9 @@ def test_a_wait_that_timed_out_can_be_repeated(kind: Any) -> None:
     fleet.close()
 
 
-def test_what_an_environment_raises_can_be_caught_as_it_is(backend: dict[str, Any]) -> None:
-    fleet = envfleet.make(Refuses, 4, group_size=2, **backend)
+@pytest.mark.parametrize("name", ["sequential", "threads", "spawn"])
+def test_what_an_environment_raises_can_be_caught_as_it_is(name: str) -> None:
+    fleet = envfleet.make(Refuses, 4, group_size=2, **BACKENDS[name])
     fleet.reset(seed=5)
     with pytest.raises(KeyError) as caught:
         fleet.step(np.array([0, 0, 1, 0]))
@@ -98,14 +99,16 @@ def late_maker() -> Any:
     raise TimeoutError("the licence server does not answer")
 
 
-def test_a_timeout_of_the_environment_itself_is_no_hang(backend: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["sequential", "threads", "fork"])
+def test_a_timeout_of_the_environment_itself_is_no_hang(name: str) -> None:
     with pytest.raises(TimeoutError, match="licence server") as caught:
-        envfleet.make(late_maker, 2, **backend)
+        envfleet.make(late_maker, 2, **BACKENDS[name])
     assert not isinstance(caught.value, envfleet.EnvHungError)
 
 
-def test_attributes_of_gymnasium(backend: dict[str, Any]) -> None:
-    fleet = envfleet.make("CartPole-v1", 4, group_size=2, autoreset="same_step", **backend)
+@pytest.mark.parametrize("name", ["sequential", "fork"])
+def test_attributes_of_gymnasium(name: str) -> None:
+    fleet = envfleet.make("CartPole-v1", 4, group_size=2, autoreset="same_step", **BACKENDS[name])
     assert fleet.autoreset_mode is fleet.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     reference = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4)
     for env in (fleet, reference):
@@ -134,6 +137,6 @@ def test_environments_of_a_sequential_fleet_are_within_reach() -> None:
 def test_environments_elsewhere_are_not() -> None:
     fleet = envfleet.make(Counter, 2, backend="threads", workers=2)
     assert not hasattr(fleet, "envs")
-    with pytest.raises(AttributeError, match="backend 'threads'.*\nhint: backend='sequential'"):
+    with pytest.raises(AttributeError, match=r"backend 'threads'.*\nhint: backend='sequential'"):
         fleet.envs  # noqa: B018
     fleet.close()

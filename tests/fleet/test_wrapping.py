@@ -7,18 +7,18 @@ from typing import Any
 
 import gymnasium
 import pytest
-from gymnasium.wrappers import ClipAction, FrameStackObservation, RescaleAction, TimeLimit
+from gymnasium.wrappers import FrameStackObservation, TimeLimit, TransformReward
 
 import envfleet
-from tests.fleet.backends import same, trace
+from tests.fleet.backends import BACKENDS, same, trace
 from tests.fleet.simulators import Counter
 
 
-def test_the_first_is_innermost_on_every_backend(backend: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["sequential", "spawn"])
+def test_the_first_is_innermost(name: str) -> None:
     wrappers = [
         functools.partial(TimeLimit, max_episode_steps=7),
-        ClipAction,
-        lambda env: RescaleAction(env, -1.0, 1.0),
+        lambda env: TransformReward(env, lambda reward: reward / 2),
         lambda env: FrameStackObservation(env, 2),
     ]
 
@@ -28,9 +28,7 @@ def test_the_first_is_innermost_on_every_backend(backend: dict[str, Any]) -> Non
             env = wrapper(env)
         return env
 
-    fleet = envfleet.make(
-        "Pendulum-v1", 4, env_kwargs={"g": 9.0}, wrappers=wrappers, group_size=2, quiet=True, **backend
-    )
+    fleet = envfleet.make("Pendulum-v1", 4, env_kwargs={"g": 9.0}, wrappers=wrappers, group_size=2, **BACKENDS[name])
     expected = envfleet.make(by_hand, 4, backend="sequential")
     assert fleet.single_observation_space.shape == (2, 3)
     assert same(trace(fleet, 20, seed=3), trace(expected, 20, seed=3))
@@ -42,9 +40,10 @@ def narrow(env: Any) -> Any:
     raise ValueError(f"cannot narrow {env.observation_space}")
 
 
-def test_a_wrapper_that_raises_is_named(backend: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", ["sequential", "fork"])
+def test_a_wrapper_that_raises_is_named(name: str) -> None:
     with pytest.raises(ValueError, match="cannot narrow") as caught:
-        envfleet.make(Counter, 2, wrappers=[ClipNothing, narrow], **backend)
+        envfleet.make(Counter, 2, wrappers=[ClipNothing, narrow], **BACKENDS[name])
     assert isinstance(caught.value, envfleet.EnvError)
     assert "the wrapper 'narrow', number 2 of 2, raised this" in str(caught.value)
 

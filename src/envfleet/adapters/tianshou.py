@@ -94,7 +94,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
 
     # --- stepping
 
-    def step(self, action: Any, id: EnvIds = None) -> tuple[Array, Array, Array, Array, Array]:
+    def step(self, action: Any, id: EnvIds = None) -> tuple[Array, Array, Array, Array, Array]:  # noqa: A002 (its name)
         """Steps environments; with `wait_num` returns the first that are ready, and with `action=None` only waits."""
         if action is None and not self.is_async:
             raise SettingsError("step got no actions", hint="only as_tianshou(fleet, wait_num=...) can be waited for")
@@ -168,7 +168,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
 
     # --- the environments themselves
 
-    def get_env_attr(self, key: str, id: EnvIds = None) -> list[Any]:
+    def get_env_attr(self, key: str, id: EnvIds = None) -> list[Any]:  # noqa: A002 (its name)
         """The attribute of the environments named."""
         ids = self._ids(id)
         if key == "action_space":
@@ -178,7 +178,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         values = self.fleet.get_attr(key)
         return [values[env] for env in ids]
 
-    def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:
+    def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:  # noqa: A002 (its name)
         """Sets the attribute of the environments named."""
         self.fleet.call_at(self._ids(id), "set_wrapper_attr", key, value)
 

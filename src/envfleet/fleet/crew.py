@@ -222,7 +222,8 @@ class Crew:
         began = time.perf_counter()
         until = math.inf if seconds is None else began + seconds
         spins = self.place.spins and self._usual_wait < SPIN_SECONDS
-        finished = spins and self._spin(min(until, began + 2 * SPIN_SECONDS)) or self._sleep(self._unfinished, until)
+        spun = spins and self._spin(min(until, began + 2 * SPIN_SECONDS))
+        finished = spun or self._sleep(self._unfinished, until)
         self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
         return finished
 

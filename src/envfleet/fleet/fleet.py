@@ -511,7 +511,5 @@ def _checked_mask(options: dict[str, Any] | None, n_envs: int) -> Array | None:
     if mask.dtype != np.bool_:
         raise ResetMaskError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
-        raise ResetMaskError(
-            f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}"
-        )
+        raise ResetMaskError(f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}")
     return mask

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Space
-from gymnasium.vector.utils import batch_differing_spaces, batch_space, is_space_dtype_shape_equiv
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.protocol import SpacesError
