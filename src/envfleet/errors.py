@@ -180,7 +180,17 @@ class EnvHungError(EnvError, TimeoutError):
 
 
 class WorkerError(EnvfleetError):
-    """A worker could not be started, or died more often than `restarts` allows."""
+    """A worker could not be started, or died more often than `restarts` allows.
+
+    `ending` says how its process ended, `hung` whether it was killed because it got nowhere, and `stack` where it was,
+    if that is known.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, ending: str = "", stack: str = "", hung: bool = False
+    ) -> None:
+        self.ending, self.stack, self.hung = ending, stack, hung
+        super().__init__(message, hint=hint)
 
 
 class ResourceError(EnvfleetError):

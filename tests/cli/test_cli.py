@@ -173,6 +173,15 @@ def test_check_passes_arguments_on_and_ends_with_1_on_errors(capsys: pytest.Capt
     assert "error: the reward is 'text' (a str), expected a number" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("folder")
+def test_check_names_what_it_had_no_time_for_and_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "my_environments:Walk", "--seconds", "0"]) == 0
+    said = capsys.readouterr()
+    assert "not examined, for lack of time (0 s):\n  - all but 1 of the 200 steps of random play\n" in said.out
+    assert "more time: --seconds 20" in said.out
+    assert said.err == ""  # progress is for terminals
+
+
 def test_check_of_an_unknown_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "CartPol-v1"]) == 2
     error = capsys.readouterr().err

@@ -234,6 +234,10 @@ class TrainingSettings(Settings):
         """The learner with a fresh policy; imports torch."""
         raise NotImplementedError
 
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Any:
+        """A fresh policy; a SettingsError says which space the algorithm cannot learn on. Imports torch."""
+        raise NotImplementedError
+
     def describe_policy(self) -> dict[str, Any]:
         """The policy as plain data, for `envfleet.policies.described`."""
         raise NotImplementedError

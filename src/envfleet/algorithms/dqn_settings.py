@@ -14,6 +14,7 @@ from envfleet.settings import setting
 
 if TYPE_CHECKING:
     from envfleet.algorithms.dqn import DQNLearner
+    from envfleet.policies.q_policy import QPolicy
 
 __all__ = ["DQN"]
 
@@ -207,10 +208,14 @@ class DQN(TrainingSettings):
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> DQNLearner:
         from envfleet.algorithms.dqn import DQNLearner
+
+        policy = self.build_policy(observation_space, action_space, seed=seed)
+        return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> QPolicy:
         from envfleet.policies.q_policy import build_q_policy
 
-        policy = build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
-        return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
+        return build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
         return {"kind": "q", "settings": self.q_settings().to_json()}

@@ -15,6 +15,7 @@ from envfleet.settings import setting
 
 if TYPE_CHECKING:
     from envfleet.algorithms.ppo import PPOLearner
+    from envfleet.policies.policy import Policy
 
 __all__ = ["PPO"]
 
@@ -176,10 +177,13 @@ class PPO(TrainingSettings):
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> PPOLearner:
         from envfleet.algorithms.ppo import PPOLearner
+
+        return PPOLearner(self, self.build_policy(observation_space, action_space, seed=seed), seed=seed, device=device)
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Policy:
         from envfleet.policies.policy import build_policy
 
-        policy = build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
-        return PPOLearner(self, policy, seed=seed, device=device)
+        return build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
         return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}

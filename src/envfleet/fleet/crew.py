@@ -372,9 +372,10 @@ class Crew:
             worker,
             f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
             f"it was in\n{stack.rstrip()}",
+            stack,
         )
 
-    def _restart(self, worker: int, reason: str) -> None:
+    def _restart(self, worker: int, reason: str, stack: str | None = None) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
         times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
         while times and now - times[0] > restarts.within:
@@ -385,6 +386,9 @@ class Crew:
                 f"worker {worker} died {len(times) + 1} times within {restarts.within:g} s, last in environment "
                 f"{env}: {reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
+                ending=reason,
+                stack=self.place.stack(worker) if stack is None else stack,
+                hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
         time.sleep(restarts.delay(len(times)))

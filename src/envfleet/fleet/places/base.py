@@ -55,7 +55,7 @@ class Place(Protocol):
         """How the worker ended, or None while it lives."""
 
     def stack(self, index: int) -> str:
-        """The Python stack the worker is in."""
+        """The Python stack the worker is in, or was in when it crashed; empty if nobody knows."""
 
     def kill(self, index: int) -> None:
         """Ends a worker and waits until it is gone, so that its memory can be used again."""

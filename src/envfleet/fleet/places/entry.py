@@ -121,6 +121,7 @@ def _prepare_process(links: Links) -> None:
     die_with_parent(links.parent_pid)
     name_process(links.name)
     faulthandler.register(STACK_SIGNAL, file=links.stack, all_threads=True, chain=False)
+    faulthandler.enable(file=links.stack)  # and where it crashes, if it does
 
 
 def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:

@@ -186,6 +186,8 @@ class ProcessesPlace:
 
     def stack(self, index: int) -> str:
         seat = self._seats[index]
+        if seat.process.ending() is not None:  # a crash has written it
+            return os.pread(seat.stack, 65536, 0).decode(errors="replace")
         seat.process.signal(STACK_SIGNAL)
         until, text = time.monotonic() + 1.0, b""
         while time.monotonic() < until:
