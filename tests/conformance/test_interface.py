@@ -23,7 +23,7 @@ def test_an_environment_that_keeps_the_rules_has_no_problems() -> None:
 def test_environments_of_gymnasium_have_no_problems(env: str) -> None:
     report = check(env)
     assert report.problems == ()
-    assert report.steps == 40
+    assert report.steps == 24
     assert report.seconds_per_step is not None
     assert report.seconds_per_step > 0
 

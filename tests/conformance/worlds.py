@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from envfleet.conformance import CheckReport, examine
 
-check = functools.partial(examine, steps=40, isolated=False)
+check = functools.partial(examine, steps=24, seconds=600, isolated=False)
 Result = tuple[Any, Any, Any, Any, Any]
 
 

@@ -9,7 +9,10 @@ __all__ = ["Budget"]
 
 
 class Budget:
-    """Some seconds from now on. Work that can be cut short asks before each step whether there is time for it."""
+    """Some seconds from now on. Work that can be cut short asks before each step whether there is time for it.
+
+    It can be sent to another process: the clock of a machine is the same in all of them.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self._clock = seconds, clock

@@ -19,7 +19,7 @@ from envfleet.conformance.budget import Budget
 from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset, random_actions
 from envfleet.conformance.interface import check_interface, check_rendering
 from envfleet.conformance.probe import Probe
-from envfleet.conformance.report import RAISED, CheckStopped, Findings, duration
+from envfleet.conformance.report import RAISED, CheckStopped, Findings, counted, duration
 from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
 from envfleet.errors import StateError
 from envfleet.fleet.state import capture
@@ -175,7 +175,7 @@ class Examination:
         findings = self.findings
         findings.steps, findings.seconds_per_step = probe.steps, probe.step_seconds / probe.steps
         findings.note(
-            f"one step takes {duration(findings.seconds_per_step)} (mean of {probe.steps} steps; "
+            f"one step takes {duration(findings.seconds_per_step)} (mean of {counted(probe.steps, 'step')}; "
             f"episodes ended: {first.ends})"
         )
         if part.refused:

@@ -70,19 +70,11 @@ def examine(
         )
     else:
         check_picklable(factory, findings)
-    host = functools.partial(
-        _Host,
-        factory,
-        None if factory else env,
-        steps=steps,
-        seed=seed,
-        seconds=seconds,
-        clock=clock,
-        findings=findings,
-    )
+    instance = None if factory else env
+    examination = Examination(factory, instance, steps=steps, seed=seed, budget=budget, findings=findings)
     generators, patience = GlobalGenerators(), max(seconds, LEAST_PATIENCE)
     try:
-        with _fleet_of(host, patience, isolated=isolated and factory is not None) as fleet:
+        with _fleet_of(examination, patience, isolated=isolated and factory is not None) as fleet:
             findings = _examined(fleet, findings, patience, show)
         if findings.has_state:
             show(Doing("restoring its state in a fresh process", ""))
@@ -100,20 +92,9 @@ class _Host(gymnasium.Env[Any, Any]):
 
     observation_space = action_space = spaces.Discrete(1)
 
-    def __init__(
-        self,
-        factory: Callable[[], Any] | None,
-        instance: Any,
-        *,
-        steps: int,
-        seed: int,
-        seconds: float,
-        clock: Callable[[], float],
-        findings: Findings,
-    ) -> None:
-        budget = Budget(seconds, clock)
-        self._examination = Examination(factory, instance, steps=steps, seed=seed, budget=budget, findings=findings)
-        self._run: Iterator[Doing] = self._examination.run()
+    def __init__(self, examination: Examination) -> None:
+        self._examination = examination
+        self._run: Iterator[Doing] = examination.run()
 
     def advance(self) -> tuple[Doing | None, Findings | None]:
         """Examine until the next call of the environment: that call, and what was found if there is something new."""
@@ -128,7 +109,8 @@ class _Host(gymnasium.Env[Any, Any]):
         self._examination.close()
 
 
-def _fleet_of(host: Callable[[], _Host], patience: float, *, isolated: bool) -> Fleet:
+def _fleet_of(examination: Examination, patience: float, *, isolated: bool) -> Fleet:
+    host = functools.partial(_Host, examination)
     options: dict[str, Any] = {
         "seed": 0,
         "timeout": Timeouts(None if math.isinf(patience) else patience),
@@ -162,7 +144,10 @@ def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | 
     """The end of an environment's process, or the seconds for which it hung, as a problem."""
     if hung_for is None:
         what = f"{doing.call} ended its process: {ending} (in: {doing.examination})"
-        fix = "raise an exception in place of os._exit; a signal comes from native code, called where the stack shows"
+        fix = (
+            "let no code of the environment end its process (os._exit, abort); after a signal, look for an error in "
+            "native code where the stack shows, or for a lack of memory"
+        )
     else:
         what = f"{doing.call} has not returned for {hung_for:g} s (in: {doing.examination})"
         fix = "find what it waits for; if it may take that long, give the check more time with seconds="

@@ -13,7 +13,17 @@ import gymnasium
 
 from envfleet.errors import EnvContext, EnvError
 
-__all__ = ["RAISED", "CheckReport", "CheckStopped", "Findings", "Problem", "duration", "own_stack", "own_traceback"]
+__all__ = [
+    "RAISED",
+    "CheckReport",
+    "CheckStopped",
+    "Findings",
+    "Problem",
+    "counted",
+    "duration",
+    "own_stack",
+    "own_traceback",
+]
 
 RAISED = (Exception, SystemExit)  # what an environment may raise; sys.exit() must not end the check
 
@@ -76,8 +86,8 @@ class CheckReport:
             raise EnvError(f"{self.env} does not pass its check", context, original=str(self))
 
     def __str__(self) -> str:
-        counts = [_count(len(self.errors), "error"), _count(len(self.warnings), "warning")]
-        found = " and ".join(count for count in counts if count)
+        counts = {"error": len(self.errors), "warning": len(self.warnings)}
+        found = " and ".join(counted(number, noun) for noun, number in counts.items() if number)
         verdict = "ok" if self.ok else "not ok"
         if self.ok and self.skipped:
             verdict = "ok as far as it was examined"
@@ -178,8 +188,9 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
-def _count(number: int, noun: str) -> str:
-    return "" if number == 0 else f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str) -> str:
+    """A number of things: '1 step', '2 steps'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
