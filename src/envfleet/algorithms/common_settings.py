@@ -27,6 +27,7 @@ HARMLESS = frozenset(
         "eval_max_steps",
         "eval_sampled",
         "keep_checkpoints",
+        "log_info",
         "num_episodes",
         "quiet",
         "random_steps",
@@ -144,9 +145,11 @@ class TrainingSettings(Settings):
     )
 
     # --- the run
-    output_dir: str | None = setting(None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default.")
+    output_dir: str | Path | None = setting(
+        None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default."
+    )
     overwrite: bool = setting(False, "Replace an output_dir that exists, once the first checkpoint is saved.")
-    checkpoint_dir: str | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
+    checkpoint_dir: str | Path | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
     checkpoint_every: int | None = setting(
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
     )
@@ -169,10 +172,15 @@ class TrainingSettings(Settings):
     random_steps: int = setting(
         0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
     )
+    log_info: tuple[str, ...] = setting(
+        (),
+        "Keys of `info` whose numbers are logged as info/KEY: of each episode the mean over its steps, or KEY:last, "
+        "KEY:sum; then the mean of the last 100 episodes. is_success and success are logged as the success rate.",
+    )
     preset: Literal["auto-scale", "low-memory", "faster", "debug"] | None = setting(
         None, "Settings by name, over those of the environment's family and under what is given here."
     )
-    init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")
+    init_from: str | Path | None = setting(None, "A run whose weights and normalisers this one starts from.")
     track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
     quiet: bool = setting(False, "Say nothing but errors.")
     verbose: bool = setting(False, "Show every metric.")
@@ -183,6 +191,8 @@ class TrainingSettings(Settings):
             found.append("quiet and verbose were both asked for; expected at most one")
         if self.checkpoint_frequency is not None and self.round_steps is None:
             found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
+        if len(set(self.log_info)) < len(self.log_info) or "" in self.log_info:
+            found.append(f"log_info: got {' '.join(map(repr, self.log_info))}, expected keys of info, each once")
         return found
 
     def notices(self) -> list[str]:

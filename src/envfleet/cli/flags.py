@@ -29,6 +29,7 @@ _METAVARS = {
     "env_kwargs": "NAME=VALUE ...",
     "hidden": "INT ...",
     "init_from": "RUN",
+    "log_info": "KEY ...",
     "network": "NAME|MODULE:CLASS",
     "output_dir": "DIR",
     "policy": "MODULE:CLASS",

@@ -242,17 +242,22 @@ class Crew:
                     return False
         return True
 
-    def wait_run(self) -> None:
-        """Waits, asleep, until every posted command is finished: for commands that take many steps."""
+    def wait_run(self, waiting: Callable[[], None] | None = None) -> None:
+        """Waits, asleep, until every posted command is finished: for commands that take many steps.
+
+        `waiting` is called some times a second meanwhile.
+        """
         self.place.run_inline(self._timeouts)
-        self._sleep(self._unfinished)
+        self._sleep(self._unfinished, waiting=waiting)
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Waits, asleep, until these groups are finished, whatever the others do."""
         self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
-    def _sleep(self, lacking: Callable[[], int], until: float = math.inf) -> bool:
+    def _sleep(
+        self, lacking: Callable[[], int], until: float = math.inf, waiting: Callable[[], None] | None = None
+    ) -> bool:
         """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
 
         False if it is `until` before that.
@@ -279,6 +284,8 @@ class Crew:
                 self._mend_deaths()
                 for hang in watch.stuck():
                     self._hung(hang)
+                if waiting is not None:
+                    waiting()
         finally:
             words[self._waits] = 0
 

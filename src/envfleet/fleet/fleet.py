@@ -79,7 +79,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._describe(hellos, autoreset)
         single = (self.single_observation_space, self.single_action_space)
         extra = () if program is None else program.arrays(*single, self.groups)
-        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra))
+        numbers = len(crew.plans[0].settings.log_info)
+        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
         self.program_arrays = arrays.extra  # what the workers' program keeps in the block
         self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
@@ -319,11 +320,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._crew.post(group, self._exchange.slots[group], Run(order))
         self._state = RUNNING
 
-    def run_wait(self, steps: int) -> None:
-        """Waits until every group has carried out its order, which was good for `steps` steps of each environment."""
+    def run_wait(self, steps: int, waiting: Callable[[], None] | None = None) -> None:
+        """Waits until every group has carried out its order, which was good for `steps` steps of each environment.
+
+        `waiting` is called some times a second meanwhile; not by a sequential fleet, which does the work itself.
+        """
         self._expect("run_wait()", RUNNING)
         try:
-            self._crew.wait_run()
+            self._crew.wait_run(waiting)
             slots = self._crew.gather(self._exchange.all.groups).messages
         except EnvfleetError as error:
             raise self._guard(error) from None

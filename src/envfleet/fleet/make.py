@@ -82,6 +82,7 @@ def make(
     copy: bool = True,
     trusted: bool = False,
     program: Program | None = None,
+    log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
     """A fleet of `n_envs` environments on all cores.
@@ -112,6 +113,7 @@ def make(
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
         program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
+        log_info: keys of infos whose numbers are followed over each episode (`last_step.episode_numbers`).
         quiet: print neither what "auto" chose nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
@@ -132,6 +134,7 @@ def make(
         Validation(_named("validate", validate, VALIDATIONS), quiet),
         sampler,
         own_spaces=checked_mode(observation_mode) != "same",
+        log_info=tuple(log_info),
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)
     name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)

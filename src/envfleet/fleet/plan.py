@@ -106,6 +106,7 @@ class GroupSettings:
     validation: Validation
     task_sampler: Callable[[Any], Any] | None
     own_spaces: bool = False  # observations are checked against the space of their own environment
+    log_info: tuple[str, ...] = ()  # keys of infos that are followed over each episode
 
 
 @dataclass(frozen=True)

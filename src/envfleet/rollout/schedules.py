@@ -31,7 +31,6 @@ class Schedule:
         self._begun = False  # it is under way
         self._ready: Rollout | None = None  # it is collected
         self.waited = 0.0  # seconds, since the last look
-        self.when_idle: Callable[[], None] = lambda: None  # called before a rollout begins: nothing is under way
 
     def next(self) -> Rollout:
         """The next rollout; with a lag, the one after it begins before this returns."""
@@ -65,7 +64,6 @@ class Schedule:
         return self._ready
 
     def _begin(self) -> None:
-        self.when_idle()
         self._collector.publish(self._weights())
         self._collector.begin(self.number)
         self._begun = True

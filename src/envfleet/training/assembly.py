@@ -12,6 +12,7 @@ from gymnasium import spaces
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.fleet.auto import Choice
+from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
 from envfleet.fleet.plan import group_ranges
@@ -133,7 +134,10 @@ def assemble(resolved: Resolved) -> Parts:
     """Builds the parts, workers first: they import what they need while this process does the same."""
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
-    program = ActingProgram(settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag)
+    log_info = followed(settings.log_info)
+    program = ActingProgram(
+        settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag, log_info
+    )
     placement = place(settings, seed, resolved.stage)
     in_worker = placement.acting == "worker"
     fleet = make(
@@ -146,6 +150,7 @@ def assemble(resolved: Resolved) -> Parts:
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if in_worker else None,
+        log_info=log_info,
         quiet=settings.quiet,
         **protection(settings),
     )

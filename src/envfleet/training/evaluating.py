@@ -43,7 +43,8 @@ class RunEvaluation:
     mean_reward_per_seed: tuple[float, ...]
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
-    success_rate: float | None  # None where the environment has no info["is_success"]
+    success_rate: float | None  # None where the environment has neither info["is_success"] nor info["success"]
+    infos: dict[str, float]  # the mean of each key of the run's log_info that has numbers
     lost: int  # episodes that faults of the environment ended; they do not count
     cut: int  # episodes that were ended after the most steps allowed; they count as they are
 
@@ -132,6 +133,7 @@ def evaluate_run(
                     deterministic=deterministic,
                     max_episode_steps=max_steps or settings.eval_max_steps,
                     on_frame=film,
+                    log_info=settings.log_info,
                 )
             )
     return _together(opened.folder, settings, opened.checkpoint, opened.step, played, results)
@@ -187,9 +189,20 @@ def _together(
         returns=returns,
         lengths=lengths,
         success_rate=float(np.mean(successes)) if successes else None,
+        infos=_joined(results),
         lost=sum(result.lost for result in results),
         cut=sum(result.cut for result in results),
     )
+
+
+def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
+    """The mean of each number of infos over all episodes."""
+    names = dict.fromkeys(name for result in results for name in result.infos)
+    told = {name: [result for result in results if name in result.infos] for name in names}
+    return {
+        name: sum(result.infos[name] * result.episodes for result in those) / sum(result.episodes for result in those)
+        for name, those in told.items()
+    }
 
 
 # ---- the environment

@@ -14,7 +14,7 @@ from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
-from envfleet.training.callbacks import Callback, Moment, apply_calls
+from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.demonstrating import demonstrate
 from envfleet.training.exactness import Exactness
 from envfleet.training.interruption import Interruption
@@ -46,7 +46,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
             raise
 
 
-def _start_from(path: str, parts: Parts) -> None:
+def _start_from(path: str | Path, parts: Parts) -> None:
     """Takes over weights and normalisers of another run."""
     loaded = Run.load(path).checkpoint()
     try:
@@ -78,7 +78,8 @@ class Training:
         self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
-        self._moment = Moment(0, 0, math.nan, {})
+        self._moment = Moment(0, 0, math.nan, {}, _call=self._call_envs)
+        self._figures: dict[str, float] = {}  # of the last update, without what callbacks have set
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._evaluated_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
@@ -89,7 +90,8 @@ class Training:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
-        schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
+        if not self._settings.quiet:
+            self._parts.collector.while_waiting = lambda: reporter.console.collecting(self._so_far)
         with Interruption(quiet=self._settings.quiet) as interruption:
             self._stopped = lambda: interruption.asked
             self._exactness.in_a_hurry = self._stopped
@@ -105,17 +107,22 @@ class Training:
                 figures = learner.learn(rollout, begun, self.progress.share)
                 learning = time.perf_counter() - began
                 waited, schedule.waited = schedule.waited, 0.0
-                self._moment.metrics = {
+                added = self._added()
+                self._figures = {
                     "rollout/ep_rew_mean": self.progress.mean_return,
                     f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
                     "rollout/ep_len_mean": self.progress.mean_length,
                     "rollout/episodes": float(self.progress.episodes),
+                    **self.progress.of_infos,
                     **shares.shares(seconds, waited, learning, rollout.rewards.size),
                     **figures,
+                    **reporter.look(),
                 }
-                self._moment.metrics |= reporter.update(self.progress, self._moment.metrics)
+                self._moment.metrics = {**self._figures, **added}
                 for callback in self._callbacks:
                     callback.on_update(self._moment)
+                reporter.update(self.progress, {**self._figures, **self._added()})
+                self._moment.metrics = dict(self._figures)
                 self._evaluate_if_due()
                 self._save_if_due()
             return self._end(interruption)
@@ -142,13 +149,29 @@ class Training:
             for episode_return, length in ended:
                 callback.on_episode(moment, episode_return, length)
 
+    def _added(self) -> dict[str, float]:
+        """What callbacks have set in `moment.metrics` since the last line of metrics, as far as it is numbers."""
+        own = self._figures
+        added = {n: value for n, value in self._moment.metrics.items() if n not in own or value is not own[n]}
+        return self._reporter.numbers_in(added)
+
+    def _so_far(self) -> tuple[int, float]:
+        """Steps with those of the rollout that is under way, and the share of the budget that they are."""
+        steps = self.progress.steps + self._parts.collector.steps_so_far
+        return steps, self.progress.spent_share_at(steps)
+
+    def _call_envs(self, name: str, *args: Any) -> tuple[Any, ...]:
+        self._parts.schedule.settle()
+        return self._parts.fleet.call(name, *args)
+
     def _evaluate_if_due(self) -> None:
         every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
         if not every or self._evaluated_steps == steps:
             return
         if steps - self._evaluated_steps < every and not self.progress.spent:
             return
-        evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
+        with self.progress.aside():
+            evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
         if evaluation is None and self._stopped():
             return  # a resumed run makes up for it
         self._evaluated_steps = steps
@@ -181,7 +204,11 @@ class Training:
         if self._saved_steps == self.progress.steps:
             return
         self._parts.schedule.settle()
-        apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
+        with self.progress.aside():
+            self._write_checkpoint()
+        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
+
+    def _write_checkpoint(self) -> None:
         state = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
@@ -193,7 +220,6 @@ class Training:
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()
-        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""
@@ -211,6 +237,8 @@ class Training:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
+        if added := self._added():  # after the last update
+            self._reporter.write(self.progress.steps, added)
         self._parts.close()
         if asked:
             self._reporter.stopped(self.progress)
