@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import envfleet
 from envfleet import cli
 from envfleet.cli import doctor
 from envfleet.errors import SettingsError, TrainingError
@@ -57,6 +58,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 # ----------------------------------------------------------------------------------------------------- main
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert cli.main([flag]) == 0
+    assert capsys.readouterr().out == f"envfleet {envfleet.__version__}\n"
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,6 +159,15 @@ def test_help_has_groups_and_ends_with_examples(capsys: pytest.CaptureFixture[st
     assert len(examples) < 12
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["dqn", "--help"]])
+def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        Train.parse(arguments)
+    listed = capsys.readouterr().out.partition("algorithms:")[2].splitlines()
+    assert [line.split()[0] for line in listed[1:3]] == ["dqn", "ppo"]
+    assert all(len(line.split()) > 3 for line in listed[1:3])  # with a word on each
+
+
 # ---- files ----
 
 

@@ -26,6 +26,10 @@ _ENV_KWARGS = "--env-kwargs"
 _DESCRIPTION = """\
 Train an agent with {title}
 
+algorithms:
+{algorithms}
+`envfleet train NAME --help` shows the settings of each; below are those of {algorithm}.
+
 What you do not give comes from the settings file, else from the preset of the
 environment's family, else from the defaults below.
 """
@@ -63,7 +67,7 @@ class Train:
         flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="A YAML or JSON file with settings.", help_behavior_hint="")
         command = dataclasses.make_dataclass("train", [("config", Annotated[str, config], ""), *flags.fields()])
-        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named)
+        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())
         examples = _EXAMPLES.format(algorithm=named)
         _, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
         source = "the command" if path is None else f"{path} with the flags over it"
@@ -154,6 +158,12 @@ def _with_env_kwargs(
     of_file = {} if flag in given else {name: value for key in others for name, value in dict(from_file[key]).items()}
     joined = {**of_file, **own_of_file, **given.get(flag, {}), **own_of_flags}
     return from_file, {**given, flag: joined} if joined else given
+
+
+def _listed_algorithms() -> str:
+    """A line for each; its own settings are in `envfleet train NAME --help`."""
+    width = max(map(len, ALGORITHMS))
+    return "\n".join(f"  {name.ljust(width)}  {_title(kind)}" for name, kind in ALGORITHMS.items())
 
 
 def _title(kind: type[TrainingSettings]) -> str:
