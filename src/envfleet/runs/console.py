@@ -76,9 +76,10 @@ class Console:
         """
         self._progress.take(step, self._seconds(), metrics, health, share)
         self._is_shown = False
-        if self.mode == "lines" and share == 1.0:
-            return  # the last line comes at the end, with the last evaluation
-        self._show_after(_SECONDS_BETWEEN_VIEWS if self.mode == "live" else _SECONDS_BETWEEN_LINES)
+        if self.mode == "live":
+            self._show_after(0.0 if share == 1.0 else _SECONDS_BETWEEN_VIEWS)
+        elif share != 1.0:  # the last line comes at the end, with the last evaluation
+            self._show_after(_SECONDS_BETWEEN_LINES)
 
     def collecting(self, so_far: Callable[[], tuple[int, float]]) -> None:
         """Shows progress within a rollout: `so_far` gives the steps with those of the rollout, and the budget's share.

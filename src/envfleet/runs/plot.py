@@ -22,6 +22,7 @@ __all__ = ["plot_runs"]
 Array = np.ndarray[Any, Any]
 _COLOURS = ("#1f6feb", "#d1782a", "#2a9d5c", "#8250df", "#bf3989", "#57606a")
 _RETURN, _EVALUATION, _CHANCE = "rollout/ep_rew_mean", "eval/mean_reward", "random/ep_rew_mean"
+_LEGEND_CHARACTERS = 110  # in a row, below the axes
 _MOST_SEEDS = 5  # that a legend lists
 # Settings in which runs may differ and still be seeds of one experiment: they change no result.
 _NO_MATTER = frozenset(
@@ -152,23 +153,30 @@ def _draw(groups: Sequence[Sequence[_Curve]], output: Path, title: str) -> None:
         colour = _COLOURS[0] if len(groups) == 1 else "#57606a"
         handles.append(Line2D([], [], color=colour, marker="o", markersize=5, linestyle=""))
         labels.append("evaluation" if all(len(group) == 1 for group in groups) else "evaluation (lowest to highest)")
-    chance = [value for group in groups for curve in group for value in curve.points(_CHANCE)[1]]
-    if chance:
-        mean = sum(chance) / len(chance)
+    for env, mean in _chance(groups).items():
         handles.append(axes.axhline(mean, color="#666666", linewidth=1, linestyle="--"))
-        labels.append(f"random play: {number(mean)}")
+        labels.append(f"{env}: random play {number(mean)}" if several else f"random play: {number(mean)}")
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_formatter(lambda value, _: steps_text(value))
     axes.set_ylabel("return, mean of the last 100 episodes")
     axes.set_title(title, wrap=True)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(handles, labels, frameon=False, loc="best", fontsize="small")
+    columns = min(len(labels), max(1, _LEGEND_CHARACTERS // max(map(len, labels))))
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", fontsize="small", ncols=columns)
     kind, picture = output.suffix.lower()[1:], io.BytesIO()
     figure.savefig(picture, format=kind, metadata={"Software": None} if kind == "png" else None)
     with writing("the picture", output, "or give another place with --output"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_whole(output, picture.getvalue())
+
+
+def _chance(groups: Sequence[Sequence[_Curve]]) -> dict[str, float]:
+    """The return of random play in each environment where it was measured."""
+    found: dict[str, list[float]] = {}
+    for curve in (curve for group in groups for curve in group):
+        found.setdefault(curve.env, []).extend(curve.points(_CHANCE)[1].tolist())
+    return {env: sum(values) / len(values) for env, values in found.items() if values}
 
 
 def _draw_run(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
