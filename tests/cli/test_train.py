@@ -159,6 +159,13 @@ def test_help_has_groups_and_ends_with_examples(capsys: pytest.CaptureFixture[st
     assert len(examples) < 12
 
 
+def test_keys_of_infos() -> None:
+    given = settings("ppo", "--log-info", "reward_forward", "x_position:last", "--seed", "1")
+    assert given.log_info == ("reward_forward", "x_position:last")
+    with pytest.raises(SettingsError, match="expected keys of info, each once"):
+        settings("ppo", "--log-info", "x", "x")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["dqn", "--help"]])
 def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
