@@ -252,7 +252,7 @@ def test_all_problems_of_flags_and_file_at_once(tmp_path: Path) -> None:
         (["--env", "CartPole-v1"], "hint: e.g. envfleet train ppo"),
         (["--config", "missing.yaml"], "there is no settings file missing.yaml"),
         (["ppo", "--batch-size"], "--batch-size has no value"),
-        (["ppo", "--env-kwargs", "size"], "received the environment argument 'size', expected name=value"),
+        (["ppo", "--env-kwargs", "size"], "received the argument 'size', expected name=value"),
         (["ppo", "--quiet", "--verbose"], "quiet and verbose were both asked for"),
     ],
 )

@@ -18,9 +18,9 @@ from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import Player, TrainedPolicy
 from envfleet.runs.video import VideoWriter
-from envfleet.training.environment import environment_of
 from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
+from envfleet.training.wrappers import environment_of
 
 __all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
 
