@@ -7,7 +7,7 @@ publish, for images from the Atari settings of the PPO paper. Curves: `docs/` le
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gymnasium import spaces
@@ -30,6 +30,10 @@ class Preset:
     def over(self, other: Preset) -> Preset:
         """Both, with this one's word where they differ."""
         return Preset(f"{other.name}, {self.name}", {**other.values, **self.values}, {**other.env, **self.env})
+
+    def without(self, name: str) -> Preset:
+        """The same without a setting."""
+        return replace(self, values={key: value for key, value in self.values.items() if key != name})
 
 
 _CLASSIC = Preset(
@@ -151,7 +155,8 @@ def preset_for(
 ) -> Preset:
     """The preset of the environment's family; `entry_point` is what Gymnasium builds it from."""
     if isinstance(settings, DQN):
-        return _dqn_preset(entry_point, observation_space)
+        preset = _dqn_preset(entry_point, observation_space)
+        return preset if settings.policy is None else preset.without("network")
     assert isinstance(settings, PPO)
     if settings.memory != "none":
         return Preset("with memory", _MEMORY)
