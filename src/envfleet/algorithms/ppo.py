@@ -23,6 +23,7 @@ from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.ppo_figures import Rows, UpdateFigures, explained_variance
+from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
@@ -123,12 +124,13 @@ class PPOLearner:
     def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
         """Learns from a rollout; `begun` is the share of the budget used up before it, which the schedules follow.
 
-        `reached` is the share used up with it; nothing here depends on that.
+        `reached` is the share used up with it, which a warm-up follows.
         """
         settings = self._settings
-        left = max(0.0, 1.0 - begun)
-        rate = settings.learning_rate * (left if settings.learning_rate_schedule == "linear" else 1.0)
-        clip = settings.clip_range * (left if settings.clip_range_schedule == "linear" else 1.0)
+        rate = settings.learning_rate * share_of_rate(
+            settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup
+        )
+        clip = settings.clip_range * share_of_rate(settings.clip_range_schedule, begun)
         values, returns, batch = self._targets(rollout)
         told = UpdateFigures()
         stopped = False

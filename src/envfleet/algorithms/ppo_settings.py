@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.algorithms.acting import ActorCriticMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
+from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
 
@@ -82,13 +83,12 @@ class PPO(TrainingSettings):
     )
     sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
-    learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls towards zero over the budget."
+    learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
+    learning_rate_warmup: float = setting(
+        0.0, "Share of the budget over which the learning rate rises to its whole value.", minimum=0, below=1
     )
     clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
-    clip_range_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls towards zero over the budget."
-    )
+    clip_range_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
     clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
