@@ -29,15 +29,18 @@ HARMLESS = frozenset(
         "keep_checkpoints",
         "log_info",
         "num_episodes",
+        "patience",
         "quiet",
         "random_steps",
         "restarts",
         "start_method",
         "steps",
+        "stop_score",
         "timeout",
         "track",
         "validate",
         "verbose",
+        "video_every",
         "workers",
     }
 )
@@ -64,8 +67,10 @@ class TrainingSettings(Settings):
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment, as name=value.")
-    wrappers: tuple[str | Callable[..., Any], ...] = setting(
-        (), "Functions that wrap each environment, as module:function, innermost first."
+    wrappers: tuple[str | dict[str, Any] | Callable[..., Any], ...] = setting(
+        (),
+        "Wrappers of each environment, innermost first: frame-stack, atari, a class of gymnasium.wrappers, or your own "
+        "as module:function. Arguments come after the name, as name=value; in files as {name: {argument: value}}.",
     )
     n_envs: int = setting(8, "Environments that are stepped in parallel.", minimum=1)
     group_size: int | None = setting(
@@ -111,8 +116,14 @@ class TrainingSettings(Settings):
     num_episodes: int | None = setting(None, "Episodes to train for.", minimum=1)
     duration: float | None = setting(
         None,
-        "Hours to train for (0.017 is a minute). As the only budget it makes linear schedules follow the clock.",
+        "Hours to train for (0.017 is a minute). As the only budget it makes schedules of rates follow the clock.",
         above=0,
+    )
+    stop_score: float | None = setting(
+        None, "End the training once the mean return of an evaluation reaches this (see eval_every)."
+    )
+    patience: int | None = setting(
+        None, "End the training once so many evaluations in a row brought no better mean return.", minimum=1
     )
     round_steps: int | None = setting(
         None,
@@ -169,6 +180,11 @@ class TrainingSettings(Settings):
         False,
         "Whether evaluations draw actions as training does, instead of taking the best; `evaluate` does the same.",
     )
+    video_every: int = setting(
+        0,
+        "Environment steps between videos of an episode, in videos/ of the run (the extra `video`); 0 for none.",
+        minimum=0,
+    )
     random_steps: int = setting(
         0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
     )
@@ -193,6 +209,9 @@ class TrainingSettings(Settings):
             found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
         if len(set(self.log_info)) < len(self.log_info) or "" in self.log_info:
             found.append(f"log_info: got {' '.join(map(repr, self.log_info))}, expected keys of info, each once")
+        if self.eval_every == 0 and (self.stop_score is not None or self.patience is not None):
+            name = "patience" if self.stop_score is None else "stop_score"
+            found.append(f"{name} looks at evaluations, but eval_every is 0: there are none; expected at least 1")
         return found
 
     def notices(self) -> list[str]:

@@ -12,12 +12,13 @@ import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.confidence import confidence_interval
-from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import Player, TrainedPolicy
 from envfleet.runs.video import VideoWriter
+from envfleet.training.filming import shown_env
 from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
 from envfleet.training.wrappers import environment_of
@@ -125,7 +126,7 @@ def evaluate_run(
             player = Player(opened.policy, deterministic=deterministic)
             results.append(
                 evaluate(
-                    lambda: _shown(stage, mode, film),
+                    lambda: shown_env(stage, mode, film, "--render" if render else "--video"),
                     player,
                     episodes=episodes,
                     seed=seed,
@@ -203,32 +204,3 @@ def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
         name: sum(result.infos[name] * result.episodes for result in those) / sum(result.episodes for result in those)
         for name, those in told.items()
     }
-
-
-# ---- the environment
-
-
-def _shown(stage: Stage, mode: str | None, film: VideoWriter | None) -> Any:
-    """The environment; one that is to show itself has to say that it can."""
-    try:
-        env = stage.fresh()
-    except EnvError as error:
-        if mode is not None and error.message.startswith("TypeError") and "render_mode" in error.message:
-            raise _cannot_render(mode, "it takes no render_mode") from None
-        if error.message.startswith("DependencyNotInstalled"):
-            raise MissingExtraError(f"the environment cannot show itself: {error.message}") from None
-        raise
-    if mode is not None and env.render_mode != mode:
-        modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
-        raise _cannot_render(mode, f"its render modes are {modes}")
-    if film is not None:
-        film.fps = float(env.metadata.get("render_fps") or film.fps)
-    return env
-
-
-def _cannot_render(render_mode: str, why: str) -> SettingsError:
-    wanted = "--video needs" if render_mode == "rgb_array" else "--render needs"
-    return SettingsError(
-        f'{wanted} an environment with render_mode="{render_mode}", but {why}',
-        hint="give the environment's __init__ that argument, and its metadata the list `render_modes`",
-    )

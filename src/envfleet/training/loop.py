@@ -17,6 +17,7 @@ from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.demonstrating import demonstrate
 from envfleet.training.exactness import Exactness
+from envfleet.training.filming import refuse_unfilmable
 from envfleet.training.interruption import Interruption
 from envfleet.training.progress import LATEST, Progress, TimeShares
 from envfleet.training.reporting import Reporter
@@ -35,6 +36,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings.with_absolute_inputs(here))
     with closing(resolved.stage):
+        refuse_unfilmable(resolved)
         reporter = Reporter.of_new_run(resolved, here)
         try:
             with closing(reporter), closing(assemble(resolved)) as parts:
@@ -80,14 +82,15 @@ class Training:
         self._best, self._best_steps = -math.inf, 0
         self._moment = Moment(0, 0, math.nan, {}, _call=self._call_envs)
         self._figures: dict[str, float] = {}  # of the last update, without what callbacks have set
+        self._since_best = 0  # evaluations
         self._saved_at, self._saved_steps = time.monotonic(), 0
-        self._evaluated_steps = 0
+        self._evaluated_steps = self._filmed_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
     # --- in reading order
 
     def run(self) -> Run:
-        """Trains until the budget is spent, a callback stops it, or a signal does."""
+        """Trains until the budget is spent, the score is good enough, a callback stops it, or a signal does."""
         reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
         reporter.begin(self._parts, self.progress.steps)
         if not self._settings.quiet:
@@ -97,7 +100,7 @@ class Training:
             self._exactness.in_a_hurry = self._stopped
             self._prepare()
             shares = TimeShares(self._parts.fleet.workers)
-            while not (self.progress.spent or self._moment.stop or interruption.asked):
+            while not (self.finished or self._moment.stop or interruption.asked):
                 begun = self.progress.share  # the first update has the rates as given, and the last one still learns
                 rollout = schedule.next()
                 ended = self.progress.add(rollout)
@@ -124,14 +127,35 @@ class Training:
                 reporter.update(self.progress, {**self._figures, **self._added()})
                 self._moment.metrics = dict(self._figures)
                 self._evaluate_if_due()
+                self._film_if_due()
                 self._save_if_due()
             return self._end(interruption)
 
+    @property
+    def finished(self) -> bool:
+        """There is nothing left to train for."""
+        return self.progress.spent or self.goal is not None
+
+    @property
+    def goal(self) -> str | None:
+        """Which condition beside the budget ends the training, if one does; evaluations decide it."""
+        score, patience = self._settings.stop_score, self._settings.patience
+        if score is not None and self._best >= score:
+            at = f"the evaluation at step {self._best_steps:,}"
+            return f"{at} had a return of {self._best:.6g} (stop_score {score:g})"
+        if patience is not None and self._since_best >= patience:
+            return (
+                f"{self._since_best} evaluations in a row were no better than {self._best:.6g} at step "
+                f"{self._best_steps:,} (patience {patience})"
+            )
+        return None
+
     def _prepare(self) -> None:
-        """What comes before the first rollout: random play and demonstrations, or an evaluation that was cut short."""
+        """What comes before the first rollout: random play and demonstrations, or what a stop cut short."""
         if self.progress.steps:
-            if not self.progress.spent:
+            if not self.finished:
                 self._evaluate_if_due()
+                self._film_if_due()
             return
         if self._settings.random_steps:
             self._reporter.play_at_random(self._stopped)
@@ -177,12 +201,19 @@ class Training:
         self._evaluated_steps = steps
         if evaluation is None:
             return
+        self._since_best += 1
         if evaluation.mean_reward > self._best:
-            self._best, self._best_steps = evaluation.mean_reward, steps
+            self._best, self._best_steps, self._since_best = evaluation.mean_reward, steps, 0
             self._save()
             self._checkpoints.mark("best", steps)
         for callback in self._callbacks:
             callback.on_evaluation(self._moment, evaluation)
+
+    def _film_if_due(self) -> None:
+        every, steps = self._settings.video_every, self.progress.steps
+        due = steps - self._filmed_steps >= every or (self.finished and self._filmed_steps != steps)
+        if every and due and self._reporter.film(self._parts.policy, steps, self._stopped):
+            self._filmed_steps = steps
 
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
@@ -215,7 +246,9 @@ class Training:
             "progress": self.progress.state(),
             "best": self._best,
             "best_steps": self._best_steps,
+            "since_best": self._since_best,
             "evaluated_steps": self._evaluated_steps,
+            "filmed_steps": self._filmed_steps,
         }
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
@@ -226,6 +259,8 @@ class Training:
         self.progress.restore(state["progress"])
         self._best, self._best_steps = state["best"], state["best_steps"]
         self._evaluated_steps = state["evaluated_steps"]
+        # Runs of older versions did not count these.
+        self._since_best, self._filmed_steps = state.get("since_best", 0), state.get("filmed_steps", 0)
         self._saved_steps = self.progress.steps
         if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
             self._checkpoints.mark("best", self._best_steps)
@@ -233,7 +268,7 @@ class Training:
     def _end(self, interruption: Interruption) -> Run:
         asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
         self._save()
-        if self.progress.spent and not asked:
+        if self.finished and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
@@ -243,5 +278,5 @@ class Training:
         if asked:
             self._reporter.stopped(self.progress)
             interruption.leave()
-        self._reporter.end(self.progress)
+        self._reporter.end(self.progress, self.goal)
         return Run(self._reporter.folder)

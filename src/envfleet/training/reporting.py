@@ -25,6 +25,7 @@ from envfleet.settings import differences
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
+from envfleet.training.filming import film_episode
 from envfleet.training.progress import LATEST, RECENT, Progress
 from envfleet.training.trust import cannot_be_imported, named_code
 
@@ -37,6 +38,8 @@ _SAID_ELSEWHERE = {
     "steps",
     "num_episodes",
     "duration",
+    "stop_score",
+    "patience",
     "n_envs",
     "learner_threads",
     "output_dir",
@@ -221,6 +224,19 @@ class Reporter:
         self.console.evaluated(figures)
         return evaluation
 
+    def film(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> bool:
+        """Writes a video of an episode; False if it was stopped. One that fails never costs the training."""
+        path = self.folder.videos / f"step-{steps}.mp4"
+        try:
+            film_episode(self._resolved, policy, path, stopped)
+        except PlayStopped:
+            return False
+        except EnvfleetError as error:
+            self._failed(f"the video at step {steps:,}", error)
+        else:
+            self.console.say(f"video at step {steps:,}: {self.folder.shown / path.parent.name / path.name}")
+        return True
+
     def saving(self) -> Callable[[int, int], None]:
         """What tells the user how far a save is, if it takes long."""
         last = time.monotonic()
@@ -275,8 +291,8 @@ class Reporter:
         policy = self._resolved.settings.describe_policy()
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
-    def end(self, progress: Progress) -> None:
-        """The summary, and what to do next."""
+    def end(self, progress: Progress, goal: str | None = None) -> None:
+        """The summary, and what to do next; `goal` is the condition that ended it before its budget was spent."""
         seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
         digits = decimals(progress.mean_return, progress.mean_of_latest)
         environments = counted(self._resolved.settings.n_envs, "environment")
@@ -294,6 +310,8 @@ class Reporter:
                 else "no episode has ended"
             ),
         }
+        if goal is not None:
+            summary["ended"] = goal
         first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
         if "random/ep_rew_mean" in first:
             summary["random play"] = (
@@ -345,7 +363,12 @@ def left_out(evaluation: Evaluation, most_steps: int) -> str:
 def _budgets(settings: TrainingSettings) -> list[str]:
     """What ends the training, each in words."""
     kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
-    return [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
+    limits = [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
+    if settings.stop_score is not None:
+        limits.append(f"a return of {settings.stop_score:,.12g}")
+    if settings.patience is not None:
+        limits.append(f"{counted(settings.patience, 'evaluation')} without a better one")
+    return limits
 
 
 def _listed(changed: Mapping[str, Any]) -> str:
