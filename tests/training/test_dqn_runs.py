@@ -28,6 +28,7 @@ from tests.policies import own_networks
 from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
 from tests.training.running import weights
+from tests.training.test_rates import StopsAfter
 from tests.training.test_same_weights import ACTING, PLACES, SCHEDULES, WORKERS
 
 SMALL: dict[str, Any] = {
@@ -164,10 +165,10 @@ def test_a_network_of_the_users_own_learns_and_is_loaded_again(tmp_path: Path, s
     assert not torch.equal(next(own[0].parameters()), next(own[1].parameters()))
     for seen in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
         assert trusted.act(seen) == given.act(seen)
-    by_name = f"tests.policies.own_networks:{kind.__name__}"
-    assert resume(tmp_path / "run", trust=True, steps=704, quiet=True).settings[setting] == by_name
-    train(small(tmp_path / "whole", **{setting: kind}, steps=704))
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    train(small(tmp_path / "stopped", **{setting: kind}), callbacks=[StopsAfter(5)])
+    resumed = resume(tmp_path / "stopped", trust=True, quiet=True)
+    assert resumed.settings[setting] == f"tests.policies.own_networks:{kind.__name__}"
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "run")
 
 
 def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
