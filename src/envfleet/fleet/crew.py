@@ -8,11 +8,13 @@ of a restarted worker that was asked to recover.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from envfleet.clock import GRACE_SECONDS, check_time
 from envfleet.errors import EnvContext, EnvfleetError, EnvHungError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.channel import ChannelClosed
@@ -238,17 +240,20 @@ class Crew:
                     return False
         return True
 
-    def wait_run(self) -> None:
-        """Waits, asleep, until every posted command is finished: for commands that take many steps."""
+    def wait_run(self, until: float = math.inf) -> None:
+        """Waits, asleep, until every posted command is finished: for commands that take many steps.
+
+        Workers give up by themselves at the time `until`; one that is inside a long step then is not waited for.
+        """
         self.place.run_inline(self._timeouts)
-        self._sleep(self._unfinished)
+        self._sleep(self._unfinished, until + GRACE_SECONDS)
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Waits, asleep, until these groups are finished, whatever the others do."""
         self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
-    def _sleep(self, lacking: Callable[[], int]) -> None:
+    def _sleep(self, lacking: Callable[[], int], until: float = math.inf) -> None:
         """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
 
         The workers are told how many they must have finished in all before one of them rings: a wake costs more than
@@ -268,6 +273,7 @@ class Crew:
                 if self.place.wait(watch.look_every):
                     continue
                 words[self._waits] = 0
+                check_time(until)
                 self._mend_deaths()
                 for hang in watch.stuck():
                     self._hung(hang)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -17,6 +18,7 @@ from envfleet.errors import (
     EnvError,
     EnvfleetError,
     EnvHungError,
+    OutOfTimeError,
     ProtocolError,
     SettingsError,
     StateError,
@@ -150,7 +152,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if isinstance(error, EnvHungError):
             self._state = BROKEN
             return self._with_context(error)
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError | OutOfTimeError):
             self._state = BROKEN
         elif isinstance(error, EnvError):
             self._crew_idle()
@@ -318,11 +320,15 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._crew.post(group, self._exchange.slots[group], Run(order))
         self._state = RUNNING
 
-    def run_wait(self, steps: int) -> None:
-        """Waits until every group has carried out its order, which was good for `steps` steps of each environment."""
+    def run_wait(self, steps: int, until: float = math.inf) -> None:
+        """Waits until every group has carried out its order, which was good for `steps` steps of each environment.
+
+        OutOfTimeError if that takes much longer than the time `until` (`time.monotonic`); the fleet can then only be
+        closed.
+        """
         self._expect("run_wait()", RUNNING)
         try:
-            self._crew.wait_run()
+            self._crew.wait_run(until)
             slots = self._crew.gather(self._exchange.all.groups).messages
         except EnvfleetError as error:
             raise self._guard(error) from None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import SettingsError
+from envfleet.errors import OutOfTimeError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
@@ -80,6 +81,9 @@ class Training:
         self._best, self._best_steps = -math.inf, 0
         self._moment = Moment(0, 0, math.nan, {})
         self._saved_at, self._saved_steps = time.monotonic(), 0
+        self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
+        self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
+        self._discarded = 0  # steps of a timed run that were under way at its end
         self._evaluated_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
@@ -87,38 +91,59 @@ class Training:
 
     def run(self) -> Run:
         """Trains until the budget is spent, a callback stops it, or a signal does."""
-        reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
-        reporter.begin(self._parts, self.progress.steps)
-        schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
+        self._reporter.begin(self._parts, self.progress.steps)
+        self._parts.schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
         with Interruption(quiet=self._settings.quiet) as interruption:
-            self._stopped = lambda: interruption.asked
+            self._stopped = lambda: interruption.asked or time.monotonic() >= self.progress.until
             self._exactness.in_a_hurry = self._stopped
             self._prepare()
+            self._parts.schedule.until = self.progress.until
             shares = TimeShares(self._parts.fleet.workers)
-            while not (self.progress.spent or self._moment.stop or interruption.asked):
-                begun = self.progress.share  # the first update has the rates as given, and the last one still learns
-                rollout = schedule.next()
-                ended = self.progress.add(rollout)
-                seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
-                self._tell_rollout(rollout, ended)
-                began = time.perf_counter()
-                figures = learner.learn(rollout, begun, self.progress.share)
-                learning = time.perf_counter() - began
-                waited, schedule.waited = schedule.waited, 0.0
-                self._moment.metrics = {
-                    "rollout/ep_rew_mean": self.progress.mean_return,
-                    f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
-                    "rollout/ep_len_mean": self.progress.mean_length,
-                    "rollout/episodes": float(self.progress.episodes),
-                    **shares.shares(seconds, waited, learning, rollout.rewards.size),
-                    **figures,
-                }
-                self._moment.metrics |= reporter.update(self.progress, self._moment.metrics)
-                for callback in self._callbacks:
-                    callback.on_update(self._moment)
-                self._evaluate_if_due()
-                self._save_if_due()
+            try:
+                while not (self.progress.spent or self._moment.stop or interruption.asked):
+                    began = time.monotonic()
+                    self._update(shares)
+                    self._evaluate_if_due()
+                    self._save_if_due()
+                    self._last_rounds.append(time.monotonic() - began)
+            except OutOfTimeError:
+                self._discard()
             return self._end(interruption)
+
+    def _update(self, shares: TimeShares) -> None:
+        """One rollout, what is learned from it, and what is said about it."""
+        schedule, learner = self._parts.schedule, self._parts.learner
+        begun = self.progress.share  # the first update has the rates as given, and the last one still learns
+        rollout = schedule.next()
+        ended = self.progress.add(rollout)
+        seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+        self._tell_rollout(rollout, ended)
+        began = time.perf_counter()
+        figures = learner.learn(rollout, begun, self.progress.share, self.progress.until)
+        learning = time.perf_counter() - began
+        waited, schedule.waited = schedule.waited, 0.0
+        self._moment.metrics = {
+            "rollout/ep_rew_mean": self.progress.mean_return,
+            f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
+            "rollout/ep_len_mean": self.progress.mean_length,
+            "rollout/episodes": float(self.progress.episodes),
+            **shares.shares(seconds, waited, learning, rollout.rewards.size),
+            **figures,
+        }
+        self._moment.metrics |= self._reporter.update(self.progress, self._moment.metrics)
+        for callback in self._callbacks:
+            callback.on_update(self._moment)
+
+    def _discard(self) -> None:
+        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it."""
+        if self._saved is None:
+            raise SettingsError(
+                f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
+                hint="give it more time (--duration), or collect less for an update (--rollout-steps, --n-envs)",
+            )
+        self._discarded = self.progress.steps - self._saved["steps"]
+        self.progress.count_as(self._saved)
+        self._reporter.forget_after(self.progress.steps)
 
     def _prepare(self) -> None:
         """What comes before the first rollout: random play and demonstrations, or an evaluation that was cut short."""
@@ -144,13 +169,13 @@ class Training:
 
     def _evaluate_if_due(self) -> None:
         every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
-        if not every or self._evaluated_steps == steps:
-            return
+        if not every or self._evaluated_steps == steps or self._stopped():
+            return  # a resumed run makes up for it
         if steps - self._evaluated_steps < every and not self.progress.spent:
             return
         evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
         if evaluation is None and self._stopped():
-            return  # a resumed run makes up for it
+            return
         self._evaluated_steps = steps
         if evaluation is None:
             return
@@ -164,8 +189,14 @@ class Training:
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
         minutes = (time.monotonic() - self._saved_at) / 60.0
-        if self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes:
+        due = self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes
+        if due or self._may_be_the_last():
             self._save()
+
+    def _may_be_the_last(self) -> bool:
+        """Whether the time of a timed run may be over before the next update is done: nothing can be saved then."""
+        left = self.progress.until - time.monotonic()
+        return left < 3.0 * max(self._last_rounds, default=math.inf)
 
     def _steps_between(self, given: int | None, *, parts: int) -> int:
         """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
@@ -194,13 +225,14 @@ class Training:
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
+        self._saved = state["progress"]
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""
         self.progress.restore(state["progress"])
         self._best, self._best_steps = state["best"], state["best_steps"]
         self._evaluated_steps = state["evaluated_steps"]
-        self._saved_steps = self.progress.steps
+        self._saved_steps, self._saved = self.progress.steps, state["progress"]
         if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
             self._checkpoints.mark("best", self._best_steps)
 
@@ -215,5 +247,5 @@ class Training:
         if asked:
             self._reporter.stopped(self.progress)
             interruption.leave()
-        self._reporter.end(self.progress)
+        self._reporter.end(self.progress, self._discarded)
         return Run(self._reporter.folder)

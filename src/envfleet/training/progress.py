@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from typing import Any
@@ -46,6 +47,13 @@ class Progress:
     def seconds(self) -> float:
         """Spent on the run, by a clock that does not jump."""
         return self._seconds_before + time.monotonic() - self._began
+
+    @property
+    def until(self) -> float:
+        """When the hours of a timed run are over, by `time.monotonic()`."""
+        if self._settings.duration is None:
+            return math.inf
+        return self._began + self._settings.duration * 3600.0 - self._seconds_before
 
     @property
     def mean_return(self) -> float:
@@ -93,10 +101,16 @@ class Progress:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.steps, self.episodes, self._seconds_before = state["steps"], state["episodes"], state["seconds"]
+        """Goes on from a state, of another process too."""
+        self._seconds_before = state["seconds"]
         self.begin()
-        self._returns.extend(state["returns"])
-        self._lengths.extend(state["lengths"])
+        self.count_as(state)
+
+    def count_as(self, state: dict[str, Any]) -> None:
+        """Steps and episodes as they were; the clock goes on."""
+        self.steps, self.episodes = state["steps"], state["episodes"]
+        self._returns = deque(state["returns"], maxlen=RECENT)
+        self._lengths = deque(state["lengths"], maxlen=RECENT)
 
 
 class TimeShares:

@@ -245,8 +245,12 @@ class Reporter:
         policy = self._resolved.settings.describe_policy()
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
-    def end(self, progress: Progress) -> None:
-        """The summary, and what to do next."""
+    def forget_after(self, steps: int) -> None:
+        """Takes back the figures of updates that do not count."""
+        self._metrics.cut_after(steps)
+
+    def end(self, progress: Progress, discarded: int = 0) -> None:
+        """The summary, and what to do next; `discarded` steps were under way when the time was over."""
         seconds = max(progress.seconds, 1e-9)
         environments = _counted(self._resolved.settings.n_envs, "environment")
         self.console.say(f"closed {environments}")
@@ -260,6 +264,8 @@ class Reporter:
                 else "no episode has ended"
             ),
         }
+        if discarded:
+            summary["discarded"] = f"{discarded:,} steps that were under way when the time was over"
         first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
         if "random/ep_rew_mean" in first:
             summary["random play"] = (
