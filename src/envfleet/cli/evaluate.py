@@ -127,6 +127,15 @@ class Evaluate:
 def _report(result: RunEvaluation) -> str:
     how = "best actions" if result.deterministic else "sampled actions"
     lines = [f"{result.env}: {result.checkpoint} of {result.run} (step {result.step:,}), {how}"]
+    for each in filter(None, (result, result.held_out)):
+        if each.played is not None:
+            lines.append(f"{each.played}:")
+        lines += _figures(each)
+    return "\n".join(lines) + "\n"
+
+
+def _figures(result: RunEvaluation) -> list[str]:
+    lines = []
     spread = f"{result.mean_reward:.2f} ± {result.std_reward:.2f} over {result.episodes} episodes"
     lines.append(f"  return  {spread}")
     if result.confidence_interval is not None:
@@ -143,4 +152,4 @@ def _report(result: RunEvaluation) -> str:
     if len(result.seeds) > 1:
         each = zip(result.seeds, result.mean_reward_per_seed, strict=True)
         lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.2f}" for seed, mean in each))
-    return "\n".join(lines) + "\n"
+    return lines

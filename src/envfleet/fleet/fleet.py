@@ -49,7 +49,8 @@ from envfleet.seeding import derive_seed
 __all__ = ["Fleet", "FleetState"]
 
 Array = np.ndarray[Any, Any]
-CLOSE_SECONDS = 1.5
+CLOSE_SECONDS = 1.5  # how long workers have to close their environments
+BROKEN_SECONDS = 0.2  # of a fleet whose workers do not listen
 
 
 class FleetState(Enum):
@@ -468,8 +469,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends all workers; nothing of them stays behind."""
+        seconds = BROKEN_SECONDS if self._state is BROKEN else CLOSE_SECONDS
         self._state = CLOSED
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._crew.stop(seconds)
         del self._exchange
 
     def __enter__(self) -> Self:

@@ -106,6 +106,7 @@ class Training:
                     self._evaluate_if_due()
                     self._save_if_due()
                     self._last_rounds.append(time.monotonic() - began)
+                self._save()
             except OutOfTimeError:
                 self._discard()
             return self._end(interruption)
@@ -135,7 +136,10 @@ class Training:
             callback.on_update(self._moment)
 
     def _discard(self) -> None:
-        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it."""
+        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it.
+
+        With the schedule `overlap` a rollout is always under way, so that the last update may be lost with it.
+        """
         if self._saved is None:
             raise SettingsError(
                 f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
@@ -238,7 +242,6 @@ class Training:
 
     def _end(self, interruption: Interruption) -> Run:
         asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
-        self._save()
         if self.progress.spent and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from envfleet.environments.procgen.library import PICTURE, Game
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, GAMES, ProcgenSettings, mode_problem
 from envfleet.errors import ProtocolError, SettingsError, StateError
+from envfleet.offers import HeldOut
 from envfleet.settings import Settings
 
 __all__ = ["ProcgenEnv"]
@@ -93,6 +94,13 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         if self._playing is None:
             raise ProtocolError("render() was called before reset()")
         return self._playing.draw_screen()
+
+    def held_out(self) -> HeldOut | None:
+        """All levels, beside the few that were trained on (`envfleet.offers.HoldsOut`)."""
+        if not self.settings.num_levels or self.settings.distribution_mode == "exploration":
+            return None
+        first, last = self.settings.start_level, self.settings.start_level + self.settings.num_levels - 1
+        return HeldOut(f"levels {first:,} to {last:,}", "all levels", {"num_levels": 0, "start_level": 0})
 
     # ---- state and end ----
 
