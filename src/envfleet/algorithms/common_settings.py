@@ -169,7 +169,9 @@ class TrainingSettings(Settings):
     random_steps: int = setting(
         0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
     )
-    preset: Literal["auto-scale", "low-memory", "faster", "debug"] | None = setting(
+    preset: (
+        Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
+    ) = setting(
         None, "Settings by name, over those of the environment's family and under what is given here."
     )
     init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")

@@ -119,15 +119,17 @@ class Training:
         ended = self.progress.add(rollout)
         seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
         self._tell_rollout(rollout, ended)
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         figures = learner.learn(rollout, begun, self.progress.share, self.progress.until)
         learning = time.perf_counter() - began
+        self._reporter.sampler.add_learner(time.process_time() - processor)
         waited, schedule.waited = schedule.waited, 0.0
         self._moment.metrics = {
             "rollout/ep_rew_mean": self.progress.mean_return,
             f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
             "rollout/ep_len_mean": self.progress.mean_length,
             "rollout/episodes": float(self.progress.episodes),
+            "time/seconds": self.progress.seconds,
             **shares.shares(seconds, waited, learning, rollout.rewards.size),
             **figures,
         }

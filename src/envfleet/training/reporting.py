@@ -24,6 +24,7 @@ from envfleet.settings import differences
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
 from envfleet.training.progress import LATEST, RECENT, Progress
+from envfleet.training.sampling import Sampler
 from envfleet.training.trust import cannot_be_imported, named_code
 
 __all__ = ["Reporter", "left_out"]
@@ -65,6 +66,7 @@ class Reporter:
         self._health: Sequence[WorkerHealth] = ()
         self._looked = 0.0
         self._parts: Parts | None = None
+        self.sampler = Sampler()
 
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
@@ -138,6 +140,8 @@ class Reporter:
         if now - self._looked >= HEALTH_SECONDS and self._parts is not None:
             self._looked = now
             fleet = self._look(self._parts)
+        if self._parts is not None and self.sampler.due():
+            fleet |= self.sampler.sample([worker.pid for worker in self._health])
         self._write(progress.steps, {**metrics, **fleet})
         if fleet and self._tensorboard is not None:
             self._tensorboard.flush()
