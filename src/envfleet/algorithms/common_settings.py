@@ -28,6 +28,7 @@ HARMLESS = frozenset(
         "eval_sampled",
         "keep_checkpoints",
         "num_episodes",
+        "pin_cores",
         "quiet",
         "random_steps",
         "restarts",
@@ -83,6 +84,9 @@ class TrainingSettings(Settings):
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
         None, "How worker processes are started; spawn by default."
+    )
+    pin_cores: bool = setting(
+        False, "Bind every worker process to one core, in turn (Linux). The system usually does better by itself."
     )
     timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
     on_error: Literal["raise", "restart"] = setting(

@@ -147,6 +147,7 @@ def assemble(resolved: Resolved) -> Parts:
         autoreset="same_step",
         program=program if in_worker else None,
         quiet=settings.quiet,
+        pin_cores=settings.pin_cores,
         **protection(settings),
     )
     process = None
