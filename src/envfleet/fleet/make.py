@@ -134,6 +134,8 @@ def make(
     # Nothing steps beside the caller of a sequential fleet, so one group has the least to do.
     alone = name == "sequential" and group_size is None
     groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
+    if pin_cores and trusted:
+        raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
