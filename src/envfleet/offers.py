@@ -68,7 +68,7 @@ class Compares(Protocol):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What an evaluation plays beside what training plays, so that one sees what was understood and what learned by heart."""
+    """What an evaluation plays beside what training plays: it shows what was understood, not learned by heart."""
 
     trained: str  # what training plays, e.g. "levels of the training"
     all: str  # and what is played here, e.g. "all levels"

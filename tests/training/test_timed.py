@@ -18,59 +18,70 @@ from envfleet.errors import OutOfTimeError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.metrics import read_metrics
 from envfleet.training import resume
+from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
 from tests.rollout.collecting import collecting
 from tests.training.running import run, weights
 
 UPDATE = 12 * 32  # steps
-LOOKS = 2 * 32 + 2 * 4  # at the clock in an update: each step of two groups, each minibatch
+CONSTANT: dict[str, Any] = {"learning_rate_schedule": "constant", "clip_range_schedule": "constant"}
+TIMED: dict[str, Any] = {**CONSTANT, "steps": None, "duration": 1.0, "checkpoint_every": 1}
 
 
-def out_of_time_after(monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
-    """The clock says that the time is over at the look after so many."""
-    counted = iter(range(looks))
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 0.0 if next(counted, None) is not None else math.inf))
+class Clock:
+    """Counts the looks at the clock; after `enough` of them the time is over."""
+
+    def __init__(self, enough: int | None = None) -> None:
+        self.looks, self._enough = 0, enough
+
+    def monotonic(self) -> float:
+        self.looks += 1
+        return math.inf if self._enough is not None and self.looks > self._enough else 0.0
 
 
-@pytest.mark.parametrize(
-    ("looks", "where"), [(2 * LOOKS + 9, "in the third rollout"), (3 * LOOKS - 2, "between the last minibatches")]
-)
+def looks_at_updates(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[int]:
+    """How often a run of three updates has looked at the clock after each of them."""
+    looks, counting = [], Clock()
+
+    class Note(Callback):
+        def on_update(self, moment: Moment) -> None:
+            looks.append(counting.looks)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "time", counting)
+        run(folder, callbacks=[Note()], **CONSTANT, **options)
+    return looks
+
+
 @pytest.mark.parametrize("acting", ["worker", "central"])
 def test_a_cut_run_is_the_run_without_what_was_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int, where: str, acting: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acting: str
 ) -> None:
     """Two updates and a part of a third one: as if two updates had been asked for."""
-    timed: dict[str, Any] = {"group_size": 6, "acting": acting, "steps": None, "duration": 1.0, "checkpoint_every": 1}
-    if acting == "central":  # all groups are stepped together
-        looks -= (looks // LOOKS) * 32 + (9 if "rollout" in where else 32)
-        looks += 5 if "rollout" in where else 0
-    run(tmp_path / "two", **{**timed, "duration": None, "steps": 2 * UPDATE})
-    out_of_time_after(monkeypatch, looks)
-    run(tmp_path / "timed", **timed)
-    assert Checkpoints(tmp_path / "timed" / "checkpoints").step_of("final") == 2 * UPDATE
-    assert weights(tmp_path / "timed") == weights(tmp_path / "two"), where
-    assert max(row["step"] for row in read_metrics(tmp_path / "timed" / "metrics.jsonl")) == 2 * UPDATE
+    _, second, third = looks_at_updates(tmp_path / "three", monkeypatch, acting=acting)
+    run(tmp_path / "two", acting=acting, **CONSTANT, steps=2 * UPDATE)
+    for name, looks in (("in-the-rollout", second + 9), ("between-minibatches", third - 2)):
+        monkeypatch.setattr(clock, "time", Clock(looks))
+        run(tmp_path / name, acting=acting, **TIMED)
+        assert Checkpoints(tmp_path / name / "checkpoints").step_of("final") == 2 * UPDATE
+        assert weights(tmp_path / name) == weights(tmp_path / "two")
+        assert max(row["step"] for row in read_metrics(tmp_path / name / "metrics.jsonl")) == 2 * UPDATE
 
 
-def test_a_cut_run_can_be_given_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        out_of_time_after(patched, 2 * LOOKS + 9)
-        run(tmp_path / "run", group_size=6, steps=None, duration=1.0, checkpoint_every=1)
-    resume(tmp_path / "run", quiet=True, steps=3 * UPDATE)
-    run(tmp_path / "whole", group_size=6)
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
-
-
-def test_the_summary_says_what_was_discarded(
+def test_a_cut_run_says_what_it_discarded_and_can_be_given_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out_of_time_after(monkeypatch, 3 * LOOKS - 2)
-    run(tmp_path / "run", group_size=6, steps=None, duration=1.0, checkpoint_every=1, quiet=False)
+    third = looks_at_updates(tmp_path / "three", monkeypatch)[-1]
+    with monkeypatch.context() as patched:
+        patched.setattr(clock, "time", Clock(third - 2))
+        run(tmp_path / "run", quiet=False, **TIMED)
     assert f"discarded {UPDATE} steps" in " ".join(capsys.readouterr().err.split())
+    resume(tmp_path / "run", quiet=True, steps=3 * UPDATE)
+    assert weights(tmp_path / "run") == weights(tmp_path / "three")
 
 
 def test_time_that_is_over_before_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out_of_time_after(monkeypatch, 5)
+    monkeypatch.setattr(clock, "time", Clock(5))
     with pytest.raises(SettingsError, match=r"before the first update[\s\S]*--duration"):
         run(tmp_path / "run", steps=None, duration=1.0)
     assert not (tmp_path / "run").exists()

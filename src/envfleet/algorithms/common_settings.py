@@ -175,9 +175,7 @@ class TrainingSettings(Settings):
     )
     preset: (
         Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
-    ) = setting(
-        None, "Settings by name, over those of the environment's family and under what is given here."
-    )
+    ) = setting(None, "Settings by name, over those of the environment's family and under what is given here.")
     init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")
     track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
     quiet: bool = setting(False, "Say nothing but errors.")

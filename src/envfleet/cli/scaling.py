@@ -85,7 +85,16 @@ def _least_workers(results: Sequence[Speed], n_envs: int) -> Speed:
 
 def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("environments", "workers", "collecting", "speed-up", "learning", "training", "speed-up", "efficiency"):
+    for heading in (
+        "environments",
+        "workers",
+        "collecting",
+        "speed-up",
+        "learning",
+        "training",
+        "speed-up",
+        "efficiency",
+    ):
         table.add_column(heading, justify="right")
     table.add_column("where the time goes")
     for point in _points(results):

@@ -16,8 +16,8 @@ __all__ = ["REGISTERED", "register", "register_with_gymnasium"]
 
 _PROCGEN = "envfleet.environments.procgen.environment:ProcgenEnv"
 _PROCGEN_GAMES = (
-    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper maze miner ninja plunder "
-    "starpilot"
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot "
+    "heist jumper leaper maze miner ninja plunder starpilot"
 )
 # id -> where its class is, and the arguments that make it this one
 REGISTERED: dict[str, tuple[str, dict[str, str]]] = {

@@ -157,7 +157,9 @@ def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
     if backend != "processes":
         return [None] * workers  # a core for the caller itself would bind all that comes after the fleet
     if not hasattr(os, "sched_getaffinity"):
-        raise SettingsError("pin_cores was asked for, and this system cannot bind processes to cores", hint="leave it out")
+        raise SettingsError(
+            "pin_cores was asked for, and this system cannot bind processes to cores", hint="leave it out"
+        )
     cores = sorted(os.sched_getaffinity(0))
     return [cores[worker % len(cores)] for worker in range(workers)]
 

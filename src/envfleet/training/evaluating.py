@@ -121,7 +121,9 @@ def evaluate_run(
     )
     mode = "human" if render else None if video is None else "rgb_array"
     with (
-        contextlib.closing(Stage(opened.env, opened.settings, **({} if mode is None else {"render_mode": mode}))) as stage,
+        contextlib.closing(
+            Stage(opened.env, opened.settings, **({} if mode is None else {"render_mode": mode}))
+        ) as stage,
         _one_thread(),
         contextlib.nullcontext() if video is None else VideoWriter(video) as film,
     ):

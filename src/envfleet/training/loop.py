@@ -83,7 +83,8 @@ class Training:
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
         self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
-        self._discarded = 0  # steps of a timed run that were under way at its end
+        self._time_over = False  # a timed run reached its mark in the middle of an update
+        self._discarded = 0  # steps that were under way then
         self._evaluated_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
@@ -147,6 +148,7 @@ class Training:
                 f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
                 hint="give it more time (--duration), or collect less for an update (--rollout-steps, --n-envs)",
             )
+        self._time_over = True
         self._discarded = self.progress.steps - self._saved["steps"]
         self.progress.count_as(self._saved)
         self._reporter.forget_after(self.progress.steps)
@@ -219,7 +221,7 @@ class Training:
             return
         self._parts.schedule.settle()
         apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
-        state = {
+        state: dict[str, Any] = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
             "progress": self.progress.state(),
@@ -244,7 +246,7 @@ class Training:
 
     def _end(self, interruption: Interruption) -> Run:
         asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
-        if self.progress.spent and not asked:
+        if (self.progress.spent or self._time_over) and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)

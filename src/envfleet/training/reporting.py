@@ -67,6 +67,7 @@ class Reporter:
         self._looked = 0.0
         self._parts: Parts | None = None
         self.sampler = Sampler()
+        self._pids: list[int] = []  # of the workers
 
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
@@ -141,7 +142,7 @@ class Reporter:
             self._looked = now
             fleet = self._look(self._parts)
         if self._parts is not None and self.sampler.due():
-            fleet |= self.sampler.sample([worker.pid for worker in self._health])
+            fleet |= self.sampler.sample(self._pids)
         self._write(progress.steps, {**metrics, **fleet})
         if fleet and self._tensorboard is not None:
             self._tensorboard.flush()
@@ -151,7 +152,7 @@ class Reporter:
 
     def _look(self, parts: Parts) -> dict[str, float]:
         workers = parts.fleet.statistics().workers
-        self._health = workers
+        self._health, self._pids = workers, [worker.pid for worker in workers]
         figures = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
         for worker in workers:
             figures[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share

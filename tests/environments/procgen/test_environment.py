@@ -118,11 +118,10 @@ def test_an_end_shows_the_last_picture_and_the_next_reset_the_next_level(make: A
 def test_a_time_out_ends_an_episode_like_any_other_end(make: Any) -> None:
     env = make(**EASY)
     env.reset(seed=1)
-    for step in range(1, 1001):
-        _, _, terminated, truncated, info = env.step(4)  # stands still
-        if terminated:
-            break
-    assert step == 1000 and terminated and not truncated and not info["is_success"]
+    steps = [env.step(4) for _ in range(1000)]  # stands still
+    assert not any(terminated for _, _, terminated, _, _ in steps[:-1])
+    _, _, terminated, truncated, info = steps[-1]
+    assert terminated and not truncated and not info["is_success"]
 
 
 def test_a_reset_in_the_middle_goes_to_the_next_level(make: Any) -> None:

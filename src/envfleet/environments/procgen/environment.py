@@ -48,8 +48,8 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         self.action_space = spaces.Discrete(ACTIONS)
         self._options = _options(game, self.settings)
         self._playing: Game | None = None
-        self._begun = False  # a level is being played, or was played to its end
-        self._fresh = False  # its first picture is the newest one: nothing was done in it yet
+        self._begun = False  # an episode is being played
+        self._waiting = False  # the first picture of the next one is there already
         self._closed = False
 
     def reset(
@@ -60,10 +60,10 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
             raise ProtocolError("the environment is closed")
         if seed is not None or self._playing is None:
             self._restart(seed)
-        elif not self._fresh:
+        elif not self._waiting:
             self._playing.begin_next()
         assert self._playing is not None
-        self._begun = self._fresh = True
+        self._begun, self._waiting = True, False
         return self._playing.picture.copy(), {"level": self._playing.level, "is_success": False}
 
     def _restart(self, seed: int | None) -> None:
@@ -82,8 +82,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
             raise SettingsError(f"received the action {action!r}, expected 0 to {ACTIONS - 1}")
         level, before = playing.level, playing.picture.copy()
         reward, ended = playing.step(chosen)
-        self._fresh = ended
-        self._begun = not ended
+        self._begun, self._waiting = not ended, ended
         info = {"level": level, "is_success": playing.solved}
         return before if ended else playing.picture.copy(), reward, ended, False, info
 
@@ -111,7 +110,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
             "settings": dataclasses.asdict(self.settings),
             "playing": None if self._playing is None else self._playing.save(),
             "begun": self._begun,
-            "fresh": self._fresh,
+            "waiting": self._waiting,
             "generator": self.np_random.bit_generator.state,
         }
 
@@ -128,7 +127,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
                 self._restart(0)  # the state has levels and a generator of its own
             assert self._playing is not None
             self._playing.load(state["playing"])
-        self._begun, self._fresh = state["begun"], state["fresh"]
+        self._begun, self._waiting = state["begun"], state["waiting"]
         self.np_random.bit_generator.state = state["generator"]
 
     def close(self) -> None:

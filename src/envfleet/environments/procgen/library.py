@@ -155,7 +155,8 @@ class Game:
 
     def save(self) -> bytes:
         data = ctypes.create_string_buffer(_LARGEST_STATE)
-        return data.raw[: self._library.get_state(self._handle, 0, data, _LARGEST_STATE)]
+        size = self._library.get_state(self._handle, 0, data, _LARGEST_STATE)
+        return data.raw[:size]
 
     def load(self, state: bytes) -> None:
         """Goes on from a state of the same game; the library ends the process on any other."""
