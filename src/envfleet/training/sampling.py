@@ -38,8 +38,8 @@ class Sampler:
 
     def sample(self, workers: Collection[int]) -> dict[str, float]:
         """The figures since the last sample; `workers` are the process ids of the workers."""
-        began = time.perf_counter()
-        elapsed = max(began - self._at, 1e-9)
+        now, began = time.perf_counter(), time.thread_time()
+        elapsed = max(now - self._at, 1e-9)
         tree = self._tree()
         spent, machine = self._seconds_of(tree), _machine_seconds()
         used = {pid: max(0.0, seconds - self._spent.get(pid, 0.0)) for pid, seconds in spent.items()}
@@ -55,8 +55,8 @@ class Sampler:
         }
         figures = {name: 100.0 * seconds / elapsed for name, seconds in figures.items()}
         figures["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
-        self._at, self._spent, self._machine, self._learner_at_last = began, spent, machine, self._learner
-        self._next = time.monotonic() + max(LEAST_SECONDS, (time.perf_counter() - began) / MOST_SHARE)
+        self._at, self._spent, self._machine, self._learner_at_last = now, spent, machine, self._learner
+        self._next = time.monotonic() + max(LEAST_SECONDS, (time.thread_time() - began) / MOST_SHARE)
         return figures
 
     def _tree(self) -> list[psutil.Process]:
