@@ -60,11 +60,11 @@ def scaling(
             )
             results.append(measure_speed(settings, seconds * (1 - SHARE_OF_STARTING) / len(trials)))
     for line in _report(results):
-        console.print(line)
+        console.print(line, soft_wrap=isinstance(line, str))
     data = {"env": env, "algorithm": algorithm, "machine": describe(), "points": list(_points(results))}
     _write(output.with_suffix(".json"), json.dumps(data, indent=2) + "\n")
     _draw(results, output.with_suffix(".png"), f"{algorithm} on {env}")
-    console.print(f"\nfigures: {output.with_suffix('.json')}\npicture: {output.with_suffix('.png')}")
+    console.print(f"\nfigures: {output.with_suffix('.json')}\npicture: {output.with_suffix('.png')}", soft_wrap=True)
     return 0
 
 
@@ -84,38 +84,37 @@ def _least_workers(results: Sequence[Speed], n_envs: int) -> Speed:
 
 
 def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in (
-        "environments",
-        "workers",
-        "collecting",
-        "speed-up",
-        "learning",
-        "training",
-        "speed-up",
-        "efficiency",
-    ):
-        table.add_column(heading, justify="right")
-    table.add_column("where the time goes")
+    from envfleet.training.measuring import SHARES
+
+    speeds = _table("collecting", "speed-up", "learning", "training", "speed-up", "efficiency")
+    times = _table(*SHARES)
     for point in _points(results):
-        gains = point["gains"]
-        table.add_row(
-            str(point["n_envs"]),
-            str(point["workers"]),
+        where, gains = (str(point["n_envs"]), str(point["workers"])), point["gains"]
+        speeds.add_row(
+            *where,
             f"{point['collecting']:,.0f}",
             f"{gains['collecting']['speedup']:.2f}×",
             f"{point['learning']:,.0f}",
             f"{point['training']:,.0f}",
             f"{gains['training']['speedup']:.2f}×",
             f"{gains['training']['efficiency']:.0%}",
-            ", ".join(f"{name} {share:.0%}" for name, share in point["shares"].items() if share >= 0.05),
         )
-    yield table
+        times.add_row(*where, *(f"{point['shares'][name]:.0%}" for name in SHARES))
+    yield speeds
+    yield "\nwhere the time of training goes:\n"
+    yield times
     best = max(results, key=lambda each: each.training)
     yield (
         f"\nfastest: {best.n_envs} environments on {best.workers} worker{'s' if best.workers > 1 else ''}, "
         f"{best.training:,.0f} steps/s. speed-up and efficiency: against the fewest workers with as many environments"
     )
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("envs", "workers", *headings):
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def _draw(results: Sequence[Speed], path: Path, title: str) -> None:
