@@ -14,6 +14,7 @@ EnvfleetError
 ├── ResourceError        the machine lacks memory or file descriptors for the request
 ├── StateError           a simulator cannot give or take its state as plain data
 ├── TrainingError        learning went wrong: weights or losses are no longer numbers
+├── OutOfTimeError       the time of a timed run is over; the training takes it and ends
 ├── CheckpointError      a checkpoint cannot be written, or is missing or damaged
 └── MissingExtraError    an optional dependency is not installed (also an ImportError)
 
@@ -40,6 +41,7 @@ __all__ = [
     "EnvfleetError",
     "MissingExtraError",
     "ObservationError",
+    "OutOfTimeError",
     "ProtocolError",
     "ResourceError",
     "SettingsError",
@@ -203,6 +205,16 @@ class StateError(EnvfleetError):
 
 class TrainingError(EnvfleetError, RuntimeError):
     """Learning went wrong in a way that going on would not mend."""
+
+
+class OutOfTimeError(EnvfleetError):
+    """The time of a timed run is over: what was under way is left as it is, and does not count."""
+
+    def __init__(self) -> None:
+        super().__init__("the time of the run is over")
+
+    def __reduce__(self) -> tuple[type[OutOfTimeError], tuple[()]]:
+        return OutOfTimeError, ()
 
 
 class CheckpointError(EnvfleetError):

@@ -30,6 +30,7 @@ HARMLESS = frozenset(
         "log_info",
         "num_episodes",
         "patience",
+        "pin_cores",
         "quiet",
         "random_steps",
         "restarts",
@@ -89,6 +90,9 @@ class TrainingSettings(Settings):
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
         None, "How worker processes are started; spawn by default."
+    )
+    pin_cores: bool = setting(
+        False, "Bind every worker process to one core, in turn (Linux). The system usually does better by itself."
     )
     timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
     on_error: Literal["raise", "restart"] = setting(
@@ -193,9 +197,9 @@ class TrainingSettings(Settings):
         "Keys of `info` whose numbers are logged as info/KEY: of each episode the mean over its steps, or KEY:last, "
         "KEY:sum; then the mean of the last 100 episodes. is_success and success are logged as the success rate.",
     )
-    preset: Literal["auto-scale", "low-memory", "faster", "debug"] | None = setting(
-        None, "Settings by name, over those of the environment's family and under what is given here."
-    )
+    preset: (
+        Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
+    ) = setting(None, "Settings by name, over those of the environment's family and under what is given here.")
     init_from: str | Path | None = setting(None, "A run whose weights and normalisers this one starts from.")
     track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
     quiet: bool = setting(False, "Say nothing but errors.")

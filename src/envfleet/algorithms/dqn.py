@@ -12,6 +12,7 @@ off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.rates import share_of_rate
+from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.distributions import forbid
@@ -126,11 +128,14 @@ class DQNLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+    def learn(
+        self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
+    ) -> dict[str, float]:
         """Stores a rollout and learns as often as it is good for.
 
         `begun` is the share of the budget used up before the rollout, which the learning rate follows. `reached` is the
-        share used up with it (the same if not given), which the exploration of later rollouts and a warm-up follow.
+        share used up with it (the same if not given), which the exploration of later rollouts and a warm-up follow. At
+        the time `until` (`time.monotonic`) it gives up with OutOfTimeError, in the middle of an update.
         """
         settings = self._settings
         rate = settings.learning_rate * share_of_rate(
@@ -154,6 +159,7 @@ class DQNLearner:
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, counts in self._batches(int(self._owed)):
+                check_time(until)
                 self._step(batch, counts, rate, told)
             self._owed -= int(self._owed)
         self._set_epsilon(begun if reached is None else reached)

@@ -54,6 +54,8 @@ class DQN(TrainingSettings):
         "num_parallel_envs": "n_envs",
         "num_envs": "n_envs",
         "max_workers": "workers",
+        "num_workers": "workers",
+        "num_threads": "learner_threads",
         "parallel_method": "backend",
         "regenerate_memories": "regenerate_demonstrations",
         "parallel_start_method": "start_method",

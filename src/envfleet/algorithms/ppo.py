@@ -25,6 +25,7 @@ from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.ppo_figures import Rows, UpdateFigures, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
+from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
 from envfleet.policies.flat import FlatParameters
@@ -121,10 +122,13 @@ class PPOLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+    def learn(
+        self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
+    ) -> dict[str, float]:
         """Learns from a rollout; `begun` is the share of the budget used up before it, which the schedules follow.
 
-        `reached` is the share used up with it, which a warm-up follows.
+        `reached` is the share used up with it, which a warm-up follows. At the time `until` (`time.monotonic`) it gives
+        up with OutOfTimeError, in the middle of an update.
         """
         settings = self._settings
         rate = settings.learning_rate * share_of_rate(
@@ -136,6 +140,7 @@ class PPOLearner:
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
+                check_time(until)
                 self._step(batch, index, rate, clip, told)
                 if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True

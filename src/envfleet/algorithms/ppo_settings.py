@@ -65,6 +65,9 @@ class PPO(TrainingSettings):
         "num_workers": "workers",
         "parallel.start_method": "start_method",
         "parallel_start_method": "start_method",
+        "num_threads": "learner_threads",
+        "parallel.num_threads": "learner_threads",
+        "training.num_threads": "learner_threads",
         WORKERS_TIMES_ENVS: "n_envs",
     }
 

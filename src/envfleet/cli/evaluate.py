@@ -125,13 +125,21 @@ class Evaluate:
 
 
 def _report(result: RunEvaluation) -> str:
-    from envfleet.runs.live_view import counted, decimals, number
-
     how = "best actions" if result.deterministic else "sampled actions"
     lines = [f"{result.env}: {result.checkpoint} of {result.run} (step {result.step:,}), {how}"]
+    for each in filter(None, (result, result.held_out)):
+        if each.played is not None:
+            lines.append(f"{each.played}:")
+        lines += _figures(each)
+    return "\n".join(lines) + "\n"
+
+
+def _figures(result: RunEvaluation) -> list[str]:
+    from envfleet.runs.live_view import counted, decimals, number
+
     digits = max(2, decimals(result.mean_reward, result.std_reward))
     spread = f"{result.mean_reward:.{digits}f} ± {result.std_reward:.{digits}f}"
-    lines.append(f"  return  {spread} over {counted(result.episodes, 'episode')}")
+    lines = [f"  return  {spread} over {counted(result.episodes, 'episode')}"]
     if result.confidence_interval is not None:
         low, high = result.confidence_interval
         lines.append(f"  95 %    the mean lies between {low:.{digits}f} and {high:.{digits}f}")
@@ -148,4 +156,4 @@ def _report(result: RunEvaluation) -> str:
     if len(result.seeds) > 1:
         each = zip(result.seeds, result.mean_reward_per_seed, strict=True)
         lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.{digits}f}" for seed, mean in each))
-    return "\n".join(lines) + "\n"
+    return lines

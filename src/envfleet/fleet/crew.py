@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envfleet.errors import EnvContext, EnvError, EnvfleetError, EnvHungError, WorkerError
+from envfleet.clock import GRACE_SECONDS
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
@@ -219,12 +220,12 @@ class Crew:
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
         self.place.run_inline(self._timeouts)
-        began = time.perf_counter()
+        began = time.monotonic()
         until = math.inf if seconds is None else began + seconds
         spins = self.place.spins and self._usual_wait < SPIN_SECONDS
         spun = spins and self._spin(min(until, began + 2 * SPIN_SECONDS))
         finished = spun or self._sleep(self._unfinished, until)
-        self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
+        self._usual_wait += 0.05 * (time.monotonic() - began - self._usual_wait)
         return finished
 
     def _unfinished(self) -> int:
@@ -238,17 +239,19 @@ class Crew:
             posted = words[line]
             while words[line + WorkerWord.FINISHED] != posted:
                 yield_core()
-                if time.perf_counter() > until:
+                if time.monotonic() > until:
                     return False
         return True
 
-    def wait_run(self, waiting: Callable[[], None] | None = None) -> None:
+    def wait_run(self, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
         """Waits, asleep, until every posted command is finished: for commands that take many steps.
 
-        `waiting` is called some times a second meanwhile.
+        `waiting` is called some times a second meanwhile. Workers give up by themselves at the time `until`; one that
+        is inside a long step then is not waited for (OutOfTimeError).
         """
         self.place.run_inline(self._timeouts)
-        self._sleep(self._unfinished, waiting=waiting)
+        if not self._sleep(self._unfinished, until + GRACE_SECONDS, waiting):
+            raise OutOfTimeError
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Waits, asleep, until these groups are finished, whatever the others do."""
@@ -260,7 +263,8 @@ class Crew:
     ) -> bool:
         """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
 
-        False if it is `until` before that.
+        False if it is `until` (`time.monotonic`) before that.
+
         The workers are told how many they must have finished in all before one of them rings: a wake costs more than
         a step of many an environment.
         """
@@ -271,7 +275,7 @@ class Crew:
                 count = lacking()
                 if count == 0:
                     return True
-                left = until - time.perf_counter()
+                left = until - time.monotonic()
                 if left <= 0:
                     return False
                 words[self._waits] = finished + count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -16,6 +17,7 @@ from envfleet.errors import (
     EnvError,
     EnvfleetError,
     EnvHungError,
+    OutOfTimeError,
     ProtocolError,
     SettingsError,
     StateError,
@@ -45,10 +47,11 @@ from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.worker import Answers, Hello
 from envfleet.seeding import derive_seed
 
-__all__ = ["Fleet", "FleetState"]
+__all__ = ["Fleet"]
 
 Array = np.ndarray[Any, Any]
-CLOSE_SECONDS = 1.5
+CLOSE_SECONDS = 1.5  # how long workers have to close their environments
+BROKEN_SECONDS = 0.2  # of a fleet whose workers do not listen
 
 
 # By names of their own: each step looks at some of them, and an Enum's attributes are slow to look up.
@@ -122,7 +125,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if isinstance(error, EnvHungError):
             self._state = BROKEN
             return self._with_context(error)
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError | OutOfTimeError):
             self._state = BROKEN
         elif isinstance(error, EnvError):
             self._crew_idle()
@@ -320,14 +323,15 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._crew.post(group, self._exchange.slots[group], Run(order))
         self._state = RUNNING
 
-    def run_wait(self, steps: int, waiting: Callable[[], None] | None = None) -> None:
+    def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
         """Waits until every group has carried out its order, which was good for `steps` steps of each environment.
 
         `waiting` is called some times a second meanwhile; not by a sequential fleet, which does the work itself.
+        OutOfTimeError if it takes much longer than the time `until` (`time.monotonic`): then it can only be closed.
         """
         self._expect("run_wait()", RUNNING)
         try:
-            self._crew.wait_run(waiting)
+            self._crew.wait_run(waiting, until)
             slots = self._crew.gather(self._exchange.all.groups).messages
         except EnvfleetError as error:
             raise self._guard(error) from None
@@ -489,8 +493,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends all workers; nothing of them stays behind."""
+        seconds = BROKEN_SECONDS if self._state is BROKEN else CLOSE_SECONDS
         self._state = CLOSED
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._crew.stop(seconds)
         del self._exchange
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,7 @@ def make(
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
+    pin_cores: bool = False,
     program: Program | None = None,
     log_info: Sequence[str] = (),
     quiet: bool = False,
@@ -112,6 +114,7 @@ def make(
             "off" leaves out bounds and NaN. True and False are "warn" and "off".
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
+        pin_cores: bind every worker process to one core, in turn. The system usually does better by itself.
         program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
         log_info: keys of infos whose numbers are followed over each episode (`last_step.episode_numbers`).
         quiet: print neither what "auto" chose nor the warnings of `validate`.
@@ -144,7 +147,10 @@ def make(
     # Nothing steps beside the caller of a sequential fleet, so one group has the least to do.
     alone = name == "sequential" and group_size is None
     groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
-    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
+    if pin_cores and trusted:
+        raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
+    cores = _cores_to_pin(name, count) if pin_cores else [None] * count
+    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
     try:
@@ -166,6 +172,18 @@ def make(
     if first_tasks is not None:
         fleet.set_tasks(first_tasks)
     return fleet
+
+
+def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
+    """A core for each worker, in turn."""
+    if backend != "processes":
+        return [None] * workers  # a core for the caller itself would bind all that comes after the fleet
+    if not hasattr(os, "sched_getaffinity"):
+        raise SettingsError(
+            "pin_cores was asked for, and this system cannot bind processes to cores", hint="leave it out"
+        )
+    cores = sorted(os.sched_getaffinity(0))
+    return [cores[worker % len(cores)] for worker in range(workers)]
 
 
 # --- what the user gave

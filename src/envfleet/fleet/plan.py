@@ -118,6 +118,7 @@ class WorkerPlan:
     groups: tuple[GroupPlan, ...]
     settings: GroupSettings
     program: Program | None = None  # what the worker does with its groups by itself
+    core: int | None = None  # its process is bound to this one
 
 
 def default_group_count(n_envs: int) -> int:

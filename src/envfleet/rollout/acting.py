@@ -7,6 +7,7 @@ give the same bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -75,12 +76,13 @@ class ActorMaker(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """One rollout: its number in the run, the buffer it goes to, and the seed of its noise."""
+    """One rollout: its number in the run, the buffer it goes to, the seed of its noise, and when it is given up."""
 
     number: int
     buffer: int
     steps: int
     seed: int
+    until: float = math.inf  # see `envfleet.clock`
     each_step: Callable[[], None] | None = None  # called after every step, where the caller itself carries it out
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from envfleet.clock import check_time
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
 from envfleet.fleet.program import ExtraArray, GroupProgram
@@ -115,6 +116,7 @@ class _GroupRollout:
         else:
             account.observe(first, self._observations[slot])
         for t in range(first, order.steps):
+            check_time(order.until)
             began = clock()
             self._actions[...] = account.decide(t)
             decided = clock()

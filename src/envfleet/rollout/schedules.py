@@ -7,6 +7,7 @@ whatever the timing, and the same seed gives the same weights.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,7 @@ class Schedule:
         self._begun = False  # it is under way
         self._ready: Rollout | None = None  # it is collected
         self.waited = 0.0  # seconds, since the last look
+        self.until = math.inf  # when rollouts are given up (`time.monotonic`)
 
     def next(self) -> Rollout:
         """The next rollout; with a lag, the one after it begins before this returns."""
@@ -65,7 +67,7 @@ class Schedule:
 
     def _begin(self) -> None:
         self._collector.publish(self._weights())
-        self._collector.begin(self.number)
+        self._collector.begin(self.number, self.until)
         self._begun = True
 
     def resume(self, number: int, *, collected: bool) -> None:

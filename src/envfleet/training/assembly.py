@@ -165,6 +165,7 @@ def assemble(resolved: Resolved) -> Parts:
         program=program if in_worker else None,
         log_info=log_info,
         quiet=settings.quiet,
+        pin_cores=settings.pin_cores,
         **protection(settings),
     )
     process = None

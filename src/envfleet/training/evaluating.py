@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
+from envfleet.offers import HeldOut, HoldsOut
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
@@ -48,10 +49,13 @@ class RunEvaluation:
     infos: dict[str, float]  # the mean of each key of the run's log_info that has numbers
     lost: int  # episodes that faults of the environment ended; they do not count
     cut: int  # episodes that were ended after the most steps allowed; they count as they are
+    played: str | None = None  # what was played, where the environment has something else too
+    held_out: RunEvaluation | None = None  # the same for all there is, where training has only a part of it
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain if self.held_out is None else {**plain, "held_out": self.held_out.to_json()}
 
 
 @dataclass(frozen=True)
@@ -107,37 +111,65 @@ def evaluate_run(
     evaluations do it. `env` and `policy` give the user's own objects to a run that was trained with such; `trust=True`
     imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file. An episode is cut
     after `max_steps`, by default the run's eval_max_steps. The environment is protected as those of the training are.
+    One that trained on a part of what there is (levels of a game) is evaluated on all of it as well: `held_out`.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
-    deterministic = opened.takes_best(deterministic)
-    own_seed = opened.settings.seed or 0
-    played = tuple(seeds) or (own_seed,)
-    settings = opened.settings
+    play = _Play(
+        opened,
+        episodes=episodes,
+        deterministic=opened.takes_best(deterministic),
+        seeds=tuple(seeds) or (opened.settings.seed or 0,),
+        max_steps=max_steps or opened.settings.eval_max_steps,
+    )
     mode = "human" if render else None if video is None else "rgb_array"
-    stage = Stage(opened.env, settings, **({} if mode is None else {"render_mode": mode}))
     with (
-        contextlib.closing(stage),
+        contextlib.closing(
+            Stage(opened.env, opened.settings, **({} if mode is None else {"render_mode": mode}))
+        ) as stage,
         _one_thread(),
         contextlib.nullcontext() if video is None else VideoWriter(video) as film,
     ):
-        results = []
-        for seed in played:
+        result = play(stage, mode, film)
+        offer = None if mode is not None else stage.apply(_held_out)
+    if offer is None:
+        return result
+    with contextlib.closing(Stage(opened.env, opened.settings, **offer.env_kwargs)) as stage, _one_thread():
+        return replace(result, played=offer.trained, held_out=replace(play(stage), played=offer.all))
+
+
+def _held_out(env: Any) -> HeldOut | None:
+    offer = env.unwrapped
+    return offer.held_out() if isinstance(offer, HoldsOut) else None
+
+
+@dataclass(frozen=True)
+class _Play:
+    """Episodes of a run's policy on one stage."""
+
+    opened: OpenedRun
+    episodes: int
+    deterministic: bool
+    seeds: tuple[int, ...]
+    max_steps: int
+
+    def __call__(self, stage: Stage, mode: str | None = None, film: VideoWriter | None = None) -> RunEvaluation:
+        results, opened = [], self.opened
+        for seed in self.seeds:
             opened.policy.reset(seed=seed)
-            player = Player(opened.policy, deterministic=deterministic)
             results.append(
                 evaluate(
-                    lambda: shown_env(stage, mode, film, "--render" if render else "--video"),
-                    player,
-                    episodes=episodes,
+                    lambda: shown_env(stage, mode, film, "--render" if mode == "human" else "--video"),
+                    Player(opened.policy, deterministic=self.deterministic),
+                    episodes=self.episodes,
                     seed=seed,
-                    training_seed=own_seed,
-                    deterministic=deterministic,
-                    max_episode_steps=max_steps or settings.eval_max_steps,
+                    training_seed=opened.settings.seed or 0,
+                    deterministic=self.deterministic,
+                    max_episode_steps=self.max_steps,
                     on_frame=film,
-                    log_info=settings.log_info,
+                    log_info=opened.settings.log_info,
                 )
             )
-    return _together(opened.folder, settings, opened.checkpoint, opened.step, played, results)
+        return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, self.seeds, results)
 
 
 @contextlib.contextmanager

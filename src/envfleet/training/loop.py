@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import SettingsError
+from envfleet.errors import OutOfTimeError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
@@ -84,6 +85,10 @@ class Training:
         self._figures: dict[str, float] = {}  # of the last update, without what callbacks have set
         self._since_best = 0  # evaluations
         self._saved_at, self._saved_steps = time.monotonic(), 0
+        self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
+        self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
+        self._time_over = False  # a timed run reached its mark in the middle of an update
+        self._discarded = 0  # steps that were under way then
         self._evaluated_steps = self._filmed_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
@@ -91,45 +96,74 @@ class Training:
 
     def run(self) -> Run:
         """Trains until the budget is spent, the score is good enough, a callback stops it, or a signal does."""
-        reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
+        reporter = self._reporter
         reporter.begin(self._parts, self.progress.steps)
         if not self._settings.quiet:
             self._parts.collector.while_waiting = lambda: reporter.console.collecting(self._so_far)
         with Interruption(quiet=self._settings.quiet) as interruption:
-            self._stopped = lambda: interruption.asked
+            self._stopped = lambda: interruption.asked or time.monotonic() >= self.progress.until
             self._exactness.in_a_hurry = self._stopped
             self._prepare()
+            self._parts.schedule.until = self.progress.until
             shares = TimeShares(self._parts.fleet.workers)
-            while not (self.finished or self._moment.stop or interruption.asked):
-                begun = self.progress.share  # the first update has the rates as given, and the last one still learns
-                rollout = schedule.next()
-                ended = self.progress.add(rollout)
-                seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
-                self._tell_rollout(rollout, ended)
-                began = time.perf_counter()
-                figures = learner.learn(rollout, begun, self.progress.share)
-                learning = time.perf_counter() - began
-                waited, schedule.waited = schedule.waited, 0.0
-                added = self._added()
-                self._figures = {
-                    "rollout/ep_rew_mean": self.progress.mean_return,
-                    f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
-                    "rollout/ep_len_mean": self.progress.mean_length,
-                    "rollout/episodes": float(self.progress.episodes),
-                    **self.progress.of_infos,
-                    **shares.shares(seconds, waited, learning, rollout.rewards.size),
-                    **figures,
-                    **reporter.look(),
-                }
-                self._moment.metrics = {**self._figures, **added}
-                for callback in self._callbacks:
-                    callback.on_update(self._moment)
-                reporter.update(self.progress, {**self._figures, **self._added()})
-                self._moment.metrics = dict(self._figures)
-                self._evaluate_if_due()
-                self._film_if_due()
-                self._save_if_due()
+            try:
+                while not (self.finished or self._moment.stop or interruption.asked):
+                    began = time.monotonic()
+                    self._update(shares)
+                    self._evaluate_if_due()
+                    self._film_if_due()
+                    self._save_if_due()
+                    self._last_rounds.append(time.monotonic() - began)
+                self._save()
+            except OutOfTimeError:
+                self._discard()
             return self._end(interruption)
+
+    def _update(self, shares: TimeShares) -> None:
+        """One rollout, what is learned from it, and what is said about it."""
+        schedule, reporter = self._parts.schedule, self._reporter
+        begun = self.progress.share  # the first update has the rates as given, and the last one still learns
+        rollout = schedule.next()
+        ended = self.progress.add(rollout)
+        seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+        self._tell_rollout(rollout, ended)
+        began, processor = time.perf_counter(), time.process_time()
+        figures = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
+        learning = time.perf_counter() - began
+        reporter.sampler.add_learner(time.process_time() - processor)
+        waited, schedule.waited = schedule.waited, 0.0
+        added = self._added()
+        self._figures = {
+            "rollout/ep_rew_mean": self.progress.mean_return,
+            f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
+            "rollout/ep_len_mean": self.progress.mean_length,
+            "rollout/episodes": float(self.progress.episodes),
+            **self.progress.of_infos,
+            "time/seconds": self.progress.seconds,
+            **shares.shares(seconds, waited, learning, rollout.rewards.size),
+            **figures,
+            **reporter.look(),
+        }
+        self._moment.metrics = {**self._figures, **added}
+        for callback in self._callbacks:
+            callback.on_update(self._moment)
+        reporter.update(self.progress, {**self._figures, **self._added()})
+        self._moment.metrics = dict(self._figures)
+
+    def _discard(self) -> None:
+        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it.
+
+        With the schedule `overlap` a rollout is always under way, so that the last update may be lost with it.
+        """
+        if self._saved is None:
+            raise SettingsError(
+                f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
+                hint="give it more time (--duration), or collect less for an update (--rollout-steps, --n-envs)",
+            )
+        self._time_over = True
+        self._discarded = self.progress.steps - self._saved["steps"]
+        self.progress.count_as(self._saved)
+        self._reporter.forget_after(self.progress.steps)
 
     @property
     def finished(self) -> bool:
@@ -190,14 +224,14 @@ class Training:
 
     def _evaluate_if_due(self) -> None:
         every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
-        if not every or self._evaluated_steps == steps:
-            return
+        if not every or self._evaluated_steps == steps or self._stopped():
+            return  # a resumed run makes up for it
         if steps - self._evaluated_steps < every and not self.progress.spent:
             return
         with self.progress.aside():
             evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
         if evaluation is None and self._stopped():
-            return  # a resumed run makes up for it
+            return
         self._evaluated_steps = steps
         if evaluation is None:
             return
@@ -218,8 +252,14 @@ class Training:
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
         minutes = (time.monotonic() - self._saved_at) / 60.0
-        if self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes:
+        due = self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes
+        if due or self._may_be_the_last():
             self._save()
+
+    def _may_be_the_last(self) -> bool:
+        """Whether the time of a timed run may be over before the next update is done: nothing can be saved then."""
+        left = self.progress.until - time.monotonic()
+        return left < 3.0 * max(self._last_rounds, default=math.inf)
 
     def _steps_between(self, given: int | None, *, parts: int) -> int:
         """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
@@ -240,7 +280,7 @@ class Training:
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def _write_checkpoint(self) -> None:
-        state = {
+        state: dict[str, Any] = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
             "progress": self.progress.state(),
@@ -253,6 +293,7 @@ class Training:
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()
+        self._saved = state["progress"]
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""
@@ -261,14 +302,13 @@ class Training:
         self._evaluated_steps = state["evaluated_steps"]
         # Runs of older versions did not count these.
         self._since_best, self._filmed_steps = state.get("since_best", 0), state.get("filmed_steps", 0)
-        self._saved_steps = self.progress.steps
+        self._saved_steps, self._saved = self.progress.steps, state["progress"]
         if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
             self._checkpoints.mark("best", self._best_steps)
 
     def _end(self, interruption: Interruption) -> Run:
         asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
-        self._save()
-        if self.finished and not asked:
+        if (self.finished or self._time_over) and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
@@ -278,5 +318,5 @@ class Training:
         if asked:
             self._reporter.stopped(self.progress)
             interruption.leave()
-        self._reporter.end(self.progress, self.goal)
+        self._reporter.end(self.progress, self.goal, self._discarded)
         return Run(self._reporter.folder)

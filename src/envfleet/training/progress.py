@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
@@ -73,6 +73,13 @@ class Progress:
         return self.seconds - self._seconds_aside
 
     @property
+    def until(self) -> float:
+        """When the hours of a timed run are over, by `time.monotonic()`."""
+        if self._settings.duration is None:
+            return math.inf
+        return self._began + self._settings.duration * 3600.0 - self._seconds_before
+
+    @property
     def mean_return(self) -> float:
         return float(np.mean(self._returns)) if self._returns else float("nan")
 
@@ -138,14 +145,24 @@ class Progress:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.steps, self.episodes, self._seconds_before = state["steps"], state["episodes"], state["seconds"]
+        """Goes on from a state, of another process too."""
+        self._seconds_before = state["seconds"]
         self._seconds_aside = state.get("seconds_aside", 0.0)
         self.begin()
-        self._returns.extend(state["returns"])
-        self._lengths.extend(state["lengths"])
+        self.count_as(state)
+
+    def count_as(self, state: dict[str, Any]) -> None:
+        """Steps and episodes as they were; the clock goes on."""
+        self.steps, self.episodes = state["steps"], state["episodes"]
         saved = state.get("numbers", {})  # a run of an older version has none
-        for key, numbers in self._numbers.items():
-            numbers.extend(saved.get(key, ()))
+        kept: list[tuple[deque[Any], Sequence[Any]]] = [
+            (self._returns, state["returns"]),
+            (self._lengths, state["lengths"]),
+            *((numbers, saved.get(key, ())) for key, numbers in self._numbers.items()),
+        ]
+        for recent, before in kept:
+            recent.clear()
+            recent.extend(before)
 
 
 class TimeShares:

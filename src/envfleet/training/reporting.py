@@ -27,6 +27,7 @@ from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
 from envfleet.training.filming import film_episode
 from envfleet.training.progress import LATEST, RECENT, Progress
+from envfleet.training.sampling import Sampler
 from envfleet.training.trust import cannot_be_imported, named_code
 
 __all__ = ["Reporter", "left_out"]
@@ -70,6 +71,8 @@ class Reporter:
         self._health: Sequence[WorkerHealth] = ()
         self._looked = 0.0
         self._parts: Parts | None = None
+        self.sampler = Sampler()
+        self._pids: list[int] = []  # of the workers
 
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
@@ -168,14 +171,20 @@ class Reporter:
 
     def look(self) -> dict[str, float]:
         """How the workers are, every few seconds; else nothing."""
-        now = time.monotonic()
-        if now - self._looked < HEALTH_SECONDS or self._parts is None:
+        if self._parts is None:
             return {}
-        self._looked = now
-        if self._tensorboard is not None:
-            self._tensorboard.flush()
-        workers = self._parts.fleet.statistics().workers
-        self._health = workers
+        figures: dict[str, float] = {}
+        now = time.monotonic()
+        if now - self._looked >= HEALTH_SECONDS:
+            self._looked = now
+            figures = self._health_of(self._parts)
+            if self._tensorboard is not None:
+                self._tensorboard.flush()
+        return figures | (self.sampler.sample(self._pids) if self.sampler.due() else {})
+
+    def _health_of(self, parts: Parts) -> dict[str, float]:
+        workers = parts.fleet.statistics().workers
+        self._health, self._pids = workers, [worker.pid for worker in workers]
         figures = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
         for worker in workers:
             figures[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share
@@ -291,8 +300,16 @@ class Reporter:
         policy = self._resolved.settings.describe_policy()
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
-    def end(self, progress: Progress, goal: str | None = None) -> None:
-        """The summary, and what to do next; `goal` is the condition that ended it before its budget was spent."""
+    def forget_after(self, steps: int) -> None:
+        """Takes back the figures of updates that do not count."""
+        self._metrics.cut_after(steps)
+
+    def end(self, progress: Progress, goal: str | None = None, discarded: int = 0) -> None:
+        """The summary, and what to do next.
+
+        `goal` is the condition that ended the run before its budget was spent; `discarded` steps were under way when
+        the time was over.
+        """
         seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
         digits = decimals(progress.mean_return, progress.mean_of_latest)
         environments = counted(self._resolved.settings.n_envs, "environment")
@@ -312,6 +329,8 @@ class Reporter:
         }
         if goal is not None:
             summary["ended"] = goal
+        if discarded:
+            summary["discarded"] = f"{discarded:,} steps that were under way when the time was over"
         first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
         if "random/ep_rew_mean" in first:
             summary["random play"] = (
