@@ -76,10 +76,10 @@ def test_example_with_another_library_runs(page: Path, code: str, tmp_path: Path
     assert needs is not None
     absent = install(needs[1])
     assert absent is None, f"{needs[1]} cannot be installed: {absent}"
-    run_example(code, python_of(needs[1]), tmp_path, PYTHONPATH=str(ROOT / "src"))
+    run_example(code, python_of(needs[1]), tmp_path, seconds=600, PYTHONPATH=str(ROOT / "src"))
 
 
-def run_example(code: str, python: Path, folder: Path, **environment: str) -> None:
+def run_example(code: str, python: Path, folder: Path, *, seconds: float = 100, **environment: str) -> None:
     script = folder / "example.py"
     script.write_text(smaller(code))
     done = subprocess.run(
@@ -89,7 +89,7 @@ def run_example(code: str, python: Path, folder: Path, **environment: str) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
 

@@ -4,7 +4,7 @@
     collector = Collector(algorithm, as_tianshou(fleet), VectorReplayBuffer(20_000, 8))
 
 Tianshou resets ended environments itself, and steps any of them: groups of one environment, whose steps begin with
-`send` and end with `recv`. With `wait_num` it continues with the first that are ready, as its `AsyncCollector` wants.
+`send` and end with `recv`. With `wait_num`, `step` returns the first that are ready while the others go on.
 
 Tianshou has no word for a lost step. Where a fault cut an episode, its row ends the episode as a time limit does, with
 no reward, and `info["restarted"]` set.
