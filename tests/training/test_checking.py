@@ -39,6 +39,7 @@ def no_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
         (VECTOR, spaces.MultiBinary(3), {"DQN"}),
         (TEXT, CHOICE, {"DQN", "PPO"}),
         (VECTOR, spaces.Dict({"a": CHOICE}), {"DQN", "PPO"}),
+        (VECTOR, spaces.Discrete(2**50), {"DQN", "PPO"}),  # torch's own words: there is no memory for it
     ],
 )
 def test_algorithms_are_asked(observation_space: Any, action_space: Any, refusing: set[str]) -> None:
@@ -61,6 +62,8 @@ def test_algorithms_are_asked(observation_space: Any, action_space: Any, refusin
         (spaces.Sequence(VECTOR), CHOICE, "PPO", []),
         (VECTOR, VECTOR, "DQN", ["DiscretizeAction"]),
         (VECTOR, spaces.Box(-np.inf, np.inf, (1,)), "DQN", []),
+        (VECTOR, spaces.Box(0, 9, (2,), np.int64), "DQN", []),
+        (VECTOR, spaces.Dict({}), "PPO", []),
         (VECTOR, spaces.MultiDiscrete([2, 3]), "DQN", ["TransformAction"]),
         (VECTOR, spaces.Dict({"go": CHOICE, "turn": spaces.Discrete(2, start=1)}), "PPO", ["TransformAction"]),
         (VECTOR, spaces.Tuple((CHOICE, spaces.Discrete(2))), "PPO", ["TransformAction"]),

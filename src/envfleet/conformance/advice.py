@@ -116,10 +116,7 @@ def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> dict[str | int, Any]:
 
 
 def _of_minigrid() -> Iterator[_Wrapping]:
-    try:
-        wrappers: Any = importlib.import_module("minigrid.wrappers")
-    except ImportError:
-        return
+    wrappers: Any = importlib.import_module("minigrid.wrappers")
     yield _Wrapping("minigrid.wrappers.ImgObsWrapper(env)", "the grid without the mission", wrappers.ImgObsWrapper)
     yield _Wrapping("minigrid.wrappers.FlatObsWrapper(env)", "grid and mission as one vector", wrappers.FlatObsWrapper)
 
@@ -127,7 +124,7 @@ def _of_minigrid() -> Iterator[_Wrapping]:
 def _of_actions(space: Any) -> Iterator[_Wrapping]:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         yield from _of_joint_actions(space)
-    elif isinstance(space, spaces.Box):
+    elif isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
         numbers = math.prod(space.shape)
         bins = next((bins for bins in _BINS if bins**numbers <= _MOST_ACTIONS), None)
         if bins is not None and np.isfinite(space.low).all() and np.isfinite(space.high).all():
@@ -150,6 +147,8 @@ def _of_actions(space: Any) -> Iterator[_Wrapping]:
 def _of_joint_actions(space: spaces.Dict | spaces.Tuple[Any]) -> Iterator[_Wrapping]:
     is_dict = isinstance(space, spaces.Dict)
     parts = _parts(space)
+    if not parts:
+        return
     if all(isinstance(part, spaces.Discrete) for part in parts.values()):
         sizes, starts = [[int(getattr(part, name)) for part in parts.values()] for name in ("n", "start")]
         entries = [f"{key!r}: a[{place}]" if is_dict else f"a[{place}]" for place, key in enumerate(parts)]

@@ -13,6 +13,7 @@ from envfleet.conformance.advice import helpful_wrappers, smaller_pictures
 from envfleet.conformance.examination import Doing
 from envfleet.conformance.isolation import SECONDS, examine
 from envfleet.conformance.report import CheckReport, Problem
+from envfleet.conformance.values import one_line
 from envfleet.errors import EnvfleetError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def refusals(observation_space: Any, action_space: Any) -> dict[str, str]:
             settings().build_policy(observation_space, action_space, seed=0)
         except EnvfleetError as error:
             found[settings.__name__] = " ".join(str(error).partition("\nhint:")[0].split())
+        except Exception as error:  # noqa: BLE001 - nobody has thought of every space
+            found[settings.__name__] = f"building its policy raised {type(error).__name__}: {one_line(str(error))}"
     return found
 
 
