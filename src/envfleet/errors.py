@@ -25,7 +25,6 @@ to import.
 
 from __future__ import annotations
 
-import functools
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -138,12 +137,20 @@ class _AlsoRaised:
 _NEVER_RAISED_AS = (EnvfleetError, StopIteration, StopAsyncIteration)
 
 
-@functools.cache
+_types: dict[Any, type[EnvError]] = {}  # the type that an environment raised -> ours
+
+
 def env_error_type(raised: type[BaseException]) -> type[EnvError]:
     """EnvError as a class that also is of the type that an environment raised, or of its nearest base that allows it.
 
     The class has the methods of EnvError; what the environment's exception carried beside its message stays behind.
     """
+    if raised not in _types:
+        _types[raised] = _made_type(raised)
+    return _types[raised]
+
+
+def _made_type(raised: type[BaseException]) -> type[EnvError]:
     for kind in raised.__mro__:
         if not issubclass(kind, Exception) or kind is Exception or issubclass(kind, _NEVER_RAISED_AS):
             continue

@@ -50,8 +50,8 @@ def settings_per_seed(settings: TrainingSettings, seeds: Sequence[int], folder: 
         if there.is_file() or (there.is_dir() and any(there.iterdir())):
             raise SettingsError(
                 f"{path} exists and is not empty, so none of the {len(runs)} runs was started",
-                hint=f"go on with it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give another "
-                "--output-dir",
+                hint=f"go on with it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give "
+                "another --output-dir",
             )
     return runs
 
