@@ -9,12 +9,13 @@ BIN   := $(VENV)/bin
 # A set-up is complete when its stamp is there: what training the Game Boy needs, and what everything else needs.
 TRAIN_STAMP := $(VENV)/.envfleet-can-train
 STAMP := $(VENV)/.envfleet-is-set-up
+PROCGEN_STAMP := $(VENV)/.envfleet-has-procgen
 # Modules are compiled when they are first imported: most of what is installed never is.
 PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,9 +35,16 @@ $(TRAIN_STAMP): pyproject.toml constraints.txt
 	@$(PIP) --no-build-isolation --editable ".[gameboy,video]"
 	@touch $@
 
-$(STAMP): $(TRAIN_STAMP)
+$(STAMP): $(TRAIN_STAMP) $(PROCGEN_STAMP)
 	@echo "installing what tests, checks and benchmarks need besides (once)"
 	@$(PIP) --no-build-isolation --editable ".[atari,box2d,dev,gameboy,mujoco,sb3,video,wildfire]"
+	@touch $@
+
+# The library of Procgen, by its hash and without what its package asks for (docs/procgen.md). There is none for every
+# Python and system: what needs it says so.
+$(PROCGEN_STAMP): $(TRAIN_STAMP) procgen.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install -qq --no-deps --require-hashes --only-binary :all: \
+		-r procgen.txt || echo "Procgen's library is not there for this Python and system; all else works without it"
 	@touch $@
 
 # The Game Boy. What is not set here or on the command line comes from the preset; TRAIN_OUTPUT_DIR is the parent
@@ -73,8 +81,19 @@ train-parallel: TRAIN_ENVS = 2
 train-parallel: TRAIN_EPISODE_LENGTH = 500
 train-parallel: TRAIN_UPDATE_EPOCHS = 4
 train-parallel: TRAIN_BATCH_SIZE = 128
-train-parallel: $(TRAIN_STAMP)  ## a short test of the same in two worker processes
-	@$(BIN)/envfleet train ppo --eval-every 0 --verbose --backend processes --workers 2 $(GAMEBOY_FLAGS) $(ARGS)
+train-parallel: $(TRAIN_STAMP) $(if $(DURATION),$(PROCGEN_STAMP))  ## the same in two worker processes, short; with DURATION=1 an hour of CoinRun
+	@$(BIN)/envfleet train ppo $(if $(DURATION),$(COINRUN_FLAGS) --output-dir $(GAMEBOY_RUN),\
+		--eval-every 0 --verbose --backend processes --workers 2 $(GAMEBOY_FLAGS)) $(ARGS)
+
+# CoinRun for some hours, which may be a fraction: 0.017 is a minute.
+COINRUN_FLAGS = --config config/ppo_parallel.yaml --env procgen/coinrun --preset procgen-nature \
+	--duration $(or $(DURATION),0.017) --seed $(TRAIN_SEED) --eval-every 0
+TIMED = $(TRAIN_OUTPUT_DIR)/compare__$(STARTED)
+
+compare: $(TRAIN_STAMP) $(PROCGEN_STAMP)  ## a minute of CoinRun on one core, a minute on all, and both side by side; DURATION=1 for hours
+	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend sequential --output-dir $(TIMED)/sequential $(ARGS)
+	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend processes --output-dir $(TIMED)/parallel $(ARGS)
+	@$(BIN)/envfleet compare --sequential $(TIMED)/sequential --parallel $(TIMED)/parallel --output-dir $(TIMED)
 
 train-pure-rl: TRAIN_STEPS = 20000
 train-pure-rl: TRAIN_ENVS = 1
