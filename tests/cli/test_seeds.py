@@ -47,7 +47,7 @@ def test_without_evaluations_the_last_episodes_count(tmp_path: Path, capsys: pyt
     figure = read_metrics(tmp_path / "run-seed1" / "metrics.jsonl")[-1]["rollout/ep_rew_mean"]
     told = capsys.readouterr().out.strip().splitlines()
     assert told[1].split()[:2] == ["1", f"{figure:.2f}"]
-    assert told[-1].startswith(f"mean {figure:.2f} (") and "last 100 episodes" in told[-1]
+    assert told[-1] == f"mean {figure:.2f} (last 100 episodes)"
 
 
 @pytest.mark.parametrize(

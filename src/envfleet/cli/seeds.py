@@ -85,9 +85,11 @@ def _table(seeds: Sequence[int], runs: Sequence[Run]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{seed:<{widths[0]}}  {value:>{widths[1]}}  {path}" for seed, value, path in rows]
     if returns:
-        spread = f" ± {stdev(returns):.2f}" if len(returns) > 1 else ""
-        meaning = f"standard deviation between seeds; {' or '.join(sorted(kinds))}"
-        lines.append(f"mean {fmean(returns):.2f}{spread} ({meaning})")
+        of_what = " or ".join(sorted(kinds))
+        mean = f"mean {fmean(returns):.2f} ({of_what})"
+        if len(returns) > 1:
+            mean = f"mean {fmean(returns):.2f} ± {stdev(returns):.2f} (standard deviation between seeds; {of_what})"
+        lines.append(mean)
     return "\n" + "\n".join(lines) + "\n"
 
 
