@@ -408,7 +408,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """The seed of every environment's own generator, as Gymnasium's vector environments give it."""
         return self.get_attr("np_random_seed")
 
-    @property  # type: ignore[misc]  # Gymnasium's can be set
+    @property  # type: ignore[misc]  # as in Gymnasium's own, nobody can set it
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generator of every environment: a copy where the environment lives in another process."""
         return self.get_attr("np_random")
