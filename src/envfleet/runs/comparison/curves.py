@@ -56,7 +56,7 @@ def panels_of(comparison: RunComparison) -> list[Panel]:
     longest = max(run.seconds for run in comparison.runs)
     unit, size = next((unit, size) for unit, size, most in _UNITS if longest < most)
     groups = comparison.groups
-    returns = "return, mean of the last 100 episodes"
+    returns = "return, mean of 100 episodes"
     several = any(len(group.seeds) > 1 for group in groups)
     band = "lines: interquartile mean over seeds; bands: its 95 % interval" if several else None
     none_ended = None if any(len(run.returns) for run in comparison.runs) else "no episode has ended"

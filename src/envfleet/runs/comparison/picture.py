@@ -38,7 +38,7 @@ def _draw(axes: Any, panel: Panel) -> None:
         target.plot(line.x, line.y, color=colour, linestyle="--" if line.axis == "right" else "-", **style)
         if line.low is not None:
             target.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_title(panel.title, fontsize="medium")
+    axes.set_title(panel.title, fontsize="medium", pad=16 if panel.remark else None)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
     axes.xaxis.set_major_formatter(lambda value, _: _number(value))
@@ -53,7 +53,8 @@ def _draw(axes: Any, panel: Panel) -> None:
     else:
         axes.spines["right"].set_visible(False)
     if panel.remark:
-        axes.text(0.01, 0.985, panel.remark, transform=axes.transAxes, fontsize="x-small", color="#57606a", va="top")
+        below_title = {"transform": axes.transAxes, "ha": "center", "va": "bottom"}
+        axes.text(0.5, 1.01, panel.remark, fontsize="x-small", color="#57606a", **below_title)
 
 
 def _colour(number: int) -> str:

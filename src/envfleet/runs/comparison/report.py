@@ -39,7 +39,10 @@ def table_rows(comparison: RunComparison) -> list[Row]:
 
 
 def _workers(group: dict[str, Any]) -> str:
-    return "in the caller" if group["backend"] == "sequential" else f"{group['workers']} {group['backend']}"
+    if group["backend"] == "sequential":
+        return "in the caller"
+    singular = {"processes": "process", "threads": "thread"} if group["workers"] == 1 else {}
+    return f"{group['workers']} {singular.get(group['backend'], group['backend'])}"
 
 
 _ROWS: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
@@ -74,10 +77,13 @@ def _tables(comparison: RunComparison, width: int) -> list[str]:
     console = Console(file=page, width=width, highlight=False, color_system=None)
     rows, count = table_rows(comparison), len(comparison.groups)
     across = count
-    while across > 1 and Measurement.get(console, console.options, _table(comparison, rows, 0, across)).maximum > width:
+    endless = console.options.update(max_width=10_000)
+    tables = [_table(comparison, rows, 0, count)]
+    while across > 1 and max(Measurement.get(console, endless, table).maximum for table in tables) > width:
         across -= 1
-    for first in range(0, count, across):
-        console.print(_table(comparison, rows, first, min(first + across, count)))
+        tables = [_table(comparison, rows, first, min(first + across, count)) for first in range(0, count, across)]
+    for table in tables:
+        console.print(table)
     return [line.rstrip() for line in page.getvalue().rstrip().splitlines()]
 
 
