@@ -13,7 +13,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constrai
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test lint format bench bench-dqn bench-ppo bench-slow learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ TEST_PROCESSES ?= 2
 test: $(STAMP)  ## run the whole test suite
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
 
+digests: $(STAMP)  ## pin the results of the fixed short runs anew, after a change that was meant to change them
+	@$(BIN)/python -m tests.digests
+
 lint: $(STAMP)  ## run the static checks: ruff, mypy, import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -131,4 +134,4 @@ proof: $(STAMP)  ## run the full matrices of backend, workers and start method; 
 
 clean:  ## remove caches and builds (delete .venv by hand for a fresh set-up)
 	@rm -rf build dist .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
-	@find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,25 +55,33 @@ def start(what: str, workload: str, n_envs: int, row: dict[str, Any] | str) -> S
     return Session("benchmarks.peers.peer", ["--peer", row, *shared], python=python_of("gymnasium"))
 
 
-def measure_cell(what: str, workload: str, n_envs: int, rounds: int, duration: Duration) -> dict[str, Any]:
-    """All rows, each once a round, in another order each time."""
-    rates: dict[str, list[float]] = {}
+def measure_cell(what: str, workload: str, n_envs: int, rounds: int, builds: int, duration: Duration) -> dict[str, Any]:
+    """All rows, each once a round, in another order each time.
+
+    The rounds are shared out over builds: a process keeps its luck with memory and hashing for life, which is worth
+    some percent where steps are cheap.
+    """
+    rows = rows_for(what, n_envs)
+    rates: dict[str, list[float]] = {name: [] for name in rows}
     chosen: dict[str, Any] = {}
-    with ExitStack() as stack:
-        sessions = {}
-        for name, row in rows_for(what, n_envs).items():  # one after the other: `auto` measures as it starts
-            sessions[name] = stack.enter_context(closing(start(what, workload, n_envs, row)))
-            sessions[name].wait_until_ready()
-            rates[name] = []
-        order = list(sessions)
-        for index in range(rounds):
-            for name in order[index % len(order) :] + order[: index % len(order)]:
-                answer = sessions[name].measure(duration)
-                rates[name].append(answer["steps"] / answer["seconds"])
-                if name == "auto":
-                    chosen = {key: answer[key] for key in ("backend", "workers", "acting") if key in answer}
+    for build in range(builds):
+        with ExitStack() as stack:
+            sessions: dict[str, Session] = {}
+            for name in (*(name for name in rows if name != "auto"), "auto"):
+                if name == "auto":  # it measures as it starts, so the others have to be quiet by then
+                    for session in sessions.values():
+                        session.wait_until_ready()
+                sessions[name] = stack.enter_context(closing(start(what, workload, n_envs, rows[name])))
+            sessions["auto"].wait_until_ready()
+            order = list(rows)
+            for index in range(build, rounds, builds):
+                for name in order[index % len(order) :] + order[: index % len(order)]:
+                    answer = sessions[name].measure(duration)
+                    rates[name].append(answer["steps"] / answer["seconds"])
+                    if name == "auto":
+                        chosen = {key: answer[key] for key in ("backend", "workers", "acting") if key in answer}
     # A row with the very settings that `auto` chose is the same thing measured twice: the mean of both counts.
-    same = [name for name, row in rows_for(what, n_envs).items() if name != "auto" and _is_chosen(row, chosen)]
+    same = [name for name, row in rows.items() if name != "auto" and _is_chosen(row, chosen)]
     ours = [statistics.fmean(rates[name][index] for name in ("auto", *same)) for index in range(rounds)]
     shares = {
         name: statistics.median(our / other for our, other in zip(ours, others, strict=True))
@@ -85,6 +93,7 @@ def measure_cell(what: str, workload: str, n_envs: int, rounds: int, duration: D
         "workload": workload,
         "n_envs": n_envs,
         "rounds": rounds,
+        "builds": builds,
         "seconds": duration.seconds,
         "chosen": chosen,
         "steps_per_second": {name: quartiles(values) for name, values in rates.items()},
@@ -158,6 +167,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, help="some of them; the others are kept")
     parser.add_argument("--envs", nargs="+", type=int, default=COUNTS)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--builds", type=int, default=1, help="over which the rounds are shared out")
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
@@ -174,7 +184,7 @@ def main(arguments: list[str]) -> int:
         for workload in wanted:
             for n_envs in options.envs:
                 duration = Duration(options.seconds, options.seconds / 4)
-                cell = measure_cell(what, workload, n_envs, options.rounds, duration)
+                cell = measure_cell(what, workload, n_envs, options.rounds, options.builds, duration)
                 measured[workload, n_envs] = cell
                 print(
                     f"[{perf_counter() - began:5.0f} s] {what} {workload} {n_envs}: {cell['share']:.2f} of "

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
+import pytest
+
 import envfleet
+from envfleet.environments import REGISTERED, register_with_gymnasium
 
 HEAVY = ["torch", "ray", "pyboy", "stable_baselines3", "mujoco", "matplotlib", "rich", "tyro", "gymnasium", "numpy"]
 
@@ -38,6 +42,24 @@ if __name__ == "__main__":
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1] == "False"
+
+
+def test_environments_are_registered_as_soon_as_gymnasium_is_loaded() -> None:
+    """Though `import envfleet` does not load it: importing it takes several times as long as all the rest."""
+    program = (
+        "import sys, envfleet; print('gymnasium' in sys.modules); "
+        "import gymnasium; print('envfleet/GameBoy-v0' in gymnasium.registry, gymnasium.__spec__.loader)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, after = done.stdout.splitlines()
+    assert before == "False"
+    assert after.startswith("True <_frozen_importlib_external.SourceFileLoader")  # nothing of ours is left in it
+
+
+def test_environments_are_registered_if_gymnasium_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(gymnasium.registry, "envfleet/GameBoy-v0")
+    register_with_gymnasium()
+    assert gymnasium.spec("envfleet/GameBoy-v0").entry_point == REGISTERED["envfleet/GameBoy-v0"]
 
 
 def test_exported_names_are_sorted_and_real() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         TrainingError,
         WorkerError,
     )
-    from envfleet.fleet.fleet import Fleet, FleetState
+    from envfleet.fleet.fleet import Fleet
     from envfleet.fleet.make import make
     from envfleet.fleet.plan import Restarts, Timeouts
     from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
@@ -61,7 +61,7 @@ _HOMES = {
         "TrainingError",
         "WorkerError",
     ),
-    "envfleet.fleet.fleet": ("Fleet", "FleetState"),
+    "envfleet.fleet.fleet": ("Fleet",),
     "envfleet.fleet.make": ("make",),
     "envfleet.fleet.plan": ("Restarts", "Timeouts"),
     "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
@@ -88,7 +88,6 @@ __all__ = [  # noqa: RUF022  # in the order that dir() and sorted() give, names 
     "EnvHungError",
     "EnvfleetError",
     "Fleet",
-    "FleetState",
     "FleetStatistics",
     "MissingExtraError",
     "Moment",

@@ -17,7 +17,8 @@ def test_step_async_lets_the_caller_work(backend: dict[str, Any]) -> None:
     fleet = envfleet.make(Counter, 4, group_size=2, seed=1, **backend)
     fleet.reset()
     fleet.step_async(np.arange(4))
-    assert fleet.protocol_state is envfleet.FleetState.STEPPING
+    with pytest.raises(envfleet.ProtocolError, match=r"call step_wait\(\) first"):
+        fleet.step(np.arange(4))
     observations, rewards, *_ = fleet.step_wait()
     assert observations[:, 0].tolist() == [1] * 4
     assert rewards.tolist() == [0, 1, 2, 3]
@@ -50,7 +51,8 @@ def test_streaming_gives_the_bytes_of_stepping(env: Any, backend: dict[str, Any]
         taken[ids] += 1
         if step + 1 < steps:
             fleet.send(_rows(actions[step + 1], ids), ids)
-    assert fleet.protocol_state is envfleet.FleetState.READY
+    with pytest.raises(envfleet.ProtocolError, match="nothing is under way"):
+        fleet.recv()
     fleet.close()
     reference.close()
 

@@ -190,6 +190,9 @@ def test_another_format_is_refused(checkpoints: Checkpoints) -> None:
     digest.write_text(digest.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(CheckpointError, match="has format 2; this version reads format 1"):
         checkpoints.load()
+    with pytest.raises(CheckpointError, match="has format 2; this version reads format 1"):
+        checkpoints.load_newest_sound()
+    assert checkpoints.steps() == [1]  # it is not damaged: the version that saved it can still go on
 
 
 class Evil:

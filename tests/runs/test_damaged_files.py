@@ -101,7 +101,7 @@ def _sign(checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("where", [5, ["a"]])
 def test_a_place_of_checkpoints_that_is_no_path(run: RunFolder, where: object) -> None:
-    run.update_manifest(checkpoint_dir=where)
+    run.manifest.write_text(json.dumps({**run.read_manifest(), "checkpoint_dir": where}))
     with pytest.raises(SettingsError, match=r"says checkpoint_dir: .*, expected a path"):
         RunFolder.open(run.path)
 

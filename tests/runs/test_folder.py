@@ -122,15 +122,21 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
         RunFolder.open(run.path)
 
 
-def test_config_and_manifest_can_be_written_and_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", [2, 0, None])
+def test_another_format_is_refused_with_the_version(tmp_path: Path, found: object) -> None:
     run = create(tmp_path / "run")
+    run.manifest.write_text(json.dumps({**run.read_manifest(), "format": found, "envfleet": "9.8.7"}))
+    with pytest.raises(SettingsError, match=rf"has format {found} \(it was made by Envfleet 9.8.7\).* reads format 1"):
+        RunFolder.open(run.path)
+
+
+def test_config_and_manifest_can_be_written_and_read(tmp_path: Path) -> None:
+    run = create(tmp_path / "run", settings={"steps": 50})
     run.write_config({"steps": 100, "learning_rate": 1e-05, "hidden": [64, 64], "name": "Zürich"})
     assert list(run.read_config().items()) == [
         ("steps", 100), ("learning_rate", 1e-05), ("hidden", [64, 64]), ("name", "Zürich"),
     ]  # fmt: skip
-    run.update_manifest(resumed=["today"])
-    assert run.read_manifest()["resumed"] == ["today"]
-    assert run.read_manifest()["seed"] == 7
+    assert run.read_manifest()["settings"] == {"steps": 50}  # those that it began with
     assert (run.logs.name, run.videos.name, run.report.name) == ("logs", "videos", "report")
 
 

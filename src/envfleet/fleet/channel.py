@@ -161,10 +161,6 @@ class CallerChannel:
             self.pump()
         return pickle.loads(self._received.popleft())
 
-    @property
-    def has_message(self) -> bool:
-        return bool(self._received)
-
     def pump(self) -> None:
         """Sends what there is room for and takes what has come."""
         self._send_some()

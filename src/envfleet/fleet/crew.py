@@ -28,8 +28,6 @@ __all__ = ["Crew"]
 
 # Requests that a restarted worker is given again.
 _REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
-# What a restarted worker begins with as zeros.
-_CLEARED = (WorkerWord.POSTED, WorkerWord.FINISHED, WorkerWord.SLEEPING, WorkerWord.LOCKSTEP, WorkerWord.PHASE)
 SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
 _log = logging.getLogger("envfleet")
 

@@ -125,11 +125,6 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     # --- the protocol
 
-    @property
-    def protocol_state(self) -> FleetState:
-        """What the fleet is in the middle of."""
-        return self._state
-
     def _expect(self, call: str, *allowed: FleetState) -> None:
         if self._state in allowed:
             return

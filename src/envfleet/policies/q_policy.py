@@ -58,7 +58,6 @@ class QPolicy(nn.Module):
         if settings.network == "mlp":
             images = []
         self.inputs = JoinedInputs(leaves, images, normalise=settings.normalise_observations)
-        self._noisy, self._dueling = settings.noisy, settings.dueling
         self.network: nn.Module
         if settings.network == "cells":
             self.network = _CellValues(leaves, self.actions, settings.hidden, dueling=settings.dueling)

@@ -40,7 +40,7 @@ __all__ = ["Checkpoint", "Checkpoints"]
 
 Array = np.ndarray[Any, Any]
 
-_FORMAT = 1
+_FORMAT = 1  # raise it when checkpoints that were saved before can no longer be resumed
 _FILES = ("policy.safetensors", "state.safetensors", "state.json")
 _MARKS = ("last", "best", "final")
 _PIECES = "pieces"
@@ -59,6 +59,10 @@ class Checkpoint:
     state: Any
     path: Path
     pieces: dict[str, dict[str, Array]] = field(default_factory=dict)  # in the order they were saved
+
+
+class _OtherFormat(CheckpointError):
+    """A sound checkpoint of another version of Envfleet: it is left alone."""
 
 
 class Checkpoints:
@@ -259,6 +263,8 @@ class Checkpoints:
             path = self.folder / f"step-{step}"
             try:
                 checkpoint = _read(path, with_pieces=True)
+            except _OtherFormat:
+                raise
             except CheckpointError as error:
                 _LOG.warning("%s; the checkpoint before it is used", str(error).partition("\n")[0])
                 self._call_damaged(path)
@@ -321,7 +327,10 @@ def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], 
         digest = parse_json((path / "digest.json").read_bytes())
         version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
         if version != _FORMAT:
-            raise CheckpointError(f"{path} has format {version!r}; this version reads format {_FORMAT}")
+            raise _OtherFormat(
+                f"the checkpoint {path} has format {version!r}; this version reads format {_FORMAT}",
+                hint="use the version of Envfleet that saved it",
+            )
         contents = {name: (path / name).read_bytes() for name in _FILES}
         pieces = {name: _piece_path(path.parent, name).read_bytes() for name in digest["pieces"] if with_pieces}
         wrong = [name for name in _FILES if fingerprints[name] != _fingerprint(contents[name])]

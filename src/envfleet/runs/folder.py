@@ -28,7 +28,7 @@ from envfleet.settings.files import parse_json
 
 __all__ = ["RunFolder", "RunSummary", "run_paths", "runs_in", "summary_of"]
 
-_FORMAT = 1
+_FORMAT = 1  # of the folder: raise it when runs that were made before can no longer be read
 _LOG = logging.getLogger("envfleet")
 
 
@@ -87,9 +87,11 @@ class RunFolder:
         overwrite: bool = False,
         checkpoint_dir: str | Path | None = None,
         base: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """A new run folder with its manifest: `path` itself, or a name of its own under `root`.
 
+        The manifest keeps the `settings` that the run begins with; those of a resumed run are compared with them.
         A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`. Relative paths are
         meant from `base`, by default the current folder.
         """
@@ -99,13 +101,13 @@ class RunFolder:
         elsewhere = None if checkpoint_dir is None else base / checkpoint_dir
         made = tuple(parent for parent in folder.parents if not parent.exists())
         run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
-        manifest = _manifest(env, algorithm, seed, elsewhere)
+        manifest = _manifest(env, algorithm, seed, elsewhere, settings)
         recover(folder, run.checkpoints)
         try:
             run = replace(run, held=run._make_room(overwrite=overwrite))
             folder.mkdir(parents=True, exist_ok=True)
             run.checkpoints.mkdir(parents=True, exist_ok=True)
-            run._write_manifest(manifest)
+            write_whole(run.manifest, (json.dumps(manifest, indent=2) + "\n").encode())
         except BaseException as error:
             if run.held is not None:
                 run.remove_if_untrained()
@@ -125,7 +127,9 @@ class RunFolder:
         if not (folder / "manifest.json").is_file():
             what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
             raise SettingsError(f"the run folder {typed} {what}", hint=_near_runs(typed))
-        elsewhere = cls(folder, folder).read_manifest().get("checkpoint_dir")
+        manifest = cls(folder, folder).read_manifest()
+        _refuse_other_format(typed, manifest)
+        elsewhere = manifest.get("checkpoint_dir")
         if not isinstance(elsewhere, str | None):
             raise SettingsError(f"{typed / 'manifest.json'} says checkpoint_dir: {elsewhere!r}, expected a path")
         if elsewhere:
@@ -163,10 +167,6 @@ class RunFolder:
             raise SettingsError(f"{self.manifest} holds a {type(content).__name__}, expected a mapping")
         return content
 
-    def update_manifest(self, **changes: Any) -> None:
-        """Adds to the manifest, for what is known later or changes on resume."""
-        self._write_manifest({**self.read_manifest(), **changes})
-
     def forget_replaced(self) -> None:
         """A checkpoint of this run is saved: the run that it replaces, if any, is removed for good."""
         if self.held is not None:
@@ -189,9 +189,6 @@ class RunFolder:
         for folder in (self.checkpoints, self.path, *self.made):
             if folder.is_dir() and not _entries(folder):
                 folder.rmdir()
-
-    def _write_manifest(self, content: Mapping[str, Any]) -> None:
-        write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
 
     def _make_room(self, *, overwrite: bool) -> RunLock | None:
         """Refuses what is there already, or moves it aside: only what runs write, and only where a run was.
@@ -238,7 +235,9 @@ def _free_name(root: Path, env: str, algorithm: str, seed: int) -> str:
     return next(candidate for candidate in numbered if not (root / candidate).exists())
 
 
-def _manifest(env: str, algorithm: str, seed: int, checkpoint_dir: Path | None) -> dict[str, Any]:
+def _manifest(
+    env: str, algorithm: str, seed: int, checkpoint_dir: Path | None, settings: Mapping[str, Any] | None
+) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "env": env,
@@ -250,7 +249,18 @@ def _manifest(env: str, algorithm: str, seed: int, checkpoint_dir: Path | None) 
         "command": sys.argv,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
+        **({} if settings is None else {"settings": dict(settings)}),
     }
+
+
+def _refuse_other_format(path: Path, manifest: Mapping[str, Any]) -> None:
+    found, wrote = manifest.get("format"), manifest.get("envfleet", "unknown")
+    if found != _FORMAT:
+        raise SettingsError(
+            f"the run {path} has format {found!r} (it was made by Envfleet {wrote}); this is Envfleet "
+            f"{metadata.version('envfleet')}, which reads format {_FORMAT}",
+            hint="use the version of Envfleet that made it",
+        )
 
 
 def _git_commit() -> dict[str, Any] | None:

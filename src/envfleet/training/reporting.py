@@ -69,6 +69,7 @@ class Reporter:
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
         settings = resolved.settings
+        recorded = {"algorithm": settings.algorithm, **settings.to_json()}
         folder = RunFolder.create(
             settings.output_dir,
             env=name_of(resolved.env),
@@ -77,12 +78,11 @@ class Reporter:
             overwrite=settings.overwrite,
             checkpoint_dir=settings.checkpoint_dir,
             base=base,
+            settings=recorded,
         )
         lock = folder.lock()
-        recorded = {"algorithm": settings.algorithm, **settings.to_json()}
         try:
             folder.write_config(recorded)
-            folder.update_manifest(settings=recorded)  # a resumed run is compared with it
             return cls(resolved, folder, lock, resumed=False)
         except BaseException:
             lock.release()
