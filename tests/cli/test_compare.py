@@ -74,6 +74,8 @@ def test_the_figures_are_those_of_the_metrics(trained: Path, threads: Path, comp
     assert second["speedup"] == pytest.approx(speeds[1] / speeds[0])
     assert second["efficiency"] == pytest.approx(speeds[1] / speeds[0] / 2) and second["workers"] == 2
     assert first["speedup"] == first["efficiency"] == 1.0
+    placement = json.loads((threads / "manifest.json").read_text())["placement"]
+    assert placement == {"backend": "threads", "workers": 2, "acting": "central"}
     assert written["differences"].keys() == {"acting", "backend", "workers"}
     answers = {check["question"]: check["answer"] for check in written["checks"]}
     assert answers["Are the weights of runs of the same seed bit-identical?"] == "yes"

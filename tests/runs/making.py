@@ -41,11 +41,11 @@ def make_run(
 ) -> Path:
     """A run with an update for each of `returns`, of 250 steps, 100 episodes and 5 gradient steps."""
     recorded = {**SETTINGS, "seed": seed, "output_dir": str(path), **settings}
-    folder = RunFolder.create(path, env=recorded["env"], algorithm=recorded["algorithm"], seed=seed)
+    folder = RunFolder.create(path, env=recorded["env"], algorithm=recorded["algorithm"], seed=seed, settings=recorded)
     folder.write_config(recorded)
     workers = recorded["workers"] or 1
     placement = {"backend": recorded["backend"], "workers": workers, "acting": "worker"}
-    folder.update_manifest(**{"settings": recorded, "placement": placement, "git": None, **(manifest or {})})
+    folder.update_manifest(**{"placement": placement, "git": None, **(manifest or {})})
     now = began
     with pytest.MonkeyPatch.context() as patch, MetricsWriter(folder.metrics) as writer:
         patch.setattr(metrics, "time", SimpleNamespace(time=lambda: now))

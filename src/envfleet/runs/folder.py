@@ -167,6 +167,12 @@ class RunFolder:
             raise SettingsError(f"{self.manifest} holds a {type(content).__name__}, expected a mapping")
         return content
 
+    def update_manifest(self, **changes: Any) -> None:
+        """Adds to the manifest what is known only once the fleet is built."""
+        content = {**self.read_manifest(), **changes}
+        with writing("the manifest", self.manifest):
+            write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
+
     def forget_replaced(self) -> None:
         """A checkpoint of this run is saved: the run that it replaces, if any, is removed for good."""
         if self.held is not None:
