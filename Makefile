@@ -6,14 +6,16 @@ VENV   ?= .venv
 ARGS   ?=
 
 BIN   := $(VENV)/bin
+# A set-up is complete when its stamp is there: what training the Game Boy needs, and what everything else needs.
+TRAIN_STAMP := $(VENV)/.envfleet-can-train
 STAMP := $(VENV)/.envfleet-is-set-up
-# What the tests and checks need of the extras; the others are for users to choose.
-EXTRAS := atari,box2d,dev,gameboy,mujoco,sb3,wildfire
-PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --constraint constraints.txt
+PROCGEN_STAMP := $(VENV)/.envfleet-has-procgen
+# Modules are compiled when they are first imported: most of what is installed never is.
+PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,16 +24,27 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## make the virtual environment (.venv) and install everything that is pinned in constraints.txt
 
-# torch comes first and by itself: the other packages that ask for it then find the pinned one.
-$(STAMP): pyproject.toml constraints.txt
+# torch comes first: the other packages that ask for it then find the pinned one.
+$(TRAIN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than Python 3.11"; \
 		  echo "hint: name a newer one, e.g. make setup PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || { echo "making the virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing the packages pinned in constraints.txt (once; some minutes on a slow connection)"
-	@$(PIP) "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) editables hatchling
-	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
+	@echo "installing what training needs, as pinned in constraints.txt (once; some minutes on a slow connection)"
+	@$(PIP) "$$(grep '^torch==' constraints.txt)" editables hatchling
+	@$(PIP) --no-build-isolation --editable ".[gameboy,video]"
+	@touch $@
+
+$(STAMP): $(TRAIN_STAMP) $(PROCGEN_STAMP)
+	@echo "installing what tests, checks and benchmarks need besides (once)"
+	@$(PIP) --no-build-isolation --editable ".[atari,box2d,dev,gameboy,mujoco,sb3,video,wildfire]"
+	@touch $@
+
+# The library of Procgen, by its hash and without what its package asks for (docs/procgen.md). There is none for every
+# Python and system: what needs it says so.
+$(PROCGEN_STAMP): $(TRAIN_STAMP) procgen.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install -qq --no-deps --require-hashes --only-binary :all: \
+		-r procgen.txt || echo "Procgen's library is not there for this Python and system; all else works without it"
 	@touch $@
 
 # The Game Boy. What is not set here or on the command line comes from the preset; TRAIN_OUTPUT_DIR is the parent
@@ -49,7 +62,7 @@ GAMEBOY_FLAGS = --env envfleet/GameBoy-v0 --seed $(TRAIN_SEED) \
 	$(if $(TRAIN_BATCH_SIZE),--minibatch-size $(TRAIN_BATCH_SIZE)) \
 	--random-steps $(TRAIN_RANDOM_STEPS) --output-dir $(GAMEBOY_RUN)
 
-train: $(STAMP)  ## learn to finish the Game Boy adventure (some minutes): summary, plot, evaluation, video
+train: $(TRAIN_STAMP)  ## learn to finish the Game Boy adventure (some minutes): summary, plot, evaluation, video
 	@$(BIN)/envfleet train ppo $(GAMEBOY_FLAGS) $(ARGS)
 	@$(BIN)/envfleet plot $(GAMEBOY_RUN)
 	@$(BIN)/envfleet evaluate $(GAMEBOY_RUN) --episodes 50
@@ -60,7 +73,7 @@ train-20k: TRAIN_ENVS = 2
 train-20k: TRAIN_EPISODE_LENGTH = 750
 train-20k: TRAIN_UPDATE_EPOCHS = 6
 train-20k: TRAIN_BATCH_SIZE = 128
-train-20k: $(STAMP)  ## 20,000 steps of the Game Boy adventure in 2 environments; TRAIN_STEPS=50000 and the like
+train-20k: $(TRAIN_STAMP)  ## 20,000 steps of the Game Boy adventure in 2 environments; TRAIN_STEPS=50000 and the like
 	@$(BIN)/envfleet train ppo --eval-every 0 --learning-rate-schedule constant --verbose $(GAMEBOY_FLAGS) $(ARGS)
 
 train-parallel: TRAIN_STEPS = 5000
@@ -68,15 +81,26 @@ train-parallel: TRAIN_ENVS = 2
 train-parallel: TRAIN_EPISODE_LENGTH = 500
 train-parallel: TRAIN_UPDATE_EPOCHS = 4
 train-parallel: TRAIN_BATCH_SIZE = 128
-train-parallel: $(STAMP)  ## a short test of the same in two worker processes
-	@$(BIN)/envfleet train ppo --eval-every 0 --verbose --backend processes --workers 2 $(GAMEBOY_FLAGS) $(ARGS)
+train-parallel: $(TRAIN_STAMP) $(if $(DURATION),$(PROCGEN_STAMP))  ## the same in two worker processes, short; with DURATION=1 an hour of CoinRun
+	@$(BIN)/envfleet train ppo $(if $(DURATION),$(COINRUN_FLAGS) --output-dir $(GAMEBOY_RUN),\
+		--eval-every 0 --verbose --backend processes --workers 2 $(GAMEBOY_FLAGS)) $(ARGS)
+
+# CoinRun for some hours, which may be a fraction: 0.017 is a minute.
+COINRUN_FLAGS = --config config/ppo_parallel.yaml --env procgen/coinrun --preset procgen-nature \
+	--duration $(or $(DURATION),0.017) --seed $(TRAIN_SEED) --eval-every 0
+TIMED = $(TRAIN_OUTPUT_DIR)/compare__$(STARTED)
+
+compare: $(TRAIN_STAMP) $(PROCGEN_STAMP)  ## a minute of CoinRun on one core, a minute on all, and both side by side; DURATION=1 for hours
+	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend sequential --output-dir $(TIMED)/sequential $(ARGS)
+	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend processes --output-dir $(TIMED)/parallel $(ARGS)
+	@$(BIN)/envfleet compare --sequential $(TIMED)/sequential --parallel $(TIMED)/parallel --output-dir $(TIMED)
 
 train-pure-rl: TRAIN_STEPS = 20000
 train-pure-rl: TRAIN_ENVS = 1
 train-pure-rl: TRAIN_EPISODE_LENGTH = 500
 train-pure-rl: TRAIN_UPDATE_EPOCHS = 4
 train-pure-rl: TRAIN_BATCH_SIZE = 128
-train-pure-rl: $(STAMP)  ## the same with the variables of your choice
+train-pure-rl: $(TRAIN_STAMP)  ## the same with the variables of your choice
 	@$(BIN)/envfleet train ppo --eval-every 0 --verbose $(GAMEBOY_FLAGS) $(ARGS)
 
 rom:  ## build the Game Boy adventure from its source, to the same bytes (needs sdcc)

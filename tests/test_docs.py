@@ -1,12 +1,13 @@
 """Every example in the README and in docs/ runs: Python as a script, commands as they stand, on a smaller budget.
 
 A block whose first line is a comment with a file name (`# my_env.py`, `// settings.json`) is that file, for the others
-of its page.
+of its page. One that begins with `# needs: NAME` runs in a virtual environment of that library, in `make proof`.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -16,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.peers.install import install, python_of
 from envfleet import cli
 from envfleet.cli.settings_page import settings_page
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = re.compile(r"(?:#|//) ([\w.-]+\.(?:py|yaml|json))\n")
+NEEDS = re.compile(r"# needs: ([\w-]+)\n")
 # What takes minutes in the hands of a reader takes seconds here.
 SMALLER = [
     (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
@@ -54,17 +57,39 @@ EXAMPLES = [
     for number, code in enumerate(blocks(page, "python"), 1)
     if not FILE.match(code)
 ]
+FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
+EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
 COMMANDS = [pytest.param(page, id=page.name) for page in PAGES if blocks(page, "sh")]
 
 
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
 def test_example_runs(page: Path, code: str, tmp_path: Path) -> None:
     write_files(page, tmp_path)
-    script = tmp_path / "example.py"
-    body = "".join(f"    {line}\n" if line else "\n" for line in smaller(code).splitlines())
-    script.write_text(f'if __name__ == "__main__":\n{body}')
+    run_example(code, Path(sys.executable), tmp_path)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("page", "code"), FOREIGN)
+def test_example_with_another_library_runs(page: Path, code: str, tmp_path: Path) -> None:
+    """In its own virtual environment under `.venvs`, which is made where it is missing; that takes minutes."""
+    needs = NEEDS.match(code)
+    assert needs is not None
+    absent = install(needs[1])
+    assert absent is None, f"{needs[1]} cannot be installed: {absent}"
+    run_example(code, python_of(needs[1]), tmp_path, seconds=600, PYTHONPATH=str(ROOT / "src"))
+
+
+def run_example(code: str, python: Path, folder: Path, *, seconds: float = 100, **environment: str) -> None:
+    script = folder / "example.py"
+    script.write_text(smaller(code))
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
+        [str(python), str(script)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
     )
     assert done.returncode == 0, done.stderr
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from envfleet.conformance import check
+from envfleet.conformance import examine
 from envfleet.conformance.exactness import why_inexact
 from envfleet.errors import StateError
 from tests.inexact_worlds import INEXACT, Honest, pendulum_of_random_mass
@@ -120,7 +120,7 @@ def test_actions_of_every_kind() -> None:
 
 
 def test_check_claims_what_was_tried() -> None:
-    report = check(Honest, steps=40)
+    report = examine(Honest, steps=40, seconds=600)
     assert report.problems == ()
     assert report.resumable is True
     assert any("resume is exact: a state was restored in a fresh process" in note for note in report.notes)
@@ -129,7 +129,7 @@ def test_check_claims_what_was_tried() -> None:
 @pytest.mark.parametrize("name", ["handle", "set_state raises"])
 def test_check_does_not_claim_what_fails(name: str) -> None:
     env, expected = INEXACT[name]
-    report = check(env, steps=40)
+    report = examine(env, steps=40, seconds=600)
     assert report.resumable is False
     (note,) = [note for note in report.notes if "resume" in note]
     assert note.startswith("resume starts fresh episodes: ")
@@ -141,10 +141,10 @@ def test_check_tries_nothing_that_has_errors_or_cannot_be_built_again() -> None:
     class Wrong(Honest):
         observation_space = spaces.Box(-1, 1, (3,), np.float32)
 
-    report = check(Wrong, steps=40)
+    report = examine(Wrong, steps=40, seconds=600)
     assert not report.ok
     assert report.resumable is None
     assert any("was not tried: mend the errors first" in note for note in report.notes)
-    report = check(gymnasium.make("CartPole-v1"), steps=40)
+    report = examine(gymnasium.make("CartPole-v1"), steps=40, seconds=600)
     assert report.resumable is None
     assert any("whether resume is exact was not tried" in note for note in report.notes)

@@ -33,12 +33,11 @@ def test_the_fleet_needs_no_more_than_gymnasium_and_numpy() -> None:
 def test_a_stepping_worker_imports_no_torch_though_the_script_does() -> None:
     program = """
 import torch, envfleet
-if __name__ == "__main__":
-    fleet = envfleet.make("CartPole-v1", 4, backend="processes")
-    import sys
-    print(*[worker.pid for worker in fleet.statistics().workers])
-    print(any("torch" in open(f"/proc/{worker.pid}/maps").read() for worker in fleet.statistics().workers))
-    fleet.close()
+fleet = envfleet.make("CartPole-v1", 4, backend="processes")
+import sys
+print(*[worker.pid for worker in fleet.statistics().workers])
+print(any("torch" in open(f"/proc/{worker.pid}/maps").read() for worker in fleet.statistics().workers))
+fleet.close()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1] == "False"
@@ -89,11 +88,10 @@ def test_an_installed_wheel_works(tmp_path: Path) -> None:
     subprocess.run([*pip, "install", "--no-deps", "--target", str(target), str(wheel)], check=True, capture_output=True)
     program = """
 import envfleet
-if __name__ == "__main__":
-    fleet = envfleet.make("CartPole-v1", 4, backend="processes")
-    fleet.reset()
-    print(fleet.step(fleet.action_space.sample())[0].shape, envfleet.__file__)
-    fleet.close()
+fleet = envfleet.make("CartPole-v1", 4, backend="processes")
+fleet.reset()
+print(fleet.step(fleet.action_space.sample())[0].shape, envfleet.__file__)
+fleet.close()
 """
     environment = {**os.environ, "PYTHONPATH": str(target)}
     done = subprocess.run(

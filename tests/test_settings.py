@@ -102,6 +102,12 @@ def test_a_parser_can_say_what_was_given() -> None:
 # ---- values ----
 
 
+def test_a_path_is_taken_for_text() -> None:
+    given = PPO(output_dir=Path("runs/x"), checkpoint_dir=Path("elsewhere"), init_from=Path("runs/first"))
+    assert (given.output_dir, given.checkpoint_dir, given.init_from) == ("runs/x", "elsewhere", "runs/first")
+    assert PPO(output_dir="runs/x") == PPO(output_dir=Path("runs/x"))
+
+
 @pytest.mark.parametrize(
     ("name", "received", "value"),
     [

@@ -12,7 +12,7 @@ from envfleet.environments import register_with_gymnasium
 
 if TYPE_CHECKING:
     from envfleet.algorithms.settings import DQN, PPO
-    from envfleet.conformance import CheckReport, check
+    from envfleet.conformance import CheckReport
     from envfleet.errors import (
         ActionError,
         CheckpointError,
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from envfleet.runs.run import Run
     from envfleet.training import resume, train
     from envfleet.training.callbacks import Callback, Moment
+    from envfleet.training.checking import check
     from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
 _HOMES = {
     "envfleet.algorithms.settings": ("DQN", "PPO"),
-    "envfleet.conformance": ("CheckReport", "check"),
+    "envfleet.conformance": ("CheckReport",),
     "envfleet.errors": (
         "ActionError",
         "CheckpointError",
@@ -70,6 +71,7 @@ _HOMES = {
     "envfleet.runs.run": ("Run",),
     "envfleet.training": ("resume", "train"),
     "envfleet.training.callbacks": ("Callback", "Moment"),
+    "envfleet.training.checking": ("check",),
     "envfleet.training.evaluating": ("RunEvaluation", "evaluate_run"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

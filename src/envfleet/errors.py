@@ -5,22 +5,27 @@ EnvfleetError
 │   └── CannotBeSentError an environment that cannot be pickled for a worker process
 ├── ProtocolError        a call at the wrong moment (also a RuntimeError)
 │   └── ClosedError      a call after close()
-├── ActionError          actions of the wrong shape or type (also a ValueError)
-├── EnvError             an environment failed; says which one, when and on what action
+├── ActionError          actions of the wrong shape or type (also a ValueError and a TypeError)
+├── EnvError             an environment failed; says which one, when and on what action. It is also an error of the
+│   │                    type that the environment raised: `except ValueError` works (see `env_error_type`)
 │   ├── ObservationError it returned something outside its declared spaces
 │   └── EnvHungError     it did not return in time (also a TimeoutError)
 ├── WorkerError          a worker could not start, or died more often than allowed
 ├── ResourceError        the machine lacks memory or file descriptors for the request
 ├── StateError           a simulator cannot give or take its state as plain data
 ├── TrainingError        learning went wrong: weights or losses are no longer numbers
+├── OutOfTimeError       the time of a timed run is over; the training takes it and ends
 ├── CheckpointError      a checkpoint cannot be written, or is missing or damaged
 └── MissingExtraError    an optional dependency is not installed (also an ImportError)
 
-Messages say what was received and what was expected; a line that starts with `hint:` says what to do.
+Messages say what was received and what was expected; a line that starts with `hint:` says what to do. Errors that a
+fleet raises at a wrong call are Gymnasium's too; those classes are in `fleet/protocol.py`, because Gymnasium takes long
+to import.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +40,14 @@ __all__ = [
     "EnvfleetError",
     "MissingExtraError",
     "ObservationError",
+    "OutOfTimeError",
     "ProtocolError",
     "ResourceError",
     "SettingsError",
     "StateError",
     "TrainingError",
     "WorkerError",
+    "env_error_type",
 ]
 
 
@@ -49,7 +56,8 @@ class EnvfleetError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.hint = hint
-        super().__init__(message if hint is None else f"{message}\nhint: {hint}")
+        # Not super(): another base, such as an environment's own exception, may want other arguments.
+        Exception.__init__(self, message if hint is None else f"{message}\nhint: {hint}")
 
 
 class SettingsError(EnvfleetError, ValueError):
@@ -68,7 +76,7 @@ class ClosedError(ProtocolError):
     """The fleet was used after it was closed."""
 
 
-class ActionError(EnvfleetError, ValueError):
+class ActionError(EnvfleetError, ValueError, TypeError):
     """Actions do not have the shape or type of the fleet's action space."""
 
 
@@ -104,12 +112,72 @@ class EnvError(EnvfleetError):
             text = f"{text}\n\n{original.rstrip()}"
         super().__init__(text, hint=hint)
 
+    __str__ = Exception.__str__  # a KeyError would show its text in quotes
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.context, self.original, self.hint)
 
 
 def _rebuild(kind: type[EnvError], message: str, context: EnvContext, original: str, hint: str | None) -> EnvError:
     return kind(message, context, original=original, hint=hint)
+
+
+class _AlsoRaised:
+    """Marks the classes of `env_error_type`, which pickle cannot find by name."""
+
+    raised: type[BaseException]
+
+    def __reduce__(self: Any) -> tuple[Any, ...]:
+        """Travels as the names of the type and its bases: the receiver takes the first one that it knows."""
+        names = [(kind.__module__, kind.__qualname__) for kind in self.raised.__mro__]
+        return _rebuild_raised, (names, self.message, self.context, self.original, self.hint)
+
+
+# What our own errors mean is decided by where they are raised; StopIteration would silently end a loop around a step.
+_NEVER_RAISED_AS = (EnvfleetError, StopIteration, StopAsyncIteration)
+
+
+_types: dict[Any, type[EnvError]] = {}  # the type that an environment raised -> ours
+
+
+def env_error_type(raised: type[BaseException]) -> type[EnvError]:
+    """EnvError as a class that also is of the type that an environment raised, or of its nearest base that allows it.
+
+    The class has the methods of EnvError; what the environment's exception carried beside its message stays behind.
+    """
+    if raised not in _types:
+        _types[raised] = _made_type(raised)
+    return _types[raised]
+
+
+def _made_type(raised: type[BaseException]) -> type[EnvError]:
+    for kind in raised.__mro__:
+        if not issubclass(kind, Exception) or kind is Exception or issubclass(kind, _NEVER_RAISED_AS):
+            continue
+        try:
+            namespace = {"__module__": EnvError.__module__, "__doc__": EnvError.__doc__, "raised": kind}
+            made: Any = type(EnvError.__name__, (_AlsoRaised, EnvError, kind), namespace)
+            made("probe", EnvContext(0, "probe"))
+        except Exception:  # noqa: BLE001 (its layout, its metaclass or its __new__ does not allow it)
+            continue
+        return made  # type: ignore[no-any-return]
+    return EnvError
+
+
+def _rebuild_raised(
+    names: list[tuple[str, str]], message: str, context: EnvContext, original: str, hint: str | None
+) -> EnvError:
+    known = (_known_type(module, name) for module, name in names)
+    kind = env_error_type(next(found for found in known if found is not None))
+    return kind(message, context, original=original, hint=hint)
+
+
+def _known_type(module: str, qualified_name: str) -> type[BaseException] | None:
+    """The exception of that name if its module is loaded here: nobody can catch one that is not."""
+    found: Any = sys.modules.get(module)
+    for name in qualified_name.split("."):
+        found = getattr(found, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 class ObservationError(EnvError):
@@ -121,7 +189,17 @@ class EnvHungError(EnvError, TimeoutError):
 
 
 class WorkerError(EnvfleetError):
-    """A worker could not be started, or died more often than `restarts` allows."""
+    """A worker could not be started, or died more often than `restarts` allows.
+
+    `ending` says how its process ended, `hung` whether it was killed because it got nowhere, and `stack` where it was,
+    if that is known.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, ending: str = "", stack: str = "", hung: bool = False
+    ) -> None:
+        self.ending, self.stack, self.hung = ending, stack, hung
+        super().__init__(message, hint=hint)
 
 
 class ResourceError(EnvfleetError):
@@ -134,6 +212,16 @@ class StateError(EnvfleetError):
 
 class TrainingError(EnvfleetError, RuntimeError):
     """Learning went wrong in a way that going on would not mend."""
+
+
+class OutOfTimeError(EnvfleetError):
+    """The time of a timed run is over: what was under way is left as it is, and does not count."""
+
+    def __init__(self) -> None:
+        super().__init__("the time of the run is over")
+
+    def __reduce__(self) -> tuple[type[OutOfTimeError], tuple[()]]:
+        return OutOfTimeError, ()
 
 
 class CheckpointError(EnvfleetError):

@@ -1,19 +1,53 @@
-"""Which environments of Gymnasium need which of our extras."""
+"""Which environments need which of our extras, and which packages have to be imported to know them."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import re
 from typing import Any
 
-from envfleet.errors import MissingExtraError
+from envfleet.errors import MissingExtraError, SettingsError
 
-__all__ = ["refuse_missing_extra"]
+__all__ = ["import_provider", "refuse_missing_extra"]
 
 # Where an environment's class is -> the module that it needs, and the extra that installs it.
 _NEEDED = {
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
 }
+# Ids that a well-known package registers when it is imported -> its module, and what installs it.
+_PROVIDERS = {
+    r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", '"envfleet[atari]"'),
+    r"(MiniGrid|BabyAI)-.*": ("minigrid", "minigrid"),
+    r"MiniWorld-.*": ("miniworld", "miniworld"),
+    r"Meta-World/.*": ("metaworld", "metaworld"),
+    r"(Fetch(Reach|Push|Slide|Pick)|Hand(Reach|Manipulate)|AdroitHand|(Ant|Point)Maze_|FrankaKitchen)\w*-v\d": (
+        "gymnasium_robotics",
+        "gymnasium-robotics",
+    ),
+}
+
+
+def import_provider(env_id: str) -> None:
+    """Imports the package of `env_id` if it is a well-known one: Gymnasium knows the ids of imported packages only."""
+    for ids, (module, package) in _PROVIDERS.items():
+        if re.fullmatch(ids, env_id):
+            import gymnasium
+
+            if env_id in gymnasium.registry:  # registered by somebody else, or the module has been imported
+                return
+            if not _is_installed(module):
+                raise MissingExtraError(
+                    f"the environment {env_id} needs {module}, which is not installed", hint=f"pip install {package}"
+                )
+            try:
+                importlib.import_module(module)
+            except (ImportError, OSError) as error:
+                raise SettingsError(
+                    f"the environment {env_id} needs {module}, which cannot be imported: {error}",
+                    hint=f'python -c "import {module}" shows where it fails',
+                ) from error
 
 
 def refuse_missing_extra(entry_point: Any) -> None:

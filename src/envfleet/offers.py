@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Agent", "Compares", "Comparison", "Demonstrates", "Demonstration", "StacksFrames", "Translates"]
+__all__ = [
+    "Agent",
+    "Compares",
+    "Comparison",
+    "Demonstrates",
+    "Demonstration",
+    "HeldOut",
+    "HoldsOut",
+    "StacksFrames",
+    "Translates",
+]
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,24 @@ class Compares(Protocol):
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
         """Plays `episodes` that no training had, and writes its report and pictures into `folder`."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What an evaluation plays beside what training plays: it shows what was understood, not learned by heart."""
+
+    trained: str  # what training plays, e.g. "levels of the training"
+    all: str  # and what is played here, e.g. "all levels"
+    env_kwargs: dict[str, Any]  # the arguments of the environment that are different for it
+
+
+@runtime_checkable
+class HoldsOut(Protocol):
+    """An environment that can train on a part of what there is."""
+
+    def held_out(self) -> HeldOut | None:
+        """None where training has everything."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,6 +82,30 @@ def walks(request: pytest.FixtureRequest) -> Iterator[FleetVecEnv]:
     vec_env = as_sb3(fleet)
     yield vec_env
     vec_env.close()
+
+
+class Switches(gymnasium.Env[Any, Any]):
+    """Pays for every switch that is on; takes nothing but whole numbers."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+    action_space = spaces.MultiBinary(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return np.ones(2, np.float32), float(action.sum()), False, False, {}
+
+
+def test_actions_of_multi_binary_arrive_as_whole_numbers() -> None:
+    vec_env = as_sb3(envfleet.make(Switches, 4, backend="sequential", autoreset="same_step"))
+    with contextlib.closing(vec_env):
+        vec_env.reset()
+        rewards = vec_env.step(np.tile(np.array([1.0, 0.0, 1.0], np.float32), (4, 1)))[1]
+        assert rewards.tolist() == [2.0] * 4
+        PPO("MlpPolicy", vec_env, n_steps=8, batch_size=16, n_epochs=1).learn(32)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -42,3 +43,26 @@ def test_fewer_environments_are_recommended_where_they_are_as_fast() -> None:
 def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "demo", "--seconds", "0"]) == 2
     assert "expected numbers above 0" in capsys.readouterr().err
+
+
+def test_scaling_measures_collecting_learning_and_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "scaling"
+    flags = ["--env", "CartPole-v1", "--n-envs", "1", "8", "--workers", "1", "2", "--seconds", "0.3"]
+    assert cli.main(["bench", "scaling", *flags, "--output", str(output)]) == 0
+    shown = capsys.readouterr().out
+    assert "fastest:" in shown and "where the time of training goes" in shown
+    data = json.loads(output.with_suffix(".json").read_text())
+    points = data["points"]
+    assert [(point["n_envs"], point["workers"]) for point in points] == [(1, 1), (8, 1), (8, 2)]
+    for point in points:
+        assert min(point["collecting"], point["learning"], point["training"]) > 0
+        assert sum(point["shares"].values()) == pytest.approx(1.0, abs=0.05)
+    alone, two = points[1:]
+    gain = two["training"] / alone["training"]
+    assert two["gains"]["training"] == {"speedup": pytest.approx(gain), "efficiency": pytest.approx(gain / 2)}
+    assert output.with_suffix(".png").read_bytes()[1:4] == b"PNG"
+
+
+def test_scaling_needs_an_environment_for_each_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "scaling", "--env", "CartPole-v1", "--n-envs", "1", "--workers", "2"]) == 2
+    assert "each worker needs one" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import envfleet
 from envfleet import cli
 from envfleet.cli import doctor
 from envfleet.errors import SettingsError, TrainingError
@@ -57,6 +58,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 # ----------------------------------------------------------------------------------------------------- main
+
+
+@pytest.mark.parametrize("flag", ["--version", "-V"])
+def test_the_version(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert cli.main([flag]) == 0
+    assert capsys.readouterr().out == f"envfleet {envfleet.__version__}\n"
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,6 +178,15 @@ def test_check_passes_arguments_on_and_ends_with_1_on_errors(capsys: pytest.Capt
     arguments = ["check", "my_environments:Walk", "--env-kwargs", "reward=text", "length=3", "--steps", "20"]
     assert cli.main(arguments) == 1
     assert "error: the reward is 'text' (a str), expected a number" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_names_what_it_had_no_time_for_and_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "my_environments:Walk", "--seconds", "0"]) == 0
+    said = capsys.readouterr()
+    assert "not examined, for lack of time (0 s):\n  - all but 1 of the 200 steps of random play\n" in said.out
+    assert "more time: --seconds 20" in said.out
+    assert said.err == ""  # progress is for terminals
 
 
 def test_check_of_an_unknown_id(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import numpy as np
 import pytest
 
 from envfleet import cli
+from envfleet.runs import plot
+from envfleet.runs.folder import RunFolder
 from envfleet.runs.metrics import read_metrics
 from tests.cli.conftest import SMALL, train
 
@@ -34,6 +39,70 @@ def test_several_runs_are_drawn_together(trained: Path, tmp_path: Path, capsys: 
     assert cli.main(["plot", str(trained), str(trained), "--output", str(tmp_path / "two.svg")]) == 0
     drawn = (tmp_path / "two.svg").read_text()
     assert "#1f6feb" in drawn and "#d1782a" in drawn  # a colour each
+
+
+def _copy(trained: Path, folder: Path, *, times: float = 1.0, **changes: Any) -> Path:
+    """The run with other settings, and with returns so many times as high."""
+    shutil.copytree(trained, folder, symlinks=True)
+    run = RunFolder.open(folder)
+    run.write_config({**run.read_config(), **changes})
+    rows = [{**row, "time": 0} for row in read_metrics(run.metrics)]
+    for row in rows:
+        row |= {name: times * row[name] for name in row if name.endswith(("ep_rew_mean", "mean_reward"))}
+    run.metrics.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return folder
+
+
+def _texts(picture: Path) -> list[str]:
+    """The texts of an SVG, which has each in a comment beside its glyphs."""
+    return re.findall(r"<!-- (.*?) -->", picture.read_text())
+
+
+@pytest.fixture
+def seeds(trained: Path, tmp_path: Path) -> list[str]:
+    """Three runs that differ in their seeds, and in where they ran."""
+    others = [_copy(trained, tmp_path / f"seed-{seed}", times=seed, seed=seed, backend="threads") for seed in (2, 3)]
+    return [str(path) for path in (trained, *others)]
+
+
+def test_seeds_become_a_mean_in_a_band(seeds: list[str], tmp_path: Path) -> None:
+    assert cli.main(["plot", *seeds, "--output", str(tmp_path / "seeds.svg")]) == 0
+    drawn = tmp_path / "seeds.svg"
+    assert "ppo, mean of seeds 1, 2, 3 (band: lowest to highest)" in _texts(drawn)
+    assert "evaluation (lowest to highest)" in _texts(drawn)
+    assert "#d1782a" not in drawn.read_text()  # one colour
+    assert "FillBetweenPolyCollection" in drawn.read_text() or "PolyCollection" in drawn.read_text()
+    assert cli.main(["plot", *seeds, "--output", str(tmp_path / "apart.svg"), "--apart"]) == 0
+    assert {"cartpole", "seed-2", "seed-3", "evaluation"} <= set(_texts(tmp_path / "apart.svg"))
+
+
+def test_the_mean_of_seeds_is_their_mean(seeds: list[str]) -> None:
+    curves = [plot._Curve.of(path) for path in seeds]
+    (group,) = plot._by_seed(curves)
+    common = plot._common(group)
+    assert common is not None
+    steps, own = curves[0].points("rollout/ep_rew_mean")
+    assert common[0].tolist() == steps.tolist()
+    np.testing.assert_allclose(common[1].mean(axis=0), 2 * own)
+    np.testing.assert_allclose(common[1].max(axis=0), 3 * own)
+
+
+def test_other_settings_and_environments_are_drawn_apart(trained: Path, seeds: list[str], tmp_path: Path) -> None:
+    slow = str(_copy(trained, tmp_path / "slow", learning_rate=1e-9, seed=7))
+    other = _copy(trained, tmp_path / "other", env="Acrobot-v1", seed=8)
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "env": "Acrobot-v1"}))
+    assert cli.main(["plot", *seeds, slow, str(other), "--output", str(tmp_path / "all.svg")]) == 0
+    texts = _texts(tmp_path / "all.svg")
+    assert "CartPole-v1, Acrobot-v1" in texts  # the title
+    assert {"CartPole-v1: slow", "Acrobot-v1: other"} <= set(texts)
+
+
+def test_steps_at_the_axis_are_exact(trained: Path, tmp_path: Path) -> None:
+    values = [0, 250, 2500, 5000, 7500, 12_500, 999_999, 1_250_000, 2e9]
+    assert [plot.steps_text(value) for value in values] == [
+        "0", "250", "2.5k", "5k", "7.5k", "12.5k", "999.999k", "1.25M", "2G",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -66,3 +135,11 @@ def test_a_run_says_its_episodes_and_compares_with_random_play(
     assert len(episodes) == rows[-1]["rollout/episodes"]
     assert f"last 10 {rows[-1]['rollout/ep_rew_mean_10']:.2f}" in episodes[-1]
     assert "in 4 environments (" in told and "closed 4 environments" in told
+
+
+def test_groups_of_seeds_are_told_apart_by_their_settings(trained: Path, seeds: list[str], tmp_path: Path) -> None:
+    slow = [str(_copy(trained, tmp_path / f"slow-{seed}", learning_rate=0.5, seed=seed)) for seed in (1, 2)]
+    assert cli.main(["plot", *seeds, *slow, "--output", str(tmp_path / "both.svg")]) == 0
+    texts = _texts(tmp_path / "both.svg")
+    assert "learning_rate 0.001, mean of seeds 1, 2, 3 (band: lowest to highest)" in texts
+    assert "learning_rate 0.5, mean of seeds 1, 2 (band: lowest to highest)" in texts

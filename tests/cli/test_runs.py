@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,34 @@ def test_the_table_fits_and_says_how_far(
     assert heading.split() == ["run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age"]
     assert row.split()[:7] == ["cartpole", "CartPole-v1", "ppo", "finished", "1", "512", "100%"]
     assert max(len(heading), len(row)) <= 80
+
+
+@pytest.fixture
+def long_name(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = "envfleet-GameBoy-v0__ppo__1234567890__2026-11-17_00-51-09"
+    shutil.copytree(trained, tmp_path / name, symlinks=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return name
+
+
+def test_a_pipe_gets_whole_names_on_one_line_each(long_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs", "."]) == 0
+    _, row = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert row.split()[0] == long_name
+    assert row.split()[-2:] == ["0", "s"] or row.split()[-1] in ("s", "min", "h", "d")
+
+
+def test_a_terminal_gets_lines_that_fit(
+    long_name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    assert cli.main(["runs", "."]) == 0
+    heading, row = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).rstrip("\n").split("\n")
+    shown = row.split()[0]
+    beginning, end = shown.split("…")
+    assert long_name.startswith(beginning) and long_name.endswith(end) and len(end) > 4
+    assert max(len(heading.rstrip()), len(row.rstrip())) <= 80
 
 
 def test_a_run_that_goes_on_and_one_that_stopped(

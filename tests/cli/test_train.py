@@ -159,6 +159,22 @@ def test_help_has_groups_and_ends_with_examples(capsys: pytest.CaptureFixture[st
     assert len(examples) < 12
 
 
+def test_keys_of_infos() -> None:
+    given = settings("ppo", "--log-info", "reward_forward", "x_position:last", "--seed", "1")
+    assert given.log_info == ("reward_forward", "x_position:last")
+    with pytest.raises(SettingsError, match="expected keys of info, each once"):
+        settings("ppo", "--log-info", "x", "x")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["dqn", "--help"]])
+def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        Train.parse(arguments)
+    listed = capsys.readouterr().out.partition("algorithms:")[2].splitlines()
+    assert [line.split()[0] for line in listed[1:3]] == ["dqn", "ppo"]
+    assert all(len(line.split()) > 3 for line in listed[1:3])  # with a word on each
+
+
 # ---- files ----
 
 
@@ -236,7 +252,7 @@ def test_all_problems_of_flags_and_file_at_once(tmp_path: Path) -> None:
         (["--env", "CartPole-v1"], "hint: e.g. envfleet train ppo"),
         (["--config", "missing.yaml"], "there is no settings file missing.yaml"),
         (["ppo", "--batch-size"], "--batch-size has no value"),
-        (["ppo", "--env-kwargs", "size"], "received the environment argument 'size', expected name=value"),
+        (["ppo", "--env-kwargs", "size"], "received the argument 'size', expected name=value"),
         (["ppo", "--quiet", "--verbose"], "quiet and verbose were both asked for"),
     ],
 )

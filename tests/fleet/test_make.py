@@ -63,21 +63,33 @@ gymnasium.register("MineByClass-v0", entry_point=Mine)
 gymnasium.register("MineByName-v0", entry_point="__main__:Mine")
 gymnasium.register("MineByModule-v0", entry_point="tests.fleet.simulators:Counter")
 
-if __name__ == "__main__":
-    for env in ("MineByClass-v0", "MineByName-v0", "MineByModule-v0", lambda: gymnasium.make("MineByName-v0")):
-        fleet = envfleet.make(env, 2, backend="processes", start_method={method!r})
-        fleet.reset()
-        print(fleet.step(np.ones(2, np.int64))[1].tolist())
-        fleet.close()
+makers = [lambda name=name: gymnasium.make(name) for name in ("MineByClass-v0", "MineByName-v0", "MineByModule-v0")]
+for env in ("MineByName-v0", makers):
+    fleet = envfleet.make(env, 1 if env is not makers else None, backend="processes", start_method={method!r})
+    fleet.reset()
+    print(fleet.step(np.ones(fleet.num_envs, np.int64))[1].tolist())
+    fleet.close()
+print("once")
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_environments_registered_in_a_script_are_known_in_workers(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "stdin"), [("spawn", False), ("fork", False), ("forkserver", False), ("spawn", True)]
+)
+def test_scripts_need_no_guard_and_register_for_workers(method: str, stdin: bool, tmp_path: Path) -> None:
+    """A script that starts processes outside `if __name__ == "__main__":` runs once, from a file and from stdin."""
     script = tmp_path / "script.py"
     script.write_text(REGISTERS.format(root=str(Path(__file__).parents[2]), method=method))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.split("\n")[:4] == ["[1.0, 1.0]"] * 4, done.stderr
+    with script.open() as file:
+        done = subprocess.run(
+            [sys.executable, "-" if stdin else str(script)],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.stdout.splitlines() == ["[1.0]", "[1.0, 1.0, 1.0]", "once"], done.stderr
 
 
 @pytest.mark.parametrize(

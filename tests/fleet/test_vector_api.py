@@ -116,8 +116,12 @@ def test_reset_mask(backend: dict[str, Any]) -> None:
     assert infos["_began"].tolist() == mask.tolist()
     with pytest.raises(envfleet.SettingsError, match="at least one True"):
         fleet.reset(options={"reset_mask": np.zeros(4, bool)})
-    with pytest.raises(envfleet.SettingsError, match="bool array"):
+    with pytest.raises(envfleet.SettingsError, match="must be a numpy array"):
         fleet.reset(options={"reset_mask": [True] * 4})
+    with pytest.raises(TypeError, match=r"np\.bool_"):
+        fleet.reset(options={"reset_mask": np.ones(4)})
+    with pytest.raises(ValueError, match=r"shape `\(4,\)`, got \(3,\)"):
+        fleet.reset(options={"reset_mask": np.ones(3, bool)})
     fleet.close()
 
 

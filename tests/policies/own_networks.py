@@ -64,5 +64,36 @@ class ValuesWithTwoDimensions(WholePolicy):
         return parameters, values.unsqueeze(1)
 
 
+class ActionValues(nn.Module):
+    """The value of every action; `extra` columns too many."""
+
+    extra = 0
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Discrete) -> None:
+        super().__init__()
+        self.linear = nn.Linear(observation_space.shape[0], int(action_space.n) + self.extra)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        values: Tensor = self.linear(observation)
+        return values
+
+
+class TooManyValues(ActionValues):
+    """As if it had a column for the state."""
+
+    extra = 1
+
+
+class Doubled(nn.Module):
+    """An encoder of vectors: twice what is seen, times a weight."""
+
+    def __init__(self, observation_space: spaces.Box) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return torch.cat([observation, observation], dim=1) * self.weight
+
+
 def no_module(observation_space: spaces.Space[Any]) -> Any:
     return torch.tanh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import QPolicy, build_q_policy
 from envfleet.policies.q_settings import QSettings
+from tests.policies import own_networks
 
 VECTOR, CHOICES = spaces.Box(-1.0, 1.0, (5,), np.float32), spaces.Discrete(4, start=2)
 
@@ -97,3 +100,77 @@ def test_blocks_of_cells_have_a_value_each() -> None:
 def test_only_a_number_of_actions_can_be_valued() -> None:
     with pytest.raises(SettingsError, match="expected Discrete"):
         build_q_policy(VECTOR, spaces.Box(-1, 1, (2,)), QSettings(), seed=0)
+
+
+# ---- networks of the user's own
+
+OWN = "tests.policies.own_networks"
+
+
+@pytest.mark.parametrize("given", [own_networks.ActionValues, f"{OWN}:ActionValues"])
+def test_a_whole_network_gives_the_values(given: Any) -> None:
+    policy, seen = policy_of(policy=given), observations(6)
+    with torch.no_grad():
+        torch.testing.assert_close(policy.q_values(seen), policy.get_submodule("network.module")(seen[""]))
+        best, _ = policy.best_actions(seen, policy.initial_memory(6))
+        assert torch.equal(best, policy.q_values(seen).argmax(1))
+    assert "network.module.linear.weight" in policy.state_dict()
+
+
+@pytest.mark.parametrize("dueling", [True, False])
+def test_heads_come_after_an_own_encoder(dueling: bool) -> None:
+    policy, seen = policy_of(network=f"{OWN}:Doubled", dueling=dueling), observations(6)
+    features = torch.cat([seen[""], seen[""]], dim=1)
+    with torch.no_grad():
+        advantages = policy.network.advantages.layer(features)
+        expected = advantages
+        if dueling:
+            expected = policy.network.state.layer(features) + advantages - advantages.mean(1, keepdim=True)
+        torch.testing.assert_close(policy.q_values(seen), expected)
+    noisy = policy_of(network=f"{OWN}:Doubled", dueling=dueling, noisy=True)
+    assert noisy.head_noise == 10 + 4 + (1 if dueling else 0)
+
+
+def test_an_own_network_sees_normalised_observations() -> None:
+    policy = policy_of(policy=own_networks.ActionValues, normalise_observations=True)
+    policy.update_normaliser({"": torch.tensor([[0.0] * 5, [4.0] * 5])})
+    with torch.no_grad():
+        expected = policy.get_submodule("network.module")(torch.ones(1, 5))
+        torch.testing.assert_close(policy.q_values({"": torch.full((1, 5), 4.0)}), expected)
+
+
+def test_settings_with_own_networks_go_to_files_by_name() -> None:
+    for name, kind in (("network", own_networks.Doubled), ("policy", own_networks.ActionValues)):
+        settings = QSettings(**{name: kind})
+        assert settings.to_json()[name] == f"{OWN}:{kind.__name__}"
+        assert QSettings.from_json(settings.to_json()) == QSettings(**{name: f"{OWN}:{kind.__name__}"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": own_networks.TooManyValues}, r"gave \(2, 5\) for 2 observations, expected values \(2, 4\)"),
+        ({"policy": own_networks.WholePolicy}, "the policy gave tuple for 2 observations, expected values"),
+        ({"policy": own_networks.Doubled}, r"it is called as Class\(observation_space, action_space\)"),
+        ({"policy": f"{OWN}:Nothing"}, "has no 'Nothing'"),
+        ({"network": own_networks.BadEncoder}, r"gave \(\) for 2 observations, expected features \(2, n\)"),
+        ({"network": own_networks.no_module}, "expected a torch.nn.Module"),
+    ],
+)
+def test_own_networks_that_do_not_fit_say_why(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        policy_of(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"network": "natur"}, "network is 'natur', expected one of auto, mlp, nature, impala, cells, 'module:Class'"),
+        ({"policy": "mlp"}, "policy is 'mlp', expected 'module:Class', a class or None"),
+        ({"policy": "a:B", "network": "mlp"}, "both policy and network ('mlp') were given"),
+        ({"policy": "a:B", "noisy": True}, "noisy is set, but a whole policy has its own heads"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        DQN(**settings)

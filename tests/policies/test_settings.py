@@ -65,7 +65,7 @@ def test_all_problems_are_told_at_once() -> None:
         network="natur", policy="mlp", hidden=(0,), activation="than", memory="gru", memory_size=0, shared=False
     )
     assert [problem.split()[0] for problem in problems] == [
-        "hidden:", "activation:", "memory_size:", "network", "policy", "shared", "memory", "both"
+        "hidden:", "activation:", "memory_size:", "network", "policy", "both", "shared", "memory"
     ]  # fmt: skip
 
 

@@ -9,13 +9,27 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from envfleet.fleet.statistics import WorkerStatistics
 from envfleet.runs.console import Console
-from envfleet.runs.live_view import Curve, Progress, clock, number, plain_line, short, sparkline, view
+from envfleet.runs.live_view import (
+    Curve,
+    Progress,
+    clock,
+    counted,
+    number,
+    plain_line,
+    short,
+    shortened,
+    sparkline,
+    spread,
+    view,
+)
 
 METRICS = {
     "rollout/ep_rew_mean": 187.25, "rollout/ep_len_mean": 190.0, "time/fps": 1000.0, "time/environment": 0.5,
@@ -80,6 +94,57 @@ def test_the_last_line_is_not_said_twice(now: Clock, lines: Any) -> None:
     console.close()
     console.close()
     assert lines() == []
+
+
+def test_the_last_line_has_the_last_evaluation(now: Clock, lines: Any) -> None:
+    console = Console("t", budget_steps=10, mode="lines", now=now)
+    console.update(5, {"eval/mean_reward": 1.0}, share=0.5)
+    assert lines() == [" 50 %  5 steps  evaluation 1"]
+    now.seconds = 10.0
+    console.update(10, {}, share=1.0)
+    console.evaluated({"eval/mean_reward": 2.0})
+    assert lines() == []
+    console.close()
+    assert lines() == ["100 %  10 steps  evaluation 2  0 steps/s  0:00:00 left"]
+
+
+def test_own_numbers_are_in_the_line_and_the_view() -> None:
+    progress = Progress("t", 4000)
+    own = {f"info/{name}": 0.123 for name in ("forward", "a_rather_long_name_of_a_reward_term")}
+    progress.take(1000, 0.0, {"rollout/success_rate": 0.5, **own, "level": 3}, [])
+    line = plain_line(progress, verbose=False)
+    assert "  success 50 %  forward 0.123  a_rather_long_name_of_a_reward_term 0.123  level 3" in line
+    assert [line.plain for line in view(progress, 80, verbose=False)[1:5]] == [
+        "  success        50 %",
+        "  forward       0.123",
+        "  a_rather_lon…reward_term 0.123",
+        "  level             3",
+    ]
+
+
+# ---- within a rollout ----
+
+
+def test_a_long_rollout_shows_its_progress_in_lines(now: Clock, lines: Any) -> None:
+    console = Console("t", budget_steps=1000, mode="lines", now=now)
+    looks = 0
+
+    def so_far() -> tuple[int, float]:
+        nonlocal looks
+        looks += 1
+        return round(now.seconds), now.seconds / 1000
+
+    for tick in range(2500):
+        now.seconds = tick / 100
+        console.collecting(so_far)
+    assert lines() == ["  1 %  10 steps  1 steps/s  0:16:30 left", "  2 %  20 steps  1 steps/s  0:16:20 left"]
+    assert looks == 50  # two a second, however often it is called
+    console.update(30, {}, share=0.03)
+    assert [line.split()[2] for line in lines()] == ["30"]
+
+
+def test_a_quiet_run_does_not_look() -> None:
+    Console("t", budget_steps=10, mode="quiet").collecting(lambda: pytest.fail("nobody sees it"))
 
 
 def test_start_and_finish_explain(lines: Any) -> None:
@@ -206,6 +271,52 @@ console.finish({"return": 99})
     assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l")  # the cursor is there
 
 
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A notebook with ipywidgets, as far as rich asks for them; what is displayed in it."""
+    from rich import jupyter
+
+    shown: list[Any] = []
+
+    class Output:
+        def __enter__(self) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
+        def clear_output(self, wait: bool = False) -> None:
+            shown.append("cleared")
+
+    display = ModuleType("IPython.display")
+    display.display = shown.append  # type: ignore[attr-defined]
+    widgets = ModuleType("ipywidgets")
+    widgets.Output = Output  # type: ignore[attr-defined]
+    widgets.__spec__ = ModuleSpec("ipywidgets", None)
+    modules = {"IPython": ModuleType("IPython"), "IPython.display": display, "ipywidgets": widgets}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr(jupyter, "display", lambda segments, text: shown.append(text))
+    return shown
+
+
+def test_in_a_notebook_the_view_is_drawn_in_its_output(notebook: list[Any], lines: Any, now: Clock) -> None:
+    console = Console("t", budget_steps=100, now=now)
+    assert console.mode == "live"
+    console.start([("backend", "threads", "2 cores")])
+    console.update(50, METRICS)
+    now.seconds = 1.0
+    console.update(60, METRICS)
+    console.say("a word [red]between[/red]")
+    console.finish({"return": 99})
+    drawn = [text for text in notebook if isinstance(text, str)]
+    assert any("60 of 100 steps" in text for text in drawn)
+    assert any("a word [red]between[/red]" in text for text in drawn)
+    assert "\x1b[?25h" not in "".join(lines())
+
+
+def test_a_notebook_without_widgets_gets_lines(notebook: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("envfleet.runs.console.find_spec", lambda name: None)
+    assert Console("t", budget_steps=100).mode == "lines"
+
+
 # ---- numbers ----
 
 
@@ -237,6 +348,18 @@ def test_numbers_for_people() -> None:
     assert [short(count) for count in (999, 9_999_999, 12_500_000, 20_000_000_000)] == [
         "999", "9,999,999", "12.5 M", "20.0 G",
     ]  # fmt: skip
+
+
+def test_a_mean_and_its_spread_have_digits_for_their_size() -> None:
+    pairs = [(187.26, 12.3), (500.0, 0.0), (9.314, 0.1), (0.934, 0.021), (0.0, 0.0), (0.00934, 0.0002), (0.5, 30.0)]
+    assert [spread(*pair) for pair in pairs] == [
+        "187.3 ± 12.3", "500.0 ± 0.0", "9.31 ± 0.10", "0.934 ± 0.021", "0.00 ± 0.00", "0.00934 ± 0.00020", "0.5 ± 30.0",
+    ]  # fmt: skip
+    assert [counted(count, "episode") for count in (0, 1, 2000)] == ["0 episodes", "1 episode", "2,000 episodes"]
+
+
+def test_a_long_name_keeps_its_ends() -> None:
+    assert [shortened("abcdefgh", width) for width in (8, 7, 4)] == ["abcdefgh", "abc…fgh", "ab…h"]
 
 
 def test_choices_fit_the_terminal() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from envfleet.training import exactness
+
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
@@ -14,3 +16,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved environments are believed to continue exactly: starting a process to try it takes seconds."""
+    monkeypatch.setattr(exactness, "why_inexact", lambda *args, **kwargs: None)

@@ -8,17 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
 from envfleet.algorithms.settings import DQN
+from envfleet.errors import SettingsError
+from envfleet.policies.q_policy import build_q_policy
+from envfleet.policies.q_settings import QSettings
 from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.runs.run import Run
 from envfleet.training import resume, train
+from envfleet.training.presets import preset_for
+from tests.policies import own_networks
 from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
 from tests.training.running import weights
+from tests.training.test_rates import StopsAfter
 from tests.training.test_same_weights import ACTING, PLACES, SCHEDULES, WORKERS
 
 SMALL: dict[str, Any] = {
@@ -137,6 +147,34 @@ def test_frames_that_are_stored_once_change_nothing(tmp_path: Path) -> None:
     train(small(tmp_path / "whole", env=stacked_cartpole, frame_stack=1))
     assert found.settings["frame_stack"] == 4
     assert weights(tmp_path / "found") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"), [("policy", own_networks.ActionValues), ("network", own_networks.Doubled)]
+)
+def test_a_network_of_the_users_own_learns_and_is_loaded_again(tmp_path: Path, setting: str, kind: Any) -> None:
+    done = train(small(tmp_path / "run", **{setting: kind}))
+    train(small(tmp_path / "central", **{setting: kind}, acting="central"))
+    assert weights(tmp_path / "run") == weights(tmp_path / "central")
+    with pytest.raises(SettingsError, match="not part of Envfleet"):
+        _ = done.policy
+    trusted = Run.load(tmp_path / "run", trust=True).policy
+    given = Run.load(tmp_path / "run", policy=kind).policy
+    fresh = build_q_policy(given.observation_space, given.action_space, QSettings(**{setting: kind}), seed=5)
+    own = [next(part for part in each.modules() if type(part) is kind) for each in (fresh, given.policy)]
+    assert not torch.equal(next(own[0].parameters()), next(own[1].parameters()))
+    for seen in np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32):
+        assert trusted.act(seen) == given.act(seen)
+    train(small(tmp_path / "stopped", **{setting: kind}), callbacks=[StopsAfter(5)])
+    resumed = resume(tmp_path / "stopped", trust=True, quiet=True)
+    assert resumed.settings[setting] == f"tests.policies.own_networks:{kind.__name__}"
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "run")
+
+
+def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
+    env = ("envfleet.environments.wildfire:x", Box(0.0, 1.0, (3, 8, 8)), Discrete(64))
+    assert preset_for(DQN(), *env).values["network"] == "cells"
+    assert "network" not in preset_for(DQN(policy=own_networks.ActionValues), *env).values
 
 
 def test_what_other_systems_have_before_the_replay_gets_a_notice(

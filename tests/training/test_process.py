@@ -6,13 +6,17 @@ import platform
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
 from envfleet.errors import SettingsError
+from envfleet.fleet.places import output
 from envfleet.training.callbacks import Callback
 from envfleet.training.process import TunedProcess
 from tests.training.running import run
@@ -96,3 +100,23 @@ def test_memory_goes_back_to_the_system_afterwards(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "run")]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.stdout.split() == ["True", "True"], told.stdout + told.stderr
+
+
+def test_a_training_prints_for_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before the first worker of a run until after the last one; see tests/fleet/test_output.py."""
+    events: list[str] = []
+
+    @contextmanager
+    def printed_by_caller() -> Iterator[None]:
+        events.append("begin")
+        yield
+        events.append("end")
+
+    def build() -> Any:
+        events.append("build")
+        return gymnasium.make("CartPole-v1")
+
+    monkeypatch.setattr(output, "printed_by_caller", printed_by_caller)
+    run(tmp_path / "run", steps=12 * 32, env=build)
+    assert (events[0], events[1], events[-1]) == ("begin", "build", "end")
+    assert events.count("begin") == 1

@@ -1,4 +1,4 @@
-"""Linear schedules: the first update has the rate as given, update u of N has 1 - (u - 1) / N of it."""
+"""Schedules of rates. Linear: the first update has the rate as given, update u of N has 1 - (u - 1) / N of it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,13 @@ def test_the_rates_of_ppo_begin_as_given_and_never_reach_zero(tmp_path: Path, sc
     assert figures(done, "train/clip_range") == pytest.approx([0.4, 0.3, 0.2, 0.1])
 
 
+def test_warm_up_and_cosine(tmp_path: Path) -> None:
+    cosine = {"learning_rate_schedule": "cosine", "clip_range_schedule": "cosine", "learning_rate_warmup": 0.5}
+    done = run(tmp_path, steps=4 * UPDATE, **{**LINEAR, **cosine})
+    assert figures(done, "train/learning_rate") == pytest.approx([0.004, 0.008, 0.008, 0.004])
+    assert figures(done, "train/clip_range") == pytest.approx([0.4, 0.2 + 0.1 * 2**0.5, 0.2, 0.2 - 0.1 * 2**0.5])
+
+
 def test_the_last_update_counts_what_is_left_of_a_budget_that_it_does_not_fill(tmp_path: Path) -> None:
     done = run(tmp_path, steps=2 * UPDATE + UPDATE // 2, **LINEAR)
     assert figures(done, "train/learning_rate") == pytest.approx([0.008, 0.0048, 0.0016])
@@ -62,7 +69,16 @@ def test_of_a_budget_in_episodes_those_before_the_rollout_count(tmp_path: Path) 
     assert figures(done, "train/learning_rate") == pytest.approx([0.008 * (1 - count / 60) for count in ended])
 
 
-def test_the_rate_of_dqn_is_that_before_the_rollout_and_its_exploration_that_after_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rate", "rates"),
+    [
+        ({"learning_rate_schedule": "linear"}, [0.008, 0.006, 0.004, 0.002]),
+        ({"learning_rate_schedule": "cosine", "learning_rate_warmup": 0.5}, [0.004, 0.008, 0.008, 0.004]),
+    ],
+)
+def test_the_rate_of_dqn_is_that_before_the_rollout_and_its_exploration_that_after_it(
+    tmp_path: Path, rate: dict[str, Any], rates: list[float]
+) -> None:
     kept = {name: SMALL[name] for name in ("env", "seed", "backend", "eval_every", "quiet", "hidden")}
     settings = DQN(
         output_dir=str(tmp_path),
@@ -72,13 +88,13 @@ def test_the_rate_of_dqn_is_that_before_the_rollout_and_its_exploration_that_aft
         learning_starts=1,
         replay_size=320,
         learning_rate=0.008,
-        learning_rate_schedule="linear",
         initial_epsilon=1.0,
         epsilon_min=0.2,
         exploration_fraction=1.0,
         **kept,
+        **rate,
     )
     done = train(settings)
-    assert figures(done, "train/learning_rate") == pytest.approx([0.008, 0.006, 0.004, 0.002])
+    assert figures(done, "train/learning_rate") == pytest.approx(rates)
     # Reported is the chance of the rollouts that begin next.
     assert figures(done, "rollout/exploration_rate") == pytest.approx([0.8, 0.6, 0.4, 0.2])

@@ -17,7 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.adapters.infos import info_rows
+from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.fleet.fleet import Fleet
 
 try:
@@ -47,7 +48,7 @@ class FleetVecEnv(VecEnv):
     """A `VecEnv` whose environments are a fleet's; `fleet` is the fleet itself."""
 
     def __init__(self, fleet: Fleet) -> None:
-        mode = fleet.metadata.get("autoreset_mode")
+        mode = fleet.autoreset_mode
         if mode is not AutoresetMode.SAME_STEP:
             raise SettingsError(
                 f"the fleet resets its environments as {mode}, expected {AutoresetMode.SAME_STEP}: "
@@ -56,6 +57,7 @@ class FleetVecEnv(VecEnv):
             )
         self.fleet = fleet
         self._stepping = False
+        self._binary = isinstance(fleet.single_action_space, gymnasium.spaces.MultiBinary)
         super().__init__(fleet.num_envs, fleet.single_observation_space, fleet.single_action_space)
 
     # --- stepping
@@ -67,10 +69,10 @@ class FleetVecEnv(VecEnv):
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         (options, _), *others = self._options_by_rows()
         observations, infos = self.fleet.reset(seed=seeds, options=options or None)
-        self.reset_infos = _rows(infos, self.num_envs)
+        self.reset_infos = info_rows(infos, self.num_envs)
         for options, rows in others:  # the fleet takes one set of options at a time
             observations, infos = self.fleet.reset(seed=seeds, options={**options, "reset_mask": rows})
-            for row, info in enumerate(_rows(infos, self.num_envs)):
+            for row, info in enumerate(info_rows(infos, self.num_envs)):
                 if rows[row]:
                     self.reset_infos[row] = info
         self._reset_seeds()
@@ -89,6 +91,8 @@ class FleetVecEnv(VecEnv):
 
     def step_async(self, actions: Array) -> None:
         """Sends the actions; the environments step while the caller goes on."""
+        if self._binary:  # sampled from Bernoulli distributions, as floats
+            actions = np.asarray(actions).astype(np.int8)
         self.fleet.step_async(actions)
         self._stepping = True
 
@@ -97,7 +101,7 @@ class FleetVecEnv(VecEnv):
         self._stepping = False
         observations, rewards, terminations, truncations, infos = self.fleet.step_wait()
         dones = terminations | truncations
-        rows = _rows(infos, self.num_envs)
+        rows = info_rows(infos, self.num_envs)
         for row in np.flatnonzero(dones).tolist():  # its info is that of the reset; the step's own is inside
             last_observation, last_info = rows[row].pop("final_obs"), rows[row].pop("final_info", {})
             if "restarted" in rows[row]:
@@ -116,12 +120,7 @@ class FleetVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """The attribute of the chosen environments."""
-        try:
-            values = self.fleet.get_attr(attr_name)
-        except EnvError as failure:
-            if failure.message.startswith("AttributeError"):
-                raise AttributeError(str(failure)) from failure  # what VecEnv.has_attr asks for
-            raise
+        values = self.fleet.get_attr(attr_name)
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
@@ -150,19 +149,6 @@ class FleetVecEnv(VecEnv):
     def get_images(self) -> Sequence[Array | None]:
         """What every environment renders."""
         return list(self.fleet.render())
-
-
-def _rows(infos: Info, count: int) -> list[Info]:
-    """One dictionary per environment from the batched infos of Gymnasium's vector API."""
-    rows: list[Info] = [{} for _ in range(count)]
-    for key, values in infos.items():
-        if key.startswith("_") and key[1:] in infos:  # the mask of another key
-            continue
-        present = np.flatnonzero(infos[f"_{key}"]) if f"_{key}" in infos else range(count)
-        each = _rows(values, count) if isinstance(values, dict) else values
-        for row in present:
-            rows[row][key] = each[row]
-    return rows
 
 
 def _own(value: Any) -> Any:

@@ -27,16 +27,21 @@ HARMLESS = frozenset(
         "eval_max_steps",
         "eval_sampled",
         "keep_checkpoints",
+        "log_info",
         "num_episodes",
+        "patience",
+        "pin_cores",
         "quiet",
         "random_steps",
         "restarts",
         "start_method",
         "steps",
+        "stop_score",
         "timeout",
         "track",
         "validate",
         "verbose",
+        "video_every",
         "workers",
     }
 )
@@ -63,8 +68,10 @@ class TrainingSettings(Settings):
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
     env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment, as name=value.")
-    wrappers: tuple[str | Callable[..., Any], ...] = setting(
-        (), "Functions that wrap each environment, as module:function, innermost first."
+    wrappers: tuple[str | dict[str, Any] | Callable[..., Any], ...] = setting(
+        (),
+        "Wrappers of each environment, innermost first: frame-stack, atari, a class of gymnasium.wrappers, or your own "
+        "as module:function. Arguments come after the name, as name=value; in files as {name: {argument: value}}.",
     )
     n_envs: int = setting(8, "Environments that are stepped in parallel.", minimum=1)
     group_size: int | None = setting(
@@ -83,6 +90,9 @@ class TrainingSettings(Settings):
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
         None, "How worker processes are started; spawn by default."
+    )
+    pin_cores: bool = setting(
+        False, "Bind every worker process to one core, in turn (Linux). The system usually does better by itself."
     )
     timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
     on_error: Literal["raise", "restart"] = setting(
@@ -110,8 +120,14 @@ class TrainingSettings(Settings):
     num_episodes: int | None = setting(None, "Episodes to train for.", minimum=1)
     duration: float | None = setting(
         None,
-        "Hours to train for (0.017 is a minute). As the only budget it makes linear schedules follow the clock.",
+        "Hours to train for (0.017 is a minute). As the only budget it makes schedules of rates follow the clock.",
         above=0,
+    )
+    stop_score: float | None = setting(
+        None, "End the training once the mean return of an evaluation reaches this (see eval_every)."
+    )
+    patience: int | None = setting(
+        None, "End the training once so many evaluations in a row brought no better mean return.", minimum=1
     )
     round_steps: int | None = setting(
         None,
@@ -144,9 +160,11 @@ class TrainingSettings(Settings):
     )
 
     # --- the run
-    output_dir: str | None = setting(None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default.")
+    output_dir: str | Path | None = setting(
+        None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default."
+    )
     overwrite: bool = setting(False, "Replace an output_dir that exists, once the first checkpoint is saved.")
-    checkpoint_dir: str | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
+    checkpoint_dir: str | Path | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
     checkpoint_every: int | None = setting(
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
     )
@@ -166,13 +184,23 @@ class TrainingSettings(Settings):
         False,
         "Whether evaluations draw actions as training does, instead of taking the best; `evaluate` does the same.",
     )
+    video_every: int = setting(
+        0,
+        "Environment steps between videos of an episode, in videos/ of the run (the extra `video`); 0 for none.",
+        minimum=0,
+    )
     random_steps: int = setting(
         0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
     )
-    preset: Literal["auto-scale", "low-memory", "faster", "debug"] | None = setting(
-        None, "Settings by name, over those of the environment's family and under what is given here."
+    log_info: tuple[str, ...] = setting(
+        (),
+        "Keys of `info` whose numbers are logged as info/KEY: of each episode the mean over its steps, or KEY:last, "
+        "KEY:sum; then the mean of the last 100 episodes. is_success and success are logged as the success rate.",
     )
-    init_from: str | None = setting(None, "A run whose weights and normalisers this one starts from.")
+    preset: (
+        Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
+    ) = setting(None, "Settings by name, over those of the environment's family and under what is given here.")
+    init_from: str | Path | None = setting(None, "A run whose weights and normalisers this one starts from.")
     track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
     quiet: bool = setting(False, "Say nothing but errors.")
     verbose: bool = setting(False, "Show every metric.")
@@ -183,6 +211,11 @@ class TrainingSettings(Settings):
             found.append("quiet and verbose were both asked for; expected at most one")
         if self.checkpoint_frequency is not None and self.round_steps is None:
             found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
+        if len(set(self.log_info)) < len(self.log_info) or "" in self.log_info:
+            found.append(f"log_info: got {' '.join(map(repr, self.log_info))}, expected keys of info, each once")
+        if self.eval_every == 0 and (self.stop_score is not None or self.patience is not None):
+            name = "patience" if self.stop_score is None else "stop_score"
+            found.append(f"{name} looks at evaluations, but eval_every is 0: there are none; expected at least 1")
         return found
 
     def notices(self) -> list[str]:
@@ -232,6 +265,10 @@ class TrainingSettings(Settings):
 
     def build_learner(self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any) -> Any:
         """The learner with a fresh policy; imports torch."""
+        raise NotImplementedError
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Any:
+        """A fresh policy; a SettingsError says which space the algorithm cannot learn on. Imports torch."""
         raise NotImplementedError
 
     def describe_policy(self) -> dict[str, Any]:

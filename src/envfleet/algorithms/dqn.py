@@ -12,6 +12,7 @@ off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -24,6 +25,8 @@ from torch import Tensor
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.dqn_settings import DQN
+from envfleet.algorithms.rates import share_of_rate
+from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.distributions import forbid
@@ -115,7 +118,7 @@ class DQNLearner:
         self._shown.add(rollout)
         told = UpdateFigures()
         for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
-            self._step(batch, None, self._rate(0.0), told)
+            self._step(batch, None, self._settings.learning_rate, told)
 
     def _room_to_show(self, steps: int) -> Replay:
         plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="what is demonstrated")
@@ -125,13 +128,19 @@ class DQNLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+    def learn(
+        self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
+    ) -> dict[str, float]:
         """Stores a rollout and learns as often as it is good for.
 
         `begun` is the share of the budget used up before the rollout, which the learning rate follows. `reached` is the
-        share used up with it (the same if not given), which the exploration of later rollouts follows.
+        share used up with it (the same if not given), which the exploration of later rollouts and a warm-up follow. At
+        the time `until` (`time.monotonic`) it gives up with OutOfTimeError, in the middle of an update.
         """
         settings = self._settings
+        rate = settings.learning_rate * share_of_rate(
+            settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup
+        )
         entries = self.replay.add(rollout)
         if self._priorities is not None:
             # New experience is drawn at least once, soon; steps that never happened are never drawn.
@@ -150,22 +159,19 @@ class DQNLearner:
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, counts in self._batches(int(self._owed)):
-                self._step(batch, counts, self._rate(begun), told)
+                check_time(until)
+                self._step(batch, counts, rate, told)
             self._owed -= int(self._owed)
         self._set_epsilon(begun if reached is None else reached)
         if told.norms:
             self._refuse_nan()
         return {
             **told.figures(settings.loss),
-            "train/learning_rate": self._rate(begun),
+            "train/learning_rate": rate,
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
             "replay/steps": float(len(self.replay)),
         }
-
-    def _rate(self, progress: float) -> float:
-        linear = self._settings.learning_rate_schedule == "linear"
-        return self._settings.learning_rate * (max(0.0, 1.0 - progress) if linear else 1.0)
 
     def _set_epsilon(self, progress: float) -> None:
         """The chance of a random action in the rollouts that begin from now on."""

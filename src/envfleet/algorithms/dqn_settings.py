@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.acting import QMaker
 from envfleet.algorithms.common_settings import TrainingSettings
-from envfleet.policies.q_settings import QSettings
+from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.policies.q_settings import Q_NETWORKS, QSettings
+from envfleet.policies.settings import network_problems
 from envfleet.settings import setting
 
 if TYPE_CHECKING:
     from envfleet.algorithms.dqn import DQNLearner
+    from envfleet.policies.q_policy import QPolicy
 
 __all__ = ["DQN"]
 
@@ -51,6 +54,8 @@ class DQN(TrainingSettings):
         "num_parallel_envs": "n_envs",
         "num_envs": "n_envs",
         "max_workers": "workers",
+        "num_workers": "workers",
+        "num_threads": "learner_threads",
         "parallel_method": "backend",
         "regenerate_memories": "regenerate_demonstrations",
         "parallel_start_method": "start_method",
@@ -86,8 +91,9 @@ class DQN(TrainingSettings):
     train_frequency: int = setting(8, "Collected steps, of all environments together, per round of updates.", minimum=1)
     gradient_steps: int = setting(1, "Gradient steps per round.", minimum=1)
     learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
-    learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls towards zero over the budget."
+    learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
+    learning_rate_warmup: float = setting(
+        0.0, "Share of the budget over which the learning rate rises to its whole value.", minimum=0, below=1
     )
     gamma: float = setting(0.99, "Discount of future rewards; 0: the next one is all.", minimum=0, maximum=1)
     n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)
@@ -132,8 +138,16 @@ class DQN(TrainingSettings):
     )
 
     # --- the network
-    network: Literal["auto", "mlp", "nature", "impala", "cells"] = setting(
-        "auto", "auto: nature for images, mlp for all else. cells: one value per cell of a grid."
+    network: str | Callable[..., Any] = setting(
+        "auto",
+        "Encoder of the observations: auto (nature for images, mlp for all else), mlp, nature, impala, cells (one "
+        "value per cell of a grid), or your own as module:Class. It is built as Class(observation_space), and its "
+        "forward(observation) gives features [batch, n].",
+    )
+    policy: str | Callable[..., Any] | None = setting(
+        None,
+        "Your own whole network as module:Class. It is built as Class(observation_space, action_space), and its "
+        "forward(observation) gives the values of all actions [batch, n].",
     )
     hidden: tuple[int, ...] = setting(
         (64, 64), "Units of each hidden layer of the mlp; channels of each layer of cells.", minimum=1
@@ -160,6 +174,9 @@ class DQN(TrainingSettings):
             found.append("pretrain_steps and margin need demonstrations, expected a file or a policy")
         if self.threads > 1:
             found.append(f"learner_threads is {self.learner_threads}, expected 1: DQN's batches are too small to share")
+        found += network_problems(self.network, self.policy, Q_NETWORKS)
+        if self.noisy and self.policy is not None:
+            found.append("noisy is set, but a whole policy has its own heads; give an encoder by network= instead")
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found
@@ -193,6 +210,7 @@ class DQN(TrainingSettings):
         """The part that describes the network."""
         return QSettings(
             network=self.network,
+            policy=self.policy,
             hidden=self.hidden,
             activation=self.activation,
             dueling=self.dueling,
@@ -207,10 +225,14 @@ class DQN(TrainingSettings):
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> DQNLearner:
         from envfleet.algorithms.dqn import DQNLearner
+
+        policy = self.build_policy(observation_space, action_space, seed=seed)
+        return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> QPolicy:
         from envfleet.policies.q_policy import build_q_policy
 
-        policy = build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
-        return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
+        return build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
         return {"kind": "q", "settings": self.q_settings().to_json()}

@@ -23,7 +23,9 @@ from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.ppo_figures import Rows, UpdateFigures, explained_variance
+from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
+from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
 from envfleet.policies.flat import FlatParameters
@@ -120,20 +122,25 @@ class PPOLearner:
     # --- one rollout
 
     @torch.no_grad()  # gradients are asked for where they are needed
-    def learn(self, rollout: Rollout, begun: float, reached: float | None = None) -> dict[str, float]:
+    def learn(
+        self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
+    ) -> dict[str, float]:
         """Learns from a rollout; `begun` is the share of the budget used up before it, which the schedules follow.
 
-        `reached` is the share used up with it; nothing here depends on that.
+        `reached` is the share used up with it, which a warm-up follows. At the time `until` (`time.monotonic`) it gives
+        up with OutOfTimeError, in the middle of an update.
         """
         settings = self._settings
-        left = max(0.0, 1.0 - begun)
-        rate = settings.learning_rate * (left if settings.learning_rate_schedule == "linear" else 1.0)
-        clip = settings.clip_range * (left if settings.clip_range_schedule == "linear" else 1.0)
+        rate = settings.learning_rate * share_of_rate(
+            settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup
+        )
+        clip = settings.clip_range * share_of_rate(settings.clip_range_schedule, begun)
         values, returns, batch = self._targets(rollout)
         told = UpdateFigures()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
+                check_time(until)
                 self._step(batch, index, rate, clip, told)
                 if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True

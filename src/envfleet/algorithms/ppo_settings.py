@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.algorithms.acting import ActorCriticMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
+from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
 
 if TYPE_CHECKING:
     from envfleet.algorithms.ppo import PPOLearner
+    from envfleet.policies.policy import Policy
 
 __all__ = ["PPO"]
 
@@ -63,6 +65,9 @@ class PPO(TrainingSettings):
         "num_workers": "workers",
         "parallel.start_method": "start_method",
         "parallel_start_method": "start_method",
+        "num_threads": "learner_threads",
+        "parallel.num_threads": "learner_threads",
+        "training.num_threads": "learner_threads",
         WORKERS_TIMES_ENVS: "n_envs",
     }
 
@@ -81,13 +86,12 @@ class PPO(TrainingSettings):
     )
     sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
     learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
-    learning_rate_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls towards zero over the budget."
+    learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
+    learning_rate_warmup: float = setting(
+        0.0, "Share of the budget over which the learning rate rises to its whole value.", minimum=0, below=1
     )
     clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
-    clip_range_schedule: Literal["constant", "linear"] = setting(
-        "constant", "linear falls towards zero over the budget."
-    )
+    clip_range_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
     clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
@@ -176,10 +180,13 @@ class PPO(TrainingSettings):
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> PPOLearner:
         from envfleet.algorithms.ppo import PPOLearner
+
+        return PPOLearner(self, self.build_policy(observation_space, action_space, seed=seed), seed=seed, device=device)
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Policy:
         from envfleet.policies.policy import build_policy
 
-        policy = build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
-        return PPOLearner(self, policy, seed=seed, device=device)
+        return build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
         return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}

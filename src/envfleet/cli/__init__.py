@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from envfleet import __version__
 from envfleet.errors import EnvfleetError, MissingExtraError, SettingsError
 from envfleet.signals import Terminated
 from envfleet.streams import steady_streams
@@ -45,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _exit_code(given: list[str]) -> int:
+    if given[:1] in (["--version"], ["-V"]):
+        sys.stdout.write(f"envfleet {__version__}\n")
+        return 0
     try:
         return int(_parse(given).run())
     except EnvfleetError as error:
@@ -67,7 +71,7 @@ def _parse(arguments: list[str]) -> Any:
     if not arguments or arguments[0].startswith("-"):
         # Only the list of commands is asked for: nothing of them is imported for it.
         listed = {name: _stand_in(command) for name, command in _COMMANDS.items()}
-        description = "Train one agent in a fleet of environments, on every core."
+        description = "Train one agent in a fleet of environments, on every core. --version prints the version."
         tyro.extras.subcommand_cli_from_dict(listed, prog="envfleet", description=description, args=arguments)
     name = arguments[0]
     if name not in _COMMANDS:

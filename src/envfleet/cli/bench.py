@@ -1,8 +1,7 @@
-"""`envfleet bench demo`: how fast this machine collects, backend by backend, and the settings that suit it."""
+"""`envfleet bench`: how fast this machine collects and learns, and the settings that suit it."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Bench"]
 
 BACKENDS = ("sequential", "threads", "processes")
+DEMO_ENVS = (1, 2, 4, 8, 16)
 ENOUGH = 0.95  # of the best speed: fewer environments are then the better choice
 SHARE_OF_STARTING = 0.4  # of the time; the rest is measured
 
@@ -46,41 +46,55 @@ class Measured:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measures sequential, threads and processes over numbers of environments, and recommends settings.
+    """Measures this machine. demo: the backends, and settings that suit; scaling: what workers and environments gain.
 
     examples:
       envfleet bench demo
       envfleet bench demo --env CartPole-v1 --n-envs 8 64 512 --seconds 30
+      envfleet bench scaling --env CartPole-v1
+      envfleet bench scaling --env CartPole-v1 --algorithm dqn --n-envs 8 64 --workers 1 2 4
     """
 
-    what: Annotated[Literal["demo"], tyro.conf.Positional, tyro.conf.arg(metavar="demo")]
-    """demo: the fleet without learning, random actions that the environment allows."""
+    what: Annotated[Literal["demo", "scaling"], tyro.conf.Positional, tyro.conf.arg(metavar="demo|scaling")]
+    """demo: random actions on each backend. scaling: collecting, learning and both, over workers and environments."""
 
     env: str = "envfleet/Wildfire-v0"
     """Gymnasium id of the environment, or module:callable."""
 
+    algorithm: Annotated[Literal["ppo", "dqn"], tyro.conf.arg(help_behavior_hint="")] = "ppo"
+    """scaling: what learns."""
+
+    workers: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
+    """scaling: the numbers of workers to try; by default 1 to the usable cores."""
+
+    output: str = "bench-scaling"
+    """scaling: where figures (.json) and picture (.png) go."""
+
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
     """Arguments for the environment, such as grid_size=50."""
 
-    n_envs: tuple[int, ...] = (1, 2, 4, 8, 16)
-    """The numbers of environments to try."""
+    n_envs: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
+    """The numbers of environments to try; by default 1 to 16 for demo, 1 to 256 for scaling."""
 
     seconds: float = 60.0
     """How long it may take, about."""
 
     picture: str = "bench-demo.png"
-    """Where to draw the result."""
+    """demo: where to draw the result."""
 
     seed: int = 1
     """Environment i is seeded with seed + i."""
 
     def run(self) -> int:
         """Prints the table and the recommendation, and draws the picture."""
-        if not self.seconds > 0 or not self.n_envs or min(self.n_envs) < 1:
+        if not self.seconds > 0 or min((*self.n_envs, *self.workers), default=1) < 1:
             raise SettingsError(
-                f"seconds is {self.seconds} and n_envs is {self.n_envs}, expected numbers above 0, and at least one"
+                f"seconds is {self.seconds}, n_envs is {self.n_envs} and workers is {self.workers}, expected numbers "
+                "above 0"
             )
         checked_seed(self.seed)
+        if self.what == "scaling":
+            return self._scaling()
         console = Console(highlight=False)
         console.print(f"{self.env} on {usable_cores()} usable cores: random actions, nothing is learned\n")
         results = self._measured(console)
@@ -95,11 +109,26 @@ class Bench:
         console.print(f"picture: {self.picture}")
         return 0
 
+    def _scaling(self) -> int:
+        from envfleet.cli.scaling import DEFAULT_ENVS, scaling
+        from envfleet.training.environment import keyword_arguments
+
+        return scaling(
+            self.algorithm,
+            self.env,
+            keyword_arguments(self.env_kwargs),
+            n_envs=self.n_envs or DEFAULT_ENVS,
+            workers=self.workers,
+            seconds=self.seconds,
+            seed=self.seed,
+            output=Path(self.output),
+        )
+
     def _measured(self, console: Console) -> list[Measured]:
         from envfleet.training.environment import keyword_arguments, named_environment
 
         env, kwargs = named_environment(self.env), keyword_arguments(self.env_kwargs)
-        trials = [(backend, count) for backend in BACKENDS for count in sorted(set(self.n_envs))]
+        trials = [(backend, count) for backend in BACKENDS for count in sorted(set(self.n_envs or DEMO_ENVS))]
         seconds = self.seconds * (1 - SHARE_OF_STARTING) / len(trials)
         results = []
         with console.status("starting") as status:
@@ -115,16 +144,20 @@ class Bench:
 
 def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
     """Steps with random allowed actions for so long; what is compiled or loaded at first does not count."""
+    from envfleet.training.measuring import steps_per_second
+
     generator = stream(seed, fleet.num_envs)
     fleet.action_space.seed(seed)
     _, infos = fleet.reset()
+
+    def advance() -> int:
+        nonlocal infos
+        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
+        return fleet.num_envs
+
     for _ in range(2):
-        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
-    steps, started = 0, time.perf_counter()
-    while (passed := time.perf_counter() - started) < seconds or not steps:
-        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
-        steps += fleet.num_envs
-    return steps / passed
+        advance()
+    return steps_per_second(advance, seconds)
 
 
 def _allowed(fleet: Fleet, infos: dict[str, Any], generator: np.random.Generator) -> Any:

@@ -13,7 +13,11 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True)
 class Check:
-    """Check an environment: every problem with its fix. Exit code 1 if there are errors."""
+    """Check an environment: every problem with its fix, and which algorithms can train on it.
+
+    It runs in a process of its own, so that a crash or a hang is a finding. Exit code 1 if there are errors; what there
+    was no time for does not count.
+    """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
     """A Gymnasium id, or module:callable (the current folder is importable)."""
@@ -22,7 +26,10 @@ class Check:
     """Arguments for the environment, such as render_mode=rgb_array size=8."""
 
     steps: int = 200
-    """Random steps to play; each check that plays again takes as many."""
+    """Random steps to play; each check that plays again takes as many. Slow environments play fewer."""
+
+    seconds: float = 20.0
+    """How long it may take, roughly; the report names what there was no time for."""
 
     seed: int = 0
     """Seed of the environment and of the random actions."""
@@ -31,9 +38,9 @@ class Check:
         """Print the report."""
         import gymnasium
 
-        from envfleet.conformance import check
         from envfleet.extras import refuse_missing_extra
         from envfleet.seeding import checked_seed
+        from envfleet.training.checking import check
         from envfleet.training.environment import keyword_arguments, named_environment
 
         checked_seed(self.seed)
@@ -41,6 +48,8 @@ class Check:
         if isinstance(environment, str) and environment in gymnasium.registry:
             refuse_missing_extra(gymnasium.registry[environment].entry_point)
         kwargs = keyword_arguments(self.env_kwargs)
-        report = check(environment, steps=self.steps, seed=self.seed, env_kwargs=kwargs)
+        report = check(
+            environment, steps=self.steps, seed=self.seed, seconds=self.seconds, env_kwargs=kwargs, progress=True
+        )
         sys.stdout.write(f"{report}\n")
         return 0 if report.ok else 1

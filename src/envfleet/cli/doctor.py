@@ -21,16 +21,13 @@ Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
 
 # What each extra of pyproject.toml installs; a test holds the two together.
 EXTRAS = {
-    "atari": ("ale-py",),
+    "atari": ("ale-py", "opencv-python-headless"),
     "box2d": ("box2d",),
     "gameboy": ("pyboy",),
     "mujoco": ("mujoco",),
-    "native": ("envpool",),
-    "ray": ("ray",),
     "replay": ("numba",),
     "sb3": ("stable-baselines3",),
     "video": ("imageio", "imageio-ffmpeg"),
-    "watch": ("starlette", "uvicorn"),
     "wildfire": ("numba", "rasterio"),
 }
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")

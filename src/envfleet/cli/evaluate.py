@@ -127,20 +127,33 @@ class Evaluate:
 def _report(result: RunEvaluation) -> str:
     how = "best actions" if result.deterministic else "sampled actions"
     lines = [f"{result.env}: {result.checkpoint} of {result.run} (step {result.step:,}), {how}"]
-    spread = f"{result.mean_reward:.2f} ± {result.std_reward:.2f} over {result.episodes} episodes"
-    lines.append(f"  return  {spread}")
+    for each in filter(None, (result, result.held_out)):
+        if each.played is not None:
+            lines.append(f"{each.played}:")
+        lines += _figures(each)
+    return "\n".join(lines) + "\n"
+
+
+def _figures(result: RunEvaluation) -> list[str]:
+    from envfleet.runs.live_view import counted, decimals, number
+
+    digits = max(2, decimals(result.mean_reward, result.std_reward))
+    spread = f"{result.mean_reward:.{digits}f} ± {result.std_reward:.{digits}f}"
+    lines = [f"  return  {spread} over {counted(result.episodes, 'episode')}"]
     if result.confidence_interval is not None:
         low, high = result.confidence_interval
-        lines.append(f"  95 %    the mean lies between {low:.2f} and {high:.2f}")
-    lines.append(f"  range   {min(result.returns):.2f} to {max(result.returns):.2f}")
+        lines.append(f"  95 %    the mean lies between {low:.{digits}f} and {high:.{digits}f}")
+    lines.append(f"  range   {min(result.returns):.{digits}f} to {max(result.returns):.{digits}f}")
     lines.append(f"  length  {result.mean_length:.1f} steps")
     if result.lost:
-        lines.append(f"  lost    {result.lost} episodes, to faults of the environment; they do not count")
+        lines.append(f"  lost    {counted(result.lost, 'episode')}, to faults of the environment; not counted")
     if result.cut:
-        lines.append(f"  cut     {result.cut} episodes, at the most steps allowed (--max-steps)")
+        lines.append(f"  cut     {counted(result.cut, 'episode')}, at the most steps allowed (--max-steps)")
     if result.success_rate is not None:
         lines.append(f"  success {100 * result.success_rate:.0f} % of the episodes")
+    if result.infos:
+        lines.append("  info    " + ", ".join(f"{name} {number(mean)}" for name, mean in result.infos.items()))
     if len(result.seeds) > 1:
         each = zip(result.seeds, result.mean_reward_per_seed, strict=True)
-        lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.2f}" for seed, mean in each))
-    return "\n".join(lines) + "\n"
+        lines.append("  seeds   " + ", ".join(f"{seed}: {mean:.{digits}f}" for seed, mean in each))
+    return lines

@@ -29,10 +29,11 @@ _METAVARS = {
     "env_kwargs": "NAME=VALUE ...",
     "hidden": "INT ...",
     "init_from": "RUN",
+    "log_info": "KEY ...",
     "network": "NAME|MODULE:CLASS",
     "output_dir": "DIR",
     "policy": "MODULE:CLASS",
-    "wrappers": "MODULE:FUNCTION ...",
+    "wrappers": "NAME|MODULE:FUNCTION [ARGUMENT=VALUE ...] ...",
 }
 
 
@@ -107,12 +108,13 @@ class Flags:
         return found
 
     def _pairs(self, flag: str, value: Any) -> Any:
-        """The value of a flag, where name=value is meant as a mapping."""
-        if get_origin(kinds_of(self._kind).get(_flag(flag)[1])) is not dict:
-            return value
-        from envfleet.training.environment import keyword_arguments
+        """The value of a flag; name=value means an entry of a mapping, or an argument of the word before."""
+        kind = kinds_of(self._kind).get(_flag(flag)[1])
+        if get_origin(kind) is dict:
+            from envfleet.training.environment import keyword_arguments
 
-        return keyword_arguments(value)
+            return keyword_arguments(value)
+        return _with_arguments(flag, value) if _lists_mappings(kind) else value
 
     def _take_hidden(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         """The arguments without the hidden flags, and what those say."""
@@ -131,6 +133,27 @@ class Flags:
                 raise SettingsError(f"{argument} has no value", hint=f"write {argument} VALUE")
             values[flag] = True if self._hidden[name] is bool else tuple(words) if many else words[0]
         return rest, values
+
+
+def _lists_mappings(kind: Any) -> bool:
+    """Whether it is a list whose items may be mappings."""
+    items = get_args(kind)[:1] if get_origin(kind) in {tuple, list} else ()
+    return any(get_origin(option) is dict for item in items for option in get_args(item))
+
+
+def _with_arguments(flag: str, words: Iterable[str]) -> list[str | dict[str, Any]]:
+    """Words as they are; a word that arguments follow, as {word: arguments}."""
+    from envfleet.training.environment import keyword_arguments
+
+    found: list[tuple[str, dict[str, Any]]] = []
+    for word in words:
+        if "=" not in word:
+            found.append((word, {}))
+        elif found:
+            found[-1][1].update(keyword_arguments([word]))
+        else:
+            raise SettingsError(f"{flag} begins with {word!r}, expected a name before its arguments")
+    return [{name: arguments} if arguments else name for name, arguments in found]
 
 
 def _group(title: str, text: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:

@@ -18,9 +18,12 @@ __all__ = ["Plot"]
 class Plot:
     """Draw the learning curve of one run or several: returns over steps, evaluations, random play where measured.
 
+    Runs that differ only in their seed become one line, their mean, in a band from the lowest to the highest of them.
+
     examples:
       envfleet plot runs/cartpole
       envfleet plot runs/seed-1 runs/seed-2 runs/seed-3 --output seeds.png
+      envfleet plot runs/seed-1 runs/seed-2 runs/seed-3 --output each.png --apart
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
@@ -28,6 +31,9 @@ class Plot:
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """The picture, .png, .pdf or .svg; report/learning.png in the run by default."""
+
+    apart: bool = False
+    """Draw a line for each run, also for runs that differ only in their seed."""
 
     def run(self) -> int:
         """Writes the picture and prints where it is."""
@@ -37,5 +43,6 @@ class Plot:
             raise SettingsError(f"received {len(self.paths)} runs and no --output", hint="say where the picture goes")
         from envfleet.runs.plot import plot_runs
 
-        sys.stdout.write(f"plot: {plot_runs(self.paths, self.output or Path(self.paths[0]) / 'report/learning.png')}\n")
+        output = self.output or Path(self.paths[0]) / "report/learning.png"
+        sys.stdout.write(f"plot: {plot_runs(self.paths, output, apart=self.apart)}\n")
         return 0

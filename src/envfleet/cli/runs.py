@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Runs"]
 
+_HEADINGS = ("run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age")
+_TEXTS = 4  # headings of texts; the rest are numbers
+_GAP = 2  # columns of a terminal between two
+_SHORTEST_NAME = 12
+_ENDLESS = 10_000  # columns of a pipe
 _STYLES = {"running": "green", "finished": "", "stopped": "yellow"}
 
 
@@ -54,34 +59,49 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
 
 
 def _show(found: list[RunSummary]) -> None:
+    """One line for each run. In a terminal long names lose their middle; in a pipe they stay whole."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("run", overflow="fold")
-    for heading in ("env", "with", "state"):
-        table.add_column(heading, no_wrap=heading != "env", overflow="fold")
-    for heading in ("seed", "steps", "done", "return", "best", "age"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for run in found:
-        table.add_row(
-            str(run.path),
-            run.env,
-            run.algorithm,
-            Text(run.state, _STYLES[run.state]),
-            "-" if run.seed is None else str(run.seed),
-            f"{run.steps:,}" if run.steps < 1_000_000 else f"{run.steps / 1e6:.1f} M",
-            f"{min(1.0, run.steps / run.budget):.0%}" if run.budget else "-",
-            _figure(run.last_return),
-            _figure(run.best_evaluation),
-            _age(run.age),
-        )
-    Console(highlight=False).print(table)
+    from envfleet.runs.live_view import shortened
+
+    rows = [_cells(run) for run in found]
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else _ENDLESS
+    taken = [max(map(len, column)) + _GAP for column in zip(_HEADINGS, *rows, strict=True)]
+    for place in (0, 1):  # the names of runs, then those of environments
+        most = max(_SHORTEST_NAME, taken[place] - _GAP - max(0, sum(taken) - _GAP - width))
+        for row in rows:
+            row[place] = shortened(row[place], most)
+        taken[place] = min(taken[place], most + _GAP)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place, heading in enumerate(_HEADINGS):
+        table.add_column(heading, justify="left" if place < _TEXTS else "right", no_wrap=True)
+    for run, row in zip(found, rows, strict=True):
+        table.add_row(*(Text(cell, _STYLES[run.state] if cell == run.state else "") for cell in row))
+    Console(highlight=False, width=max(width, sum(taken))).print(table, crop=False)
+
+
+def _cells(run: RunSummary) -> list[str]:
+    return [
+        str(run.path),
+        run.env,
+        run.algorithm,
+        run.state,
+        "-" if run.seed is None else str(run.seed),
+        f"{run.steps:,}" if run.steps < 1_000_000 else f"{run.steps / 1e6:.1f} M",
+        f"{min(1.0, run.steps / run.budget):.0%}" if run.budget else "-",
+        _figure(run.last_return),
+        _figure(run.best_evaluation),
+        _age(run.age),
+    ]
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}"
+    from envfleet.runs.live_view import number
+
+    return "-" if value is None else number(value)
 
 
 def _age(seconds: float) -> str:

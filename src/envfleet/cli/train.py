@@ -14,6 +14,7 @@ import tyro
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.cli.flags import Flags
+from envfleet.cli.seeds import read_seeds, settings_per_seed, train_in_turn
 from envfleet.errors import SettingsError
 from envfleet.offers import Translates
 from envfleet.settings import Settings, layered, read_settings_file, split_own
@@ -26,6 +27,10 @@ _ENV_KWARGS = "--env-kwargs"
 _DESCRIPTION = """\
 Train an agent with {title}
 
+algorithms:
+{algorithms}
+`envfleet train NAME --help` shows the settings of each; below are those of {algorithm}.
+
 What you do not give comes from the settings file, else from the preset of the
 environment's family, else from the defaults below.
 """
@@ -35,6 +40,7 @@ examples:
   envfleet train {algorithm} --env envfleet/GameBoy-v0 --help   # with the settings of this environment
   envfleet train {algorithm} --env my_module:make_env --env-kwargs size=8 hard=true
   envfleet train {algorithm} --env Pendulum-v1 --duration 0.5 --output-dir runs/pendulum
+  envfleet train {algorithm} --env CartPole-v1 --seeds 1 2 3   # three runs in turn, and their mean
   envfleet train --config experiment.yaml --seed 3   # it says algorithm: {algorithm}
 
 Ctrl-C saves the run; `envfleet resume` goes on with it. Names that other systems
@@ -50,6 +56,7 @@ class Train:
     settings: TrainingSettings
     notices: tuple[str, ...] = ()  # about how the settings were read
     folder: Path | None = None  # where the command was given
+    seeds: tuple[int, ...] = ()  # a run for each of them
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Train:
@@ -62,10 +69,12 @@ class Train:
         own = _own_settings(kind, from_file, flags_only)
         flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="A YAML or JSON file with settings.", help_behavior_hint="")
-        command = dataclasses.make_dataclass("train", [("config", Annotated[str, config], ""), *flags.fields()])
-        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named)
+        seeds = tyro.conf.arg(metavar="INT ...", help="Train once with each of these seeds.", help_behavior_hint="")
+        own_flags = [("config", Annotated[str, config], ""), ("seeds", Annotated[tuple[str, ...], seeds], ())]
+        command = dataclasses.make_dataclass("train", [*own_flags, *flags.fields()])
+        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())
         examples = _EXAMPLES.format(algorithm=named)
-        _, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
+        parsed, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
         source = "the command" if path is None else f"{path} with the flags over it"
         if own is not None:
             from_file, given = _with_env_kwargs(kind, own, from_file, given, source)
@@ -73,7 +82,10 @@ class Train:
         notices: list[str] = []
         if isinstance(own, Translates):
             values, notices = own.translated(values, given.get(_ENV_KWARGS, {}))
-        return cls(kind.from_mapping(values, source=source), tuple(notices), folder)
+        several: tuple[int, ...] = ()
+        if any(argument.partition("=")[0] == "--seeds" for argument in flags_only):
+            several = read_seeds(parsed.seeds, with_seed="--seed" in given)
+        return cls(kind.from_mapping(values, source=source), tuple(notices), folder, several)
 
     def run(self) -> int:
         """Trains; the exit code is 0 when the budget is spent."""
@@ -85,7 +97,11 @@ class Train:
             make_folder_importable()
         if not self.settings.quiet:
             sys.stderr.writelines(f"notice: {notice}\n" for notice in self.notices)
-        train(self.settings, folder=self.folder)
+        if self.seeds:
+            here = self.folder or Path.cwd()
+            train_in_turn(settings_per_seed(self.settings, self.seeds, here), here)
+        else:
+            train(self.settings, folder=self.folder)
         return 0
 
 
@@ -154,6 +170,12 @@ def _with_env_kwargs(
     of_file = {} if flag in given else {name: value for key in others for name, value in dict(from_file[key]).items()}
     joined = {**of_file, **own_of_file, **given.get(flag, {}), **own_of_flags}
     return from_file, {**given, flag: joined} if joined else given
+
+
+def _listed_algorithms() -> str:
+    """A line for each; its own settings are in `envfleet train NAME --help`."""
+    width = max(map(len, ALGORITHMS))
+    return "\n".join(f"  {name.ljust(width)}  {_title(kind)}" for name, kind in ALGORITHMS.items())
 
 
 def _title(kind: type[TrainingSettings]) -> str:

@@ -1,20 +1,26 @@
-"""Playing an environment, so that it can be played again and compared."""
+"""Playing an environment, so that it can be played again and compared.
+
+Whatever plays is a generator of the calls that it is about to make ("step 12"). Whoever drives it knows at any moment
+what the environment was asked to do, even if that never returns.
+"""
 
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gymnasium.wrappers import TimeLimit
 
+from envfleet.conformance.budget import Budget
 from envfleet.conformance.interface import wrappers_of
 from envfleet.conformance.probe import Probe, valid_mask
+from envfleet.conformance.report import RAISED
 from envfleet.conformance.values import fingerprint
 
 __all__ = [
+    "Calls",
     "Moment",
     "Player",
     "check_end",
@@ -25,10 +31,11 @@ __all__ = [
     "random_actions",
 ]
 
+T = TypeVar("T")
+Calls = Generator[str, None, T]  # the calls that come next, one by one; at the end its result
 ActionSource = Callable[[dict[str, Any]], Any]  # from the last info, for its action mask
 
 _STEPS_TO_AN_END = 10  # times the steps of the check
-_SECONDS_TO_AN_END = 5.0
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,13 @@ class Moment:
 
 
 class Player:
-    """Plays on and on: one step per `advance`, with a reset where an episode has ended."""
+    """Plays on and on after `reset`: one step per `advance`, with a reset where an episode has ended."""
 
-    def __init__(self, probe: Probe, seed: int | None, source: ActionSource) -> None:
+    def __init__(self, probe: Probe, source: ActionSource) -> None:
         self.actions: list[Any] = []
         self.moments: list[Moment] = []
         self._probe, self._source = probe, source
-        self._info = self._reset(seed)
+        self._info: dict[str, Any] = {}
 
     @property
     def ended(self) -> bool:
@@ -60,11 +67,20 @@ class Player:
         """The number of episodes that have ended."""
         return sum(moment.ended for moment in self.moments)
 
-    def advance(self) -> None:
+    def reset(self, seed: int | None) -> Calls[None]:
+        """Begin an episode."""
+        name = f"the reset before step {len(self.actions) + 1}"
+        yield name
+        observation, self._info = self._probe.reset(seed)
+        self.moments.append(Moment(name, _digests({"observation": observation}), _digests(self._info)))
+
+    def advance(self) -> Calls[None]:
         """Take one step."""
         if self.ended:
-            self._info = self._reset(None)
+            yield from self.reset(None)
         action = self._source(self._info)
+        name = f"step {len(self.actions) + 1}"
+        yield name
         observation, reward, terminated, truncated, self._info = self._probe.step(action)
         self.actions.append(action)
         parts = {
@@ -73,21 +89,17 @@ class Player:
             "terminated": terminated,
             "truncated": truncated,
         }
-        name, ended = f"step {len(self.actions)}", terminated or truncated
-        self.moments.append(Moment(name, _digests(parts), _digests(self._info), ended))
-
-    def _reset(self, seed: int | None) -> dict[str, Any]:
-        observation, info = self._probe.reset(seed)
-        name = f"the reset before step {len(self.actions) + 1}"
-        self.moments.append(Moment(name, _digests({"observation": observation}), _digests(info)))
-        return info
+        self.moments.append(Moment(name, _digests(parts), _digests(self._info), terminated or truncated))
 
 
-def play(probe: Probe, seed: int, *, action_seed: int, steps: int) -> Player:
-    """Play random actions after a reset with this seed."""
-    player = Player(probe, seed, random_actions(probe.env.action_space, action_seed))
+def play(probe: Probe, seed: int, *, action_seed: int, steps: int, budget: Budget) -> Calls[Player]:
+    """Play random actions after a reset with this seed, as long as there is time."""
+    player = Player(probe, random_actions(probe.env.action_space, action_seed))
+    yield from player.reset(seed)
     for _ in range(steps):
-        player.advance()
+        if not budget.allows_more():
+            break
+        yield from player.advance()
     return player
 
 
@@ -127,15 +139,17 @@ def differing_info(one: Player, other: Player) -> str | None:
     return None
 
 
-def check_end(probe: Probe, seed: int, first: Player) -> None:
+def check_end(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
     """Play until an episode ends, for a while, unless one has ended or a time limit promises that it will."""
     if first.ends or _has_time_limit(probe.env):
         return
-    player = Player(probe, seed, random_actions(probe.env.action_space, seed))
+    player = Player(probe, random_actions(probe.env.action_space, seed))
+    yield from player.reset(seed)
     limit = len(first.actions) * _STEPS_TO_AN_END
-    deadline = time.monotonic() + _SECONDS_TO_AN_END
-    while not player.ends and len(player.actions) < limit and time.monotonic() < deadline:
-        player.advance()
+    while not player.ends and len(player.actions) < limit:
+        if not budget.allows_more():
+            return
+        yield from player.advance()
     if not player.ends:
         probe.findings.warning(
             f"no episode ended within {len(player.actions)} random steps, and there is no time limit",
@@ -144,18 +158,20 @@ def check_end(probe: Probe, seed: int, first: Player) -> None:
         )
 
 
-def check_self_reset(probe: Probe, seed: int, player: Player) -> None:
+def check_self_reset(probe: Probe, seed: int, player: Player, budget: Budget) -> Calls[None]:
     """Step once after an episode's end: an environment that resets itself confuses a fleet's resets."""
     end = next((index for index, moment in enumerate(player.moments) if moment.ended), None)
     if end is None or end + 1 >= len(player.moments):
         return
     final, fresh = player.moments[end].parts["observation"], player.moments[end + 1].parts["observation"]
-    replay = play(probe, seed, action_seed=seed, steps=end)  # in the first episode, moment n is step n
+    # In the first episode, moment n is step n.
+    replay = yield from play(probe, seed, action_seed=seed, steps=end, budget=budget)
     if not replay.ended or final == fresh:
         return
+    yield f"step {end + 1}, after the end of an episode"
     try:
         observation, reward, terminated, truncated, _ = probe.env.step(copy.deepcopy(player.actions[end]))
-    except Exception:  # noqa: BLE001 - its right: the episode is over
+    except RAISED:  # its right: the episode is over
         return
     if fingerprint(observation) == fresh and not terminated and not truncated and not reward:
         probe.findings.warning(

@@ -40,6 +40,7 @@ STEPS_AFTER_RESET = 16
 STEPS_ELSEWHERE = 8  # of the environment that will be restored: whatever it keeps outside the instance moves
 STEPS_TO_BEGIN = 8  # so that the state is not one of the very beginning of an episode, if episodes are long enough
 SECONDS = 1.0  # at most for each of these; one step is always taken
+PLAYS = 6  # how often something is played: what is recorded, what is repeated, and the other life
 RESTARTS = 5  # of an environment that may be restarted: more would only delay the answer
 _STREAM = 0x5A7E  # names the seeds of the trial among the streams of a run
 
@@ -56,12 +57,15 @@ def why_inexact(
     on_error: str = "raise",
     validate: str = "warn",
     stored: Stored = lambda state: state,
+    seconds: float = PLAYS * SECONDS,
 ) -> str | None:
     """Why a restored environment does not continue with the same bytes, in a sentence; None if it does.
 
     `env` is what `envfleet.make` takes; the other settings are those of the run. `stored` does to a state what saving
-    and loading do. An environment that fails while it is tried is not exact either: nothing can be claimed of it.
+    and loading do. `seconds` is for playing: slow environments play fewer steps. An environment that fails while it is
+    tried is not exact either: nothing can be claimed of it.
     """
+    each = min(SECONDS, seconds / PLAYS)
 
     def made(number: int) -> Fleet:
         return make(
@@ -84,9 +88,9 @@ def why_inexact(
         second = beside.submit(made, 1)  # while this thread makes the first: starting takes longer than playing
         opened.callback(_close, second)
         try:
-            record = _recorded(opened.enter_context(made(0)), _seed(seed, 2), stored)
+            record = _recorded(opened.enter_context(made(0)), _seed(seed, 2), stored, each)
             fresh = second.result()
-            _play_elsewhere(fresh, _seed(seed, 3), record.episodes)
+            _play_elsewhere(fresh, _seed(seed, 3), record.episodes, each)
         except EnvfleetError as error:
             return one_line_of(error)
         return _difference(fresh, record)
@@ -130,35 +134,36 @@ class _Record:
     after_reset: _Played
 
 
-def _recorded(fleet: Fleet, seed: int, stored: Stored) -> _Record:
+def _recorded(fleet: Fleet, seed: int, stored: Stored, seconds: float) -> _Record:
     choose = random_actions(fleet.single_action_space, seed)
-    played = _play(fleet, choose, fleet.reset()[1], STEPS)
+    played = _play(fleet, choose, fleet.reset()[1], STEPS, seconds)
     episodes = 1 + sum(played.ends)
     for _ in range(STEPS_TO_BEGIN):
         if not played.ends[-1]:
             break
-        played = _play(fleet, choose, played.infos, 1)
+        played = _play(fleet, choose, played.infos, 1, seconds)
         episodes += played.ends[-1]
     state = stored(fleet.state())
-    after = _play(fleet, choose, played.infos, STEPS)
+    after = _play(fleet, choose, played.infos, STEPS, seconds)
     observations, infos = fleet.reset()  # without a seed: the generators go on, as when an episode ends
-    after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET)
+    after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET, seconds)
     return _Record(state, episodes, after, _reset_moment(observations, infos), after_reset)
 
 
-def _play_elsewhere(fleet: Fleet, seed: int, episodes: int) -> None:
+def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> None:
     """Lets the environment that will be restored live another life, of another number of episodes."""
-    played = _play(fleet, random_actions(fleet.single_action_space, seed), fleet.reset()[1], STEPS_ELSEWHERE)
+    choose = random_actions(fleet.single_action_space, seed)
+    played = _play(fleet, choose, fleet.reset()[1], STEPS_ELSEWHERE, seconds)
     if 1 + sum(played.ends) == episodes:
         fleet.reset()
 
 
-def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int) -> _Played:
-    """Random actions that keep to the masks, for at most so many steps."""
+def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int, seconds: float) -> _Played:
+    """Random actions that keep to the masks, for at most so many steps and seconds."""
     actions: list[Any] = []
     moments: list[Moment] = []
     ends: list[bool] = []
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + seconds
     while not actions or (len(actions) < most and time.monotonic() < until):
         action = choose({"action_mask": _mask(infos)})
         result = fleet.step(_batch(fleet, action))

@@ -1,215 +1,210 @@
-"""All checks on one environment, in the order of a fleet's life.
+"""All examinations of one environment, in the order of a fleet's life.
 
-Build, look at the interface, play, play again with the same seed, play beside a second instance, restore a state,
-close. One broken thing does not hide the next one while there is a way on.
+Build, look at the interface, play, play again with the same seed, play beside a second instance, close. One broken
+thing does not hide the next one while there is a way on. Nothing here is protected from a crash or a hang: that is up
+to whoever drives it (`isolation`).
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
+import copy
 import time
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-import gymnasium
+from gymnasium import spaces
 
-from envfleet.conformance.episodes import Player, check_end, check_self_reset, random_actions
-from envfleet.conformance.exactness import COVER_ALL, why_inexact
-from envfleet.conformance.interface import check_interface, check_picklable, check_rendering
+from envfleet.conformance.budget import Budget
+from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset, random_actions
+from envfleet.conformance.interface import check_interface, check_rendering
 from envfleet.conformance.probe import Probe
-from envfleet.conformance.report import CheckReport, CheckStopped, Findings, duration
-from envfleet.conformance.seeding import (
-    GlobalGenerators,
-    check_independent,
-    check_reproducible,
-    check_seed_matters,
-)
-from envfleet.errors import SettingsError, StateError
+from envfleet.conformance.report import RAISED, CheckStopped, Findings, counted, duration
+from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
+from envfleet.errors import StateError
 from envfleet.fleet.state import capture
 
-__all__ = ["check"]
+__all__ = ["STARTS_FRESH", "Doing", "Examination"]
+
+T = TypeVar("T")
+
+STARTS_FRESH = "resume starts fresh episodes"
+_FIRST_SHARE = 1 / 8  # of the time, for the first play: what follows plays as many steps about eight times
+_SECONDS_TO_AN_END = 5.0
 
 
-def check(
-    env: str | Callable[..., Any] | gymnasium.Env[Any, Any],
-    *,
-    steps: int = 200,
-    seed: int = 0,
-    env_kwargs: Mapping[str, Any] | None = None,
-) -> CheckReport:
-    """A report on the environment: every problem with its fix.
+@dataclass(frozen=True)
+class Doing:
+    """What comes next: a call of the environment, and what it is part of."""
 
-    `env` is a Gymnasium id, a callable that builds an environment, or an environment. A given environment is
-    played and left open; what needs a second instance or a factory is then not looked at, and a note says so.
-    """
-    if steps < 1:
-        raise SettingsError(f"steps is {steps}, expected at least 1")
-    factory = _factory(env, dict(env_kwargs or {}))
-    examination = _Examination(_name(env), factory, None if factory else env, steps, seed)
-    generators = GlobalGenerators()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Gymnasium warns of much that the report names with its fix
+    examination: str
+    call: str
+
+
+class Examination:
+    """One environment under examination, built by `factory` or given as `instance`."""
+
+    def __init__(
+        self,
+        factory: Callable[[], Any] | None,
+        instance: Any,
+        *,
+        steps: int,
+        seed: int,
+        budget: Budget,
+        findings: Findings,
+    ) -> None:
+        self._factory, self._instance = factory, instance
+        self._steps, self._seed, self._budget = steps, seed, budget
+        self.findings = findings
+        self._built: list[Probe] = []
+
+    def run(self) -> Iterator[Doing]:
+        """Examine everything that there is time for; each item says what is about to be called."""
         try:
-            examination.run()
+            yield from self._examine()
         except CheckStopped:
             pass
-        finally:
-            examination.close()
-            generators.put_back()
-    return examination.report()
-
-
-class _Examination:
-    """One run of all checks on one environment."""
-
-    def __init__(self, name: str, factory: Callable[[], Any] | None, instance: Any, steps: int, seed: int) -> None:
-        self._name, self._steps, self._seed = name, steps, seed
-        self._factory, self._instance = factory, instance
-        self._findings = Findings()
-        self._built: list[Probe] = []
-        self._steps_timed = 0
-        self._seconds_per_step: float | None = None
-        self._resumable: bool | None = None
-
-    def run(self) -> None:
-        """Look at everything, in order; raises `CheckStopped` where there is no way on."""
-        if self._factory is not None:
-            check_picklable(self._factory, self._findings)
-            probe = self._build()
-        else:
-            probe = Probe(self._instance, self._findings)
-            self._findings.notes.append(
-                "an environment was given, not what builds it: nothing was said about second instances, "
-                "close and worker processes"
-            )
-        check_interface(probe)
-        first = self._play(probe)
-        has_state = self._has_state(probe)
-        if "seed" in probe.reset_arguments:
-            self._play_again(probe, first)
-        check_end(probe, self._seed, first)  # last, because it goes where the others have not been
-        if has_state:
-            self._note_resume()
-
-    def _play_again(self, probe: Probe, first: Player) -> None:
-        check_self_reset(probe, self._seed, first)
-        fresh = None if self._factory is None else self._build()
-        if check_reproducible(probe, fresh, self._seed, first, self._steps):
-            check_seed_matters(probe, self._seed, first, self._steps)
-            if fresh is not None:
-                check_independent(probe, fresh, self._seed, first, self._steps)
+        while self._built:
+            yield Doing("closing", "close")
+            self._built.pop(0).close()
 
     def close(self) -> None:
-        """Close what was built, and look at how it takes it."""
-        for probe in self._built:
-            probe.close()
+        """Close what an examination that did not come to its end has left open."""
+        while self._built:
+            try:
+                self._built.pop().env.close()
+            except RAISED:  # of no interest any more
+                pass
 
-    def report(self) -> CheckReport:
-        """Everything that was found."""
-        return CheckReport(
-            env=self._name,
-            seed=self._seed,
-            steps=self._steps_timed,
-            seconds_per_step=self._seconds_per_step,
-            resumable=self._resumable,
-            problems=tuple(self._findings.problems),
-            notes=tuple(self._findings.notes),
+    # --- the examinations
+
+    def _examine(self) -> Iterator[Doing]:
+        if self._factory is None:
+            probe = Probe(self._instance, self.findings)
+        else:
+            probe = yield from _named("building", self._build())
+        yield Doing("the interface", "a look at its spaces")
+        check_interface(probe)
+        self._keep_spaces(probe.env)
+        first = yield from self._play(probe)
+        yield Doing("the state", "giving its state")
+        self._look_for_state(probe)
+        if "seed" in probe.reset_arguments:
+            yield from self._play_again(probe, first)
+        # Last, because it goes where the others have not been.
+        seconds = min(_SECONDS_TO_AN_END, self._budget.left / 2)
+        yield from self._if_time(
+            "whether episodes end", lambda part: check_end(probe, self._seed, first, part), seconds
         )
 
-    def _build(self) -> Probe:
+    def _play_again(self, probe: Probe, first: Player) -> Iterator[Doing]:
+        seed = self._seed
+        fresh: Probe | None = None
+
+        def again(part: Budget) -> Calls[bool]:
+            nonlocal fresh
+            if self._factory is not None:
+                fresh = yield from self._build()
+            return (yield from check_reproducible(probe, fresh, seed, first, part))
+
+        def beside(part: Budget) -> Calls[None]:
+            assert fresh is not None, "built when the same seed was played again, for which there was time"
+            yield from check_independent(probe, fresh, seed, first, part)
+
+        yield from self._if_time(
+            "a step after an episode's end", lambda part: check_self_reset(probe, seed, first, part)
+        )
+        equal = yield from self._if_time("the same seed again", again)
+        if equal is False:
+            return  # what follows compares with the first play, too
+        yield from self._if_time("other seeds", lambda part: check_seed_matters(probe, seed, first, part))
+        if self._factory is not None:
+            yield from self._if_time("a second instance beside the first", beside)
+
+    def _if_time(
+        self, examination: str, work: Callable[[Budget], Calls[T]], seconds: float = float("inf")
+    ) -> Generator[Doing, None, T | None]:
+        """What the examination finds; None if there is no time left. The report names what was left out."""
+        part = self._budget.part(seconds)
+        if not part.allows_more():
+            self.findings.skip(examination)
+            return None
+        found = yield from _named(examination, work(part))
+        if part.refused:
+            self.findings.skip(f"{examination} (cut short)")
+        return found
+
+    # --- their parts
+
+    def _build(self) -> Calls[Probe]:
         assert self._factory is not None
+        yield "building the environment"
         started = time.perf_counter()
         try:
             env = self._factory()
-        except Exception as error:
-            self._findings.raised("building the environment", error)
+        except RAISED as error:
+            self.findings.raised("building the environment", error)
             raise CheckStopped from error
         if not self._built:
-            self._findings.notes.append(f"building it takes {duration(time.perf_counter() - started)}")
+            self.findings.note(f"building it takes {duration(time.perf_counter() - started)}")
         if env is None:
-            self._findings.error("the factory returned None, expected an environment", "return it")
+            self.findings.error("the factory returned None, expected an environment", "return it")
             raise CheckStopped
-        probe = Probe(env, self._findings)
+        probe = Probe(env, self.findings)
         if self._built:
             probe.reset_arguments = self._built[0].reset_arguments
         self._built.append(probe)
         return probe
 
-    def _play(self, probe: Probe) -> Player:
-        first = Player(probe, self._seed, random_actions(probe.env.action_space, self._seed))
+    def _keep_spaces(self, env: Any) -> None:
+        found = (env.observation_space, env.action_space)
+        if all(isinstance(space, spaces.Space) for space in found):
+            self.findings.spaces = copy.deepcopy(found)
+            self.findings.changed = True
+
+    def _play(self, probe: Probe) -> Generator[Doing, None, Player]:
+        """The first play, with which the others are compared; at least one step, whatever the time."""
+        part = self._budget.part(self._budget.seconds * _FIRST_SHARE)
+        first = Player(probe, random_actions(probe.env.action_space, self._seed))
+        yield from _named("random play", first.reset(self._seed))
+        yield Doing("rendering", "render")
         check_rendering(probe)
-        for _ in range(self._steps):
-            first.advance()
-        self._steps_timed, self._seconds_per_step = probe.steps, probe.step_seconds / probe.steps
-        self._findings.notes.append(
-            f"one step takes {duration(self._seconds_per_step)} (mean of {probe.steps} steps; "
+        while not first.actions or (len(first.actions) < self._steps and part.allows_more()):
+            yield from _named("random play", first.advance())
+        findings = self.findings
+        findings.steps, findings.seconds_per_step = probe.steps, probe.step_seconds / probe.steps
+        findings.note(
+            f"one step takes {duration(findings.seconds_per_step)} (mean of {counted(probe.steps, 'step')}; "
             f"episodes ended: {first.ends})"
         )
-        if first.ended:
-            first.advance()  # what the reset after an end gives belongs to the comparison
+        if part.refused:
+            findings.skip(f"all but {probe.steps} of the {self._steps} steps of random play")
+        elif first.ended:
+            # What the reset after an end gives belongs to the comparison.
+            yield from _named("random play", first.advance())
         return first
 
-    def _has_state(self, probe: Probe) -> bool:
+    def _look_for_state(self, probe: Probe) -> None:
         """Whether it gives its state as plain data, which is no proof yet that it can take it back."""
         try:
             capture(probe.env)
         except StateError as error:
-            self._starts_fresh(str(error).partition("\nhint:")[0], error.hint)
-        except Exception as error:  # noqa: BLE001 - a get_state of the user's may raise anything
-            self._findings.raised("giving its state", error)
+            reason = str(error).partition("\nhint:")[0]
+            self.findings.resumable = False
+            self.findings.note(f"{STARTS_FRESH}: {reason}{f'; {error.hint}' if error.hint else ''}")
+        except RAISED as error:  # a get_state of the user's may raise anything
+            self.findings.raised("giving its state", error)
         else:
-            return True
-        return False
-
-    def _note_resume(self) -> None:
-        """Say that resume is exact only once a state was restored and continued to the same bytes."""
-        notes = self._findings.notes
-        if self._factory is None:
-            notes.append("it gives its state as plain data; whether resume is exact was not tried")
-        elif any(problem.severity == "error" for problem in self._findings.problems):
-            notes.append("whether resume is exact was not tried: mend the errors first")
-        elif (reason := why_inexact(self._factory, seed=self._seed)) is not None:
-            self._starts_fresh(reason, COVER_ALL)
-        else:
-            self._resumable = True
-            notes.append("resume is exact: a state was restored in a fresh process and continued with the same bytes")
-
-    def _starts_fresh(self, reason: str, advice: str | None) -> None:
-        self._resumable = False
-        self._findings.notes.append(f"resume starts fresh episodes: {reason}{f'; {advice}' if advice else ''}")
+            self.findings.has_state = self.findings.changed = True
 
 
-def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    if isinstance(env, str):
-        _refuse_unknown_id(env)
-        # Gymnasium's own passive checker would raise the first problem; ours names them all.
-        return functools.partial(gymnasium.make, env, disable_env_checker=True, **env_kwargs)
-    if callable(env) and not isinstance(env, gymnasium.Env):
-        return functools.partial(env, **env_kwargs)
-    if env_kwargs:
-        raise SettingsError(
-            f"env_kwargs {sorted(env_kwargs)} came with an environment that is already built",
-            hint="give the callable that builds it",
-        )
-    return None
-
-
-def _refuse_unknown_id(env: str) -> None:
-    try:
-        gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
-        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
-        why = "" if unheard_of else f": {error}"
-        near = difflib.get_close_matches(env, gymnasium.registry, n=3)
-        hint = f"nearest: {', '.join(near)}" if near else "import the module that registers it first"
-        raise SettingsError(f"{env!r} is not a registered environment{why}", hint=hint) from error
-
-
-def _name(env: Any) -> str:
-    if isinstance(env, str):
-        return env
-    if isinstance(env, gymnasium.Env):
-        return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    return str(getattr(env, "__qualname__", None) or type(env).__name__)
+def _named(examination: str, calls: Calls[T]) -> Generator[Doing, None, T]:
+    """The calls, each with the examination that it is part of."""
+    while True:
+        try:
+            call = next(calls)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield Doing(examination, call)

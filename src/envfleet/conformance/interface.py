@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 from envfleet.conformance.probe import Probe
-from envfleet.conformance.report import CheckStopped, Findings
+from envfleet.conformance.report import RAISED, CheckStopped, Findings
 from envfleet.conformance.values import kind_of, mismatch, one_line, short
 
 __all__ = ["check_interface", "check_picklable", "check_rendering", "wrappers_of"]
@@ -88,7 +88,7 @@ def wrappers_of(env: Any) -> Iterator[Any]:
 def _check_frame(probe: Probe) -> None:
     try:
         frame = probe.env.render()
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+    except RAISED as error:
         probe.findings.raised("render", error)
         return
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.shape[2:] != (3,):
@@ -128,7 +128,7 @@ def _check_type(env: Any, findings: Findings) -> None:
 def _check_space(env: Any, name: str, findings: Findings) -> None:
     try:
         space = getattr(env, name, None)
-    except Exception as error:
+    except RAISED as error:
         findings.raised(name, error)
         raise CheckStopped from error
     if space is None:

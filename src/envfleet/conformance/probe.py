@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from envfleet.conformance.report import CheckStopped, Findings
+from envfleet.conformance.report import RAISED, CheckStopped, Findings
 from envfleet.conformance.values import fingerprint, kind_of, mismatch, one_line, short
 from envfleet.fleet.spaces import as_array
 
@@ -54,7 +54,7 @@ class Probe:
         arguments = {"seed": seed} if "seed" in self.reset_arguments else {}
         try:
             returned = self.env.reset(**arguments)
-        except Exception as error:
+        except RAISED as error:
             self.findings.raised("reset", error)
             raise CheckStopped from error
         if isinstance(returned, tuple) and len(returned) == 2:
@@ -74,7 +74,7 @@ class Probe:
         started = time.perf_counter()
         try:
             returned = self.env.step(given)
-        except Exception as error:
+        except RAISED as error:
             self.findings.raised("step", error)
             raise CheckStopped from error
         self.step_seconds += time.perf_counter() - started
@@ -95,12 +95,12 @@ class Probe:
             return
         try:
             self.env.close()
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        except RAISED as error:
             self.findings.raised("close", error)
             return
         try:
             self.env.close()
-        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        except RAISED as error:
             what = f"a second close raised {type(error).__name__}: {one_line(str(error))}"
             self.findings.warning(what, "let close do nothing when there is nothing left to close")
 

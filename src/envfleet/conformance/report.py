@@ -7,13 +7,25 @@ import textwrap
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium
 
 from envfleet.errors import EnvContext, EnvError
 
-__all__ = ["CheckReport", "CheckStopped", "Findings", "Problem", "duration", "own_traceback"]
+__all__ = [
+    "RAISED",
+    "CheckReport",
+    "CheckStopped",
+    "Findings",
+    "Problem",
+    "counted",
+    "duration",
+    "own_stack",
+    "own_traceback",
+]
+
+RAISED = (Exception, SystemExit)  # what an environment may raise; sys.exit() must not end the check
 
 Severity = Literal["error", "warning"]
 
@@ -46,6 +58,11 @@ class CheckReport:
     resumable: bool | None  # whether a state restored in a fresh process continued exactly; None: not tried
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0  # the time that the check was given
+    skipped: tuple[str, ...] = ()  # what it could not examine, or not in full, for lack of time
+    algorithms: tuple[str, ...] | None = None  # those that can train on it; None: not known
+    observation_space: Any = field(default=None, repr=False, compare=False)
+    action_space: Any = field(default=None, repr=False, compare=False)
 
     @property
     def ok(self) -> bool:
@@ -69,12 +86,22 @@ class CheckReport:
             raise EnvError(f"{self.env} does not pass its check", context, original=str(self))
 
     def __str__(self) -> str:
-        counts = [_count(len(self.errors), "error"), _count(len(self.warnings), "warning")]
-        found = " and ".join(count for count in counts if count)
+        counts = {"error": len(self.errors), "warning": len(self.warnings)}
+        found = " and ".join(counted(number, noun) for noun, number in counts.items() if number)
         verdict = "ok" if self.ok else "not ok"
+        if self.ok and self.skipped:
+            verdict = "ok as far as it was examined"
         head = f"{self.env}: {verdict}, {found}" if found else f"{self.env}: {verdict}, nothing to mend"
         notes = "\n".join(_wrap(f"note: {note}") for note in self.notes)
-        return "\n\n".join(part for part in (head, *map(str, self.errors + self.warnings), notes) if part)
+        parts = (head, *map(str, self.errors + self.warnings), notes, self._unexamined())
+        return "\n\n".join(part for part in parts if part)
+
+    def _unexamined(self) -> str:
+        if not self.skipped:
+            return ""
+        more = f"{max(4 * self.seconds, 20):g}"
+        lines = [f"not examined, for lack of time ({self.seconds:g} s):", *(f"  - {what}" for what in self.skipped)]
+        return "\n".join([*map(_wrap, lines), _wrap(f"  more time: --seconds {more}, or check(env, seconds={more})")])
 
 
 class CheckStopped(Exception):
@@ -83,47 +110,87 @@ class CheckStopped(Exception):
 
 @dataclass
 class Findings:
-    """Collects problems; one of each kind, because the tenth like the first says nothing new."""
+    """What was found so far. Of each kind of problem one is kept: the tenth like the first says nothing new."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    steps: int = 0
+    seconds_per_step: float | None = None
+    resumable: bool | None = None
+    has_state: bool = False  # it gives its state as plain data
+    spaces: tuple[Any, Any] | None = None  # of observations and of actions
+    changed: bool = True  # since somebody looked
 
-    def error(self, what: str, fix: str) -> None:
+    def error(self, what: str, fix: str, traceback: str = "") -> None:
         """Note what makes a fleet or an agent go wrong."""
-        self._add(Problem("error", what, fix))
+        self._add(Problem("error", what, fix, traceback))
 
     def warning(self, what: str, fix: str) -> None:
         """Note what works, but worse than it could."""
         self._add(Problem("warning", what, fix))
 
-    def raised(self, operation: str, error: Exception) -> None:
+    def raised(self, operation: str, error: BaseException) -> None:
         """Note an exception of the environment's own code, with its traceback."""
         what = f"{operation} raised {type(error).__name__}"
         fix = f"mend what the traceback shows, then check again ({operation} must not raise)"
         self._add(Problem("error", what, fix, own_traceback(error)))
 
+    def note(self, text: str) -> None:
+        """Note what is worth knowing."""
+        self.notes.append(text)
+        self.changed = True
+
+    def skip(self, what: str) -> None:
+        """Note what there was no time for."""
+        self.skipped.append(what)
+        self.changed = True
+
     def _add(self, problem: Problem) -> None:
         if all(known.fix != problem.fix for known in self.problems):
             self.problems.append(problem)
+            self.changed = True
 
 
-def own_traceback(error: Exception) -> str:
+def own_traceback(error: BaseException) -> str:
     """The last frames of the user's code: without ours, Gymnasium's wrappers and Python's import system."""
+    frames = traceback.extract_tb(error.__traceback__)
+    shown = [frame for frame in frames if not frame.filename.startswith(_passed_through())][-_FRAMES_SHOWN:]
+    return "".join(traceback.format_list(shown) + traceback.format_exception_only(error)).rstrip()
+
+
+def own_stack(stack: str) -> str:
+    """The user's part of the stack in which an environment hung or crashed, innermost call last.
+
+    `stack` is what `faulthandler` writes of all threads, innermost first, or what `traceback.format_stack` gives.
+    """
+    ours = f'File "{Path(__file__).parent}'
+    innermost_first = "most recent call first" in stack
+    for thread in stack.split("\n\n") if innermost_first else [stack]:
+        frames = [line.strip() for line in thread.splitlines() if line.strip().startswith("File ")]
+        frames = frames if innermost_first else frames[::-1]
+        called_by_us = next((place for place, frame in enumerate(frames) if frame.startswith(ours)), None)
+        if called_by_us is not None:
+            passed_through = tuple(f'File "{path}' for path in _passed_through())
+            own = [f"  {frame}" for frame in frames[:called_by_us] if not frame.startswith(passed_through)]
+            return "\n".join(own[:_FRAMES_SHOWN][::-1])
+    return ""
+
+
+def _passed_through() -> tuple[str, ...]:
     package, wrapping = Path(__file__).parents[1], Path(gymnasium.__file__).parent
     ours = [package / name for name in ("cli", "conformance", "runs", "training")]
     between = [wrapping / name for name in ("core.py", "wrappers", "envs/registration.py")]
-    passed_through = (*map(str, ours + between), importlib.__file__, "<frozen importlib")
-    frames = traceback.extract_tb(error.__traceback__)
-    shown = [frame for frame in frames if not frame.filename.startswith(passed_through)][-_FRAMES_SHOWN:]
-    return "".join(traceback.format_list(shown) + traceback.format_exception_only(error)).rstrip()
+    return (*map(str, ours + between), importlib.__file__, "<frozen importlib")
 
 
 def _wrap(text: str) -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
-def _count(number: int, noun: str) -> str:
-    return "" if number == 0 else f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str) -> str:
+    """A number of things: '1 step', '2 steps'."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.conformance.episodes import Player, differing_info, first_difference, play, random_actions
+from envfleet.conformance.budget import Budget
+from envfleet.conformance.episodes import Calls, Player, differing_info, first_difference, play, random_actions
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.values import fingerprint
 
@@ -44,14 +45,16 @@ class GlobalGenerators:
             sys.modules["torch"].set_rng_state(self._torch)
 
 
-def check_reproducible(probe: Probe, fresh: Probe | None, seed: int, first: Player, steps: int) -> bool:
+def check_reproducible(probe: Probe, fresh: Probe | None, seed: int, first: Player, budget: Budget) -> Calls[bool]:
     """Play the first episodes again, in the same instance and in a fresh one; say whether they are equal."""
-    generators = GlobalGenerators()
-    again = play(probe, seed, action_seed=seed, steps=steps)
+    generators, steps = GlobalGenerators(), len(first.actions)
+    again = yield from play(probe, seed, action_seed=seed, steps=steps, budget=budget)
     moved = generators.moved()
     again_differs = first_difference(first, again)
-    elsewhere = None if fresh is None else play(fresh, seed, action_seed=seed, steps=steps)
-    elsewhere_differs = None if elsewhere is None else first_difference(first, elsewhere)
+    elsewhere_differs = None
+    if fresh is not None:
+        elsewhere = yield from play(fresh, seed, action_seed=seed, steps=steps, budget=budget)
+        elsewhere_differs = first_difference(first, elsewhere)
     if again_differs is None and elsewhere_differs is None:
         _check_infos(probe, first, again)
         return True
@@ -63,12 +66,12 @@ def check_reproducible(probe: Probe, fresh: Probe | None, seed: int, first: Play
     return False
 
 
-def check_seed_matters(probe: Probe, seed: int, first: Player, steps: int) -> None:
+def check_seed_matters(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
     """Warn if the environment has random numbers, but surely not from its seed."""
-    generators = []
+    generators, steps = [], min(len(first.actions), _SEED_STEPS)
     for other_seed in (seed + 1, seed + 2):
-        other = play(probe, other_seed, action_seed=seed, steps=min(steps, _SEED_STEPS))
-        if first_difference(first, other) is not None:
+        other = yield from play(probe, other_seed, action_seed=seed, steps=steps, budget=budget)
+        if first_difference(first, other) is not None or budget.refused:
             return
         generators.append(_own_generators(probe))
     # Equal episodes are no proof: many environments are deterministic, or draw what decides nothing. A
@@ -82,14 +85,18 @@ def check_seed_matters(probe: Probe, seed: int, first: Player, steps: int) -> No
         )
 
 
-def check_independent(probe: Probe, other: Probe, seed: int, first: Player, steps: int) -> None:
+def check_independent(probe: Probe, other: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
     """Play again beside a second instance, step by step in turn: the first must not notice."""
     generators = GlobalGenerators()
-    watched = Player(probe, seed, random_actions(probe.env.action_space, seed))
-    neighbour = Player(other, seed + 1, random_actions(other.env.action_space, seed + 1))
-    for _ in range(steps):
-        watched.advance()
-        neighbour.advance()
+    watched = Player(probe, random_actions(probe.env.action_space, seed))
+    neighbour = Player(other, random_actions(other.env.action_space, seed + 1))
+    yield from watched.reset(seed)
+    yield from neighbour.reset(seed + 1)
+    for _ in first.actions:
+        if not budget.allows_more():
+            break
+        yield from watched.advance()
+        yield from neighbour.advance()
     difference = first_difference(first, watched)
     if difference is None:
         return

@@ -14,10 +14,16 @@ from types import ModuleType
 
 __all__ = ["REGISTERED", "register", "register_with_gymnasium"]
 
-# id -> where its class is
-REGISTERED = {
-    "envfleet/GameBoy-v0": "envfleet.environments.gameboy.environment:GameBoyEnv",
-    "envfleet/Wildfire-v0": "envfleet.environments.wildfire.environment:WildfireEnv",
+_PROCGEN = "envfleet.environments.procgen.environment:ProcgenEnv"
+_PROCGEN_GAMES = (
+    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot "
+    "heist jumper leaper maze miner ninja plunder starpilot"
+)
+# id -> where its class is, and the arguments that make it this one
+REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
+    "envfleet/GameBoy-v0": ("envfleet.environments.gameboy.environment:GameBoyEnv", {}),
+    "envfleet/Wildfire-v0": ("envfleet.environments.wildfire.environment:WildfireEnv", {}),
+    **{f"procgen/{game}": (_PROCGEN, {"game": game}) for game in _PROCGEN_GAMES.split()},
 }
 
 
@@ -25,9 +31,9 @@ def register() -> None:
     """Enters every id that is not there yet. Imports Gymnasium."""
     import gymnasium
 
-    for env_id, entry_point in REGISTERED.items():
+    for env_id, (entry_point, kwargs) in REGISTERED.items():
         if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point=entry_point)
+            gymnasium.register(env_id, entry_point=entry_point, kwargs=kwargs)
 
 
 def register_with_gymnasium() -> None:

@@ -36,6 +36,7 @@ class FleetShape:
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     extra: tuple[ExtraArray, ...] = ()  # what the workers' program keeps in the block
+    numbers: int = 0  # of infos, that are followed over each episode
 
     @property
     def observation_leaves(self) -> list[Leaf]:
@@ -50,6 +51,7 @@ class FleetShape:
         Control(self.workers, self.groups).add_to(layout)
         for name, dtype in _PER_ENV:
             layout.add(name, (n,), dtype)
+        layout.add("episode_numbers", (n, self.numbers), np.float64)
         for leaf in self.action_leaves:
             if leaf.fixed:
                 layout.add(f"action/{leaf.name}", (n, *leaf.shape), leaf.dtype)
@@ -86,6 +88,7 @@ class FleetArrays:
         self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
         self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
         self.episode_seconds = views["episode_seconds"]
+        self.episode_numbers = views["episode_numbers"]  # [env, key of log_info], where an episode ended
         self.lost = views["lost"]
         self.columns = views["columns"]
         self.extra = {array.name: views[f"extra/{array.name}"] for array in shape.extra}

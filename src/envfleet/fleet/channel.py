@@ -7,16 +7,27 @@ import queue
 import socket
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import cloudpickle
 
 from envfleet.fleet.portable import wait_ready
 
-__all__ = ["CallerChannel", "Channel", "ChannelClosed", "LocalChannel", "SocketChannel", "dump"]
+__all__ = [
+    "CallerChannel",
+    "Channel",
+    "ChannelClosed",
+    "LocalChannel",
+    "SocketChannel",
+    "dump",
+    "dump_parts",
+    "load_parts",
+]
 
 _HEADER = struct.Struct("<Q")
 PART_BYTES = 1 << 20  # moved by one system call
+LARGE_BYTES = 1 << 20  # an array of this size is a part of its own
 
 
 class ChannelClosed(Exception):
@@ -92,9 +103,13 @@ class SocketChannel:
 
     def receive(self, seconds: float | None = None) -> Any:
         assert seconds is None, "a worker waits for its caller as long as that lives"
-        return pickle.loads(self.receive_bytes())
+        return pickle.loads(self._receive_bytes())
 
-    def receive_bytes(self) -> bytearray:
+    def receive_parts(self) -> list[bytearray]:
+        """What the caller sent with `send_parts`."""
+        return [self._receive_bytes() for _ in range(self.receive())]
+
+    def _receive_bytes(self) -> bytearray:
         (length,) = _HEADER.unpack(self._read(_HEADER.size))
         return self._read(length)
 
@@ -150,6 +165,12 @@ class CallerChannel:
         self._unsent.append(memoryview(_HEADER.pack(len(packed))))
         self._unsent.append(memoryview(packed))
         self._send_some()
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """Sends what `dump_parts` gave, without a copy of it."""
+        self.send(len(parts))
+        for part in parts:
+            self.send_packed(part)
 
     def receive(self, seconds: float | None = None) -> Any:
         """The next message; TimeoutError where not a byte has moved for `seconds`."""
@@ -208,3 +229,31 @@ class CallerChannel:
 def dump(value: Any) -> bytes:
     """The value as bytes; functions and classes of the caller's own script travel by value."""
     return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def dump_parts(value: Any, kept: list[bytes]) -> list[bytes]:
+    """The value as a pickle, then its large arrays, each in bytes of its own.
+
+    An array whose bytes are among `kept` is taken from there, a new one is added: values that are dumped with the same
+    list share their arrays.
+    """
+    large: list[bytes] = []
+
+    def put_aside(buffer: pickle.PickleBuffer) -> bool:
+        """Whether the buffer shall stay in the pickle."""
+        if buffer.raw().nbytes < LARGE_BYTES:
+            return True
+        data = bytes(buffer.raw())
+        same = next((each for each in kept if each == data), None)
+        if same is None:
+            kept.append(data)
+        large.append(data if same is None else same)
+        return False
+
+    pickled = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=put_aside)
+    return [bytes(pickled), *large]
+
+
+def load_parts(parts: Sequence[bytearray]) -> Any:
+    """The value of `dump_parts`; its large arrays lie in the parts themselves."""
+    return pickle.loads(parts[0], buffers=parts[1:])

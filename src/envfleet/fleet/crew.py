@@ -8,12 +8,14 @@ of a restarted worker that was asked to recover.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from envfleet.errors import EnvContext, EnvfleetError, EnvHungError, WorkerError
+from envfleet.clock import GRACE_SECONDS
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
@@ -79,7 +81,9 @@ class Crew:
         limit = self._timeouts.start
         try:
             return self.place.hello(plan.index, limit)
-        except TimeoutError:
+        except TimeoutError as error:
+            if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
+                raise  # the environment's own
             stack = self.place.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(
@@ -210,16 +214,19 @@ class Crew:
                     break
         return ready, wanted
 
-    def wait_all(self) -> None:
-        """Waits until every posted command is finished.
+    def wait_all(self, seconds: float | None = None) -> bool:
+        """Waits until every posted command is finished, at most `seconds`; whether they are.
 
         Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
         """
         self.place.run_inline(self._timeouts)
-        began = time.perf_counter()
-        if not (self.place.spins and self._usual_wait < SPIN_SECONDS and self._spin(began + 2 * SPIN_SECONDS)):
-            self._sleep(self._unfinished)
-        self._usual_wait += 0.05 * (time.perf_counter() - began - self._usual_wait)
+        began = time.monotonic()
+        until = math.inf if seconds is None else began + seconds
+        spins = self.place.spins and self._usual_wait < SPIN_SECONDS
+        spun = spins and self._spin(min(until, began + 2 * SPIN_SECONDS))
+        finished = spun or self._sleep(self._unfinished, until)
+        self._usual_wait += 0.05 * (time.monotonic() - began - self._usual_wait)
+        return finished
 
     def _unfinished(self) -> int:
         """Commands that were posted and are not finished."""
@@ -232,22 +239,31 @@ class Crew:
             posted = words[line]
             while words[line + WorkerWord.FINISHED] != posted:
                 yield_core()
-                if time.perf_counter() > until:
+                if time.monotonic() > until:
                     return False
         return True
 
-    def wait_run(self) -> None:
-        """Waits, asleep, until every posted command is finished: for commands that take many steps."""
+    def wait_run(self, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
+        """Waits, asleep, until every posted command is finished: for commands that take many steps.
+
+        `waiting` is called some times a second meanwhile. Workers give up by themselves at the time `until`; one that
+        is inside a long step then is not waited for (OutOfTimeError).
+        """
         self.place.run_inline(self._timeouts)
-        self._sleep(self._unfinished)
+        if not self._sleep(self._unfinished, until + GRACE_SECONDS, waiting):
+            raise OutOfTimeError
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Waits, asleep, until these groups are finished, whatever the others do."""
         self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
-    def _sleep(self, lacking: Callable[[], int]) -> None:
+    def _sleep(
+        self, lacking: Callable[[], int], until: float = math.inf, waiting: Callable[[], None] | None = None
+    ) -> bool:
         """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
+
+        False if it is `until` (`time.monotonic`) before that.
 
         The workers are told how many they must have finished in all before one of them rings: a wake costs more than
         a step of many an environment.
@@ -258,17 +274,22 @@ class Crew:
                 finished = sum([words[line + WorkerWord.FINISHED] for line in self._worker_words])
                 count = lacking()
                 if count == 0:
-                    return
+                    return True
+                left = until - time.monotonic()
+                if left <= 0:
+                    return False
                 words[self._waits] = finished + count
                 if lacking() == 0:  # finished before they saw that the caller sleeps
-                    return
+                    return True
                 watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
-                if self.place.wait(watch.look_every):
+                if self.place.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()
                 for hang in watch.stuck():
                     self._hung(hang)
+                if waiting is not None:
+                    waiting()
         finally:
             words[self._waits] = 0
 
@@ -362,9 +383,10 @@ class Crew:
             worker,
             f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
             f"it was in\n{stack.rstrip()}",
+            stack,
         )
 
-    def _restart(self, worker: int, reason: str) -> None:
+    def _restart(self, worker: int, reason: str, stack: str | None = None) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
         times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
         while times and now - times[0] > restarts.within:
@@ -375,6 +397,9 @@ class Crew:
                 f"worker {worker} died {len(times) + 1} times within {restarts.within:g} s, last in environment "
                 f"{env}: {reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
+                ending=reason,
+                stack=self.place.stack(worker) if stack is None else stack,
+                hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
         time.sleep(restarts.delay(len(times)))

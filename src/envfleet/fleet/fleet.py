@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, Self
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from envfleet.errors import (
-    ClosedError,
     EnvContext,
     EnvError,
     EnvfleetError,
     EnvHungError,
+    OutOfTimeError,
     ProtocolError,
     SettingsError,
     StateError,
@@ -25,7 +26,9 @@ from envfleet.errors import (
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.crew import Crew
 from envfleet.fleet.exchange import Exchange, StepResult
+from envfleet.fleet.observation_modes import ObservationMode, observation_spaces
 from envfleet.fleet.program import Program
+from envfleet.fleet.protocol import FleetState, ResetMaskError, SpacesError, WaitTimeoutError, misplaced_call
 from envfleet.fleet.requests import (
     Apply,
     Call,
@@ -44,26 +47,15 @@ from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.worker import Answers, Hello
 from envfleet.seeding import derive_seed
 
-__all__ = ["Fleet", "FleetState"]
+__all__ = ["Fleet"]
 
 Array = np.ndarray[Any, Any]
-CLOSE_SECONDS = 1.5
-
-
-class FleetState(Enum):
-    """What a fleet is in the middle of; each call is allowed in some states only."""
-
-    NEW = "not reset yet"
-    READY = "ready"
-    STEPPING = "waiting for step_wait()"
-    STREAMING = "waiting for recv()"
-    RUNNING = "waiting for run_wait()"
-    BROKEN = "broken by an environment that hangs"
-    CLOSED = "closed"
+CLOSE_SECONDS = 1.5  # how long workers have to close their environments
+BROKEN_SECONDS = 0.2  # of a fleet whose workers do not listen
 
 
 # By names of their own: each step looks at some of them, and an Enum's attributes are slow to look up.
-NEW, READY, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
+NEW, READY, RESETTING, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
 
 
 class Fleet(VectorEnv[Any, Any, Array]):
@@ -79,16 +71,19 @@ class Fleet(VectorEnv[Any, Any, Array]):
         copy: bool,
         backend: str,
         program: Program | None = None,
+        observation_mode: ObservationMode = "same",
     ) -> None:
         self._crew = crew
         self.backend, self.workers, self.seed = backend, len(crew.plans), seed
         plans = sorted((g for plan in crew.plans for g in plan.groups), key=lambda group: group.index)
         self.groups = [range(plan.start, plan.stop) for plan in plans]
         self.num_envs = self.groups[-1].stop
+        self.observation_mode, self.autoreset_mode = observation_mode, autoreset
         self._describe(hellos, autoreset)
         single = (self.single_observation_space, self.single_action_space)
         extra = () if program is None else program.arrays(*single, self.groups)
-        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra))
+        numbers = len(crew.plans[0].settings.log_info)
+        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
         self.program_arrays = arrays.extra  # what the workers' program keeps in the block
         self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
@@ -96,6 +91,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._new_tasks = False
         self._restarts_by_env = [0] * self.num_envs
         self._state = NEW
+        self._resetting: tuple[int, Array | None] = (0, None)  # slot and mask of the reset that is under way
         recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
         crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
         self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
@@ -106,46 +102,30 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self.render_mode, self.spec = first.render_mode, first.spec
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._never_resets = autoreset is AutoresetMode.DISABLED
-        self.single_observation_space, self.single_action_space = (
-            first.observation_spaces[0],
-            first.action_spaces[0],
+        self.single_observation_space, self.observation_space = observation_spaces(
+            [space for hello in hellos for space in hello.observation_spaces], self.observation_mode
         )
-        for kind, single, given in (
-            ("observation", self.single_observation_space, [s for h in hellos for s in h.observation_spaces]),
-            ("action", self.single_action_space, [s for h in hellos for s in h.action_spaces]),
-        ):
-            for other in given:
-                if other != single:
-                    raise SettingsError(
-                        f"environments have different {kind} spaces: {single} and {other}",
-                        hint=f"give all environments of a fleet the same {kind} space",
-                    )
-        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.single_action_space = first.action_spaces[0]
+        for other in (space for hello in hellos for space in hello.action_spaces):
+            if other != self.single_action_space:
+                raise SpacesError(
+                    f"environments have different action spaces: {self.single_action_space} and {other}",
+                    hint="give all environments of a fleet the same action space",
+                )
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     # --- the protocol
 
     def _expect(self, call: str, *allowed: FleetState) -> None:
-        if self._state in allowed:
-            return
-        if self._state is CLOSED:
-            raise ClosedError(f"{call} was called on a closed fleet")
-        hints = {
-            NEW: "call reset() first",
-            READY: "nothing is under way: call step_async() or send() first",
-            STEPPING: "call step_wait() first",
-            STREAMING: "call recv() until every environment that was sent to has answered",
-            RUNNING: "call run_wait() first",
-            BROKEN: "make a new fleet",
-        }
-        raise ProtocolError(f"{call} was called while the fleet is {self._state.value}", hint=hints[self._state])
+        if self._state not in allowed:
+            raise misplaced_call(call, self._state)
 
     def _guard(self, error: EnvfleetError) -> EnvfleetError:
         """Notes what an error means for the calls that may follow it."""
         if isinstance(error, EnvHungError):
             self._state = BROKEN
             return self._with_context(error)
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError | OutOfTimeError):
             self._state = BROKEN
         elif isinstance(error, EnvError):
             self._crew_idle()
@@ -184,6 +164,16 @@ class Fleet(VectorEnv[Any, Any, Array]):
         `tasks` has one task per environment; a task reaches the environment as `options["task"]` in this
         reset and in every autoreset that follows, until it is replaced.
         """
+        self.reset_async(seed, options, tasks)
+        return self.reset_wait()
+
+    def reset_async(
+        self,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        tasks: Sequence[Any] | None = None,
+    ) -> None:
+        """Begins a reset, as `reset` describes it; `reset_wait` gives its results."""
         self._expect("reset()", NEW, READY)
         seeds = self._seeds_for(seed)
         mask = _checked_mask(options, self.num_envs)
@@ -199,16 +189,32 @@ class Fleet(VectorEnv[Any, Any, Array]):
                 group_tasks = self._tasks[part] if self._new_tasks else None
                 group_mask = None if mask is None else mask[part].tolist()
                 self._crew.post(index, slot, Reset(seeds[part], options, group_tasks, group_mask))
-            self._crew.wait_all()
+        except EnvfleetError as error:
+            raise self._guard(error) from None
+        self._resetting, self._state = (slot, mask), RESETTING
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """The results of the reset that `reset_async` began; `timeout` as in `step_wait`."""
+        self._expect("reset_wait()", RESETTING)
+        try:
+            self._wait_all("reset_wait()", timeout)
             answers = self._crew.gather(self._exchange.all.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
+        slot, mask = self._resetting
         self._exchange.slots, self._new_tasks = [slot] * len(self.groups), False
         self._exchange.ended[...] = False if mask is None else self._exchange.ended & ~mask
         self._state = READY
         return self._exchange.reader.observations(slot, self._exchange.all, answers), self._exchange.infos(
             self._exchange.all, answers
         )
+
+    def _wait_all(self, call: str, timeout: float | None) -> None:
+        if not self._crew.wait_all(timeout):
+            raise WaitTimeoutError(
+                f"{call} has timed out after {timeout:g} s",
+                hint=f"the environments go on: call {call} again, or close the fleet",
+            )
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Gives every environment the task it will have from its next reset on."""
@@ -254,11 +260,15 @@ class Fleet(VectorEnv[Any, Any, Array]):
         exchange.post(actions, exchange.all, exchange.next_slot())
         self._state = STEPPING
 
-    def step_wait(self) -> StepResult:
-        """The results of the step that `step_async` began."""
+    def step_wait(self, timeout: float | None = None) -> StepResult:
+        """The results of the step that `step_async` began.
+
+        After `timeout` seconds it raises a TimeoutError and can be called again. Where the environments step in the
+        caller's own thread they are done by then: nothing can interrupt them.
+        """
         self._expect("step_wait()", STEPPING)
         try:
-            self._crew.wait_all()
+            self._wait_all("step_wait()", timeout)
             answers = self._crew.gather_lockstep()
         except EnvfleetError as error:
             raise self._guard(error) from None
@@ -313,11 +323,15 @@ class Fleet(VectorEnv[Any, Any, Array]):
             self._crew.post(group, self._exchange.slots[group], Run(order))
         self._state = RUNNING
 
-    def run_wait(self, steps: int) -> None:
-        """Waits until every group has carried out its order, which was good for `steps` steps of each environment."""
+    def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
+        """Waits until every group has carried out its order, which was good for `steps` steps of each environment.
+
+        `waiting` is called some times a second meanwhile; not by a sequential fleet, which does the work itself.
+        OutOfTimeError if it takes much longer than the time `until` (`time.monotonic`): then it can only be closed.
+        """
         self._expect("run_wait()", RUNNING)
         try:
-            self._crew.wait_run()
+            self._crew.wait_run(waiting, until)
             slots = self._crew.gather(self._exchange.all.groups).messages
         except EnvfleetError as error:
             raise self._guard(error) from None
@@ -389,6 +403,28 @@ class Fleet(VectorEnv[Any, Any, Array]):
         """The attribute `name` of every environment."""
         return self.call(name)
 
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seed of every environment's own generator, as Gymnasium's vector environments give it."""
+        return self.get_attr("np_random_seed")
+
+    @property  # type: ignore[misc]  # Gymnasium's can be set
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The generator of every environment: a copy where the environment lives in another process."""
+        return self.get_attr("np_random")
+
+    @property
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The environments themselves; only a sequential fleet has them in the caller's hands."""
+        workers = None if self._state is CLOSED else self._crew.place.local_workers()
+        if workers is None:
+            where = "closed" if self._state is CLOSED else f"of the backend {self.backend!r}"
+            raise AttributeError(
+                f"this fleet is {where}: envs are within reach only where they live in the caller\n"
+                "hint: backend='sequential', or call(), get_attr(), set_attr() and apply(), which work everywhere"
+            )
+        return [env for worker in workers for group in worker.groups for env in group.envs()]
+
     def set_attr(self, name: str, values: Any) -> None:
         """Sets an attribute of every environment: a list or tuple has one value each, else all get the same."""
         self._expect(f"set_attr({name!r})", NEW, READY)
@@ -457,8 +493,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Ends all workers; nothing of them stays behind."""
+        seconds = BROKEN_SECONDS if self._state is BROKEN else CLOSE_SECONDS
         self._state = CLOSED
-        self._finalizer()
+        if self._finalizer.detach() is not None:
+            self._crew.stop(seconds)
         del self._exchange
 
     def __enter__(self) -> Self:
@@ -475,10 +513,13 @@ class Fleet(VectorEnv[Any, Any, Array]):
 def _checked_mask(options: dict[str, Any] | None, n_envs: int) -> Array | None:
     if options is None or "reset_mask" not in options:
         return None
-    mask = options["reset_mask"]
-    if not isinstance(mask, np.ndarray) or mask.shape != (n_envs,) or mask.dtype != np.bool_:
-        received = f"{type(mask).__name__} {getattr(mask, 'shape', '')} {getattr(mask, 'dtype', '')}".strip()
-        raise SettingsError(f"reset_mask is {received}, expected a bool array of shape ({n_envs},)")
+    mask, name = options["reset_mask"], "`options['reset_mask']`"  # the sentences are Gymnasium's
+    if not isinstance(mask, np.ndarray):
+        raise ResetMaskError(f"{name} must be a numpy array, got {type(mask)}")
+    if mask.shape != (n_envs,):
+        raise ResetMaskError(f"{name} must have shape `({n_envs},)`, got {mask.shape}")
+    if mask.dtype != np.bool_:
+        raise ResetMaskError(f"{name} must have `dtype=np.bool_`, got {mask.dtype}")
     if not mask.any():
-        raise SettingsError("reset_mask names no environment, expected at least one True")
+        raise ResetMaskError(f"{name} must contain a boolean array with at least one True value, got reset_mask={mask}")
     return mask

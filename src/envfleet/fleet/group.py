@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode
 from envfleet.errors import EnvError, ObservationError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import Phase, WorkerWord
+from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.infos import ColumnWriter
 from envfleet.fleet.member import Member
 from envfleet.fleet.observations import ObservationStore
@@ -53,6 +54,7 @@ class Group:
         count = len(self._members)
         self._ended = [False] * count  # wants a reset before the next step
         self._returns = [0.0] * count
+        self._numbers = EpisodeNumbers(settings.log_info, count)
         self._began = [0] * count  # the tick at which the episode began
         self._due = [math.inf] * count  # the tick at which a time limit ends it
         self._tick = 0  # steps of the group so far
@@ -65,6 +67,11 @@ class Group:
     def build(self) -> list[gymnasium.Env[Any, Any]]:
         for member in self._members:
             member.build()
+        return [member.env for member in self._members]
+
+    def envs(self) -> list[gymnasium.Env[Any, Any]]:
+        """The environments themselves, for a caller that lives in the same process."""
+        self._tell_limits()
         return [member.env for member in self._members]
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
@@ -83,11 +90,13 @@ class Group:
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation)
+        own = [member.env.observation_space for member in self._members] if self._settings.own_spaces else None
+        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own)
         self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
         self.define_columns = self._columns.define
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
         self._episode_seconds = arrays.episode_seconds[rows]
+        self._episode_numbers = arrays.episode_numbers[rows]
         self._steps = [member.step for member in self._members]
 
     @property
@@ -109,6 +118,7 @@ class Group:
         words, current, first, tick = self._words, self._current_word, self.plan.start, self._tick
         rewards, returns, ended, due = self._reward, self._returns, self._ended, self._due
         check_rewards = self._settings.validation.checks_values
+        numbers = self._numbers if self._numbers.needs_every_step else None
         observations: list[Any] = []
         for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
             words[current] = first + i
@@ -124,6 +134,8 @@ class Group:
                 if check_rewards and reward != reward:
                     raise self._bad_reward(i, "NaN", action)
                 returns[i] += reward
+                if numbers is not None and info:
+                    numbers.add(i, info)
                 if terminated or truncated or tick >= due[i]:
                     observation, info = self._end_episode(i, observation, info, terminated, truncated or tick >= due[i])
             except (Exception, SystemExit) as error:
@@ -155,6 +167,8 @@ class Group:
         self._episode_return[i] = self._returns[i]
         self._episode_length[i] = self._tick - self._began[i]
         self._episode_seconds[i] = time.perf_counter() - self._members[i].began_at
+        if self._numbers.keys:
+            self._episode_numbers[i] = self._numbers.end(i, info or {})
         self.episode_ended = self._some_flags = True
         if not self._same_step:
             self._ended[i] = True
@@ -232,6 +246,7 @@ class Group:
                     self._restart(i, failure)
         self._steps[i] = member.step  # it may have been rebuilt
         self._began[i], self._returns[i], self._ended[i] = self._tick, 0.0, False
+        self._numbers.begin(i)
         self._due[i] = self._tick + member.most_steps
         return observation, info
 
@@ -374,6 +389,7 @@ class Group:
                     "return": float(self._returns[i]),
                     "length": self._tick - self._began[i],
                     "ended": self._ended[i],
+                    **({"numbers": self._numbers.state(i)} if self._numbers.needs_every_step else {}),
                 }
             )
         return states
@@ -388,6 +404,7 @@ class Group:
             self._returns[i], self._began[i] = saved["return"], self._tick - saved["length"]
             self._due[i] = self._began[i] + member.most_steps
             self._ended[i] = saved["ended"]
+            self._numbers.restore(i, saved.get("numbers", {}))
 
     def close(self) -> None:
         for member in self._members:

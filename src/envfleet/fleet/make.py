@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,12 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
-from envfleet.extras import refuse_missing_extra
+from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.crew import Crew
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.observation_modes import ObservationMode, checked_mode
 from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import (
     EnvMaker,
@@ -36,6 +38,7 @@ from envfleet.fleet.plan import (
 from envfleet.fleet.program import Program
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
+from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
@@ -72,12 +75,16 @@ def make(
     on_error: str = "raise",
     recycle_every: int | None = None,
     env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
     tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
     autoreset: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    observation_mode: ObservationMode = "same",
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
+    pin_cores: bool = False,
     program: Program | None = None,
+    log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
     """A fleet of `n_envs` environments on all cores.
@@ -97,19 +104,26 @@ def make(
         on_error: "raise" an environment's exception, or "restart" it and truncate the episode.
         recycle_every: rebuild an environment after so many episodes, for simulators that rot.
         env_kwargs: arguments for every environment, or a list with one dictionary each.
+        wrappers: functions that take an environment and return it wrapped, in this order, where it lives.
         tasks: one task per environment, or a function of a NumPy generator that draws the next task.
         autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
+        observation_mode: "same" if all environments have the same observation space, "different" if only shapes and
+            dtypes are the same, or a space for all of them, as Gymnasium's vector environments have it.
         validate: "warn" checks observations and rewards, and accepts with one warning each what can be stored without a
             wrong value (float64 for float32, a list, a rounding error at a bound); "strict" makes those errors too;
             "off" leaves out bounds and NaN. True and False are "warn" and "off".
         copy: hand out copies; False gives views that stay valid until the step after the next.
         trusted: let the caller's own process host the last worker's share: faster, without isolation.
+        pin_cores: bind every worker process to one core, in turn. The system usually does better by itself.
         program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
+        log_info: keys of infos whose numbers are followed over each episode (`last_step.episode_numbers`).
         quiet: print neither what "auto" chose nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
     makers = _makers(env, n_envs, env_kwargs)
+    if wrapping := checked_wrappers(wrappers):
+        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
     wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
@@ -122,6 +136,8 @@ def make(
         _positive("recycle_every", recycle_every),
         Validation(_named("validate", validate, VALIDATIONS), quiet),
         sampler,
+        own_spaces=checked_mode(observation_mode) != "same",
+        log_info=tuple(log_info),
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)
     name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)
@@ -131,19 +147,43 @@ def make(
     # Nothing steps beside the caller of a sequential fleet, so one group has the least to do.
     alone = name == "sequential" and group_size is None
     groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
-    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program) for w in range(count)]
+    if pin_cores and trusted:
+        raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
+    cores = _cores_to_pin(name, count) if pin_cores else [None] * count
+    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
     crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
     try:
         hellos = crew.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
-        fleet = Fleet(crew, hellos, seed=seed, autoreset=mode, copy=copy, backend=name, program=program)
+        fleet = Fleet(
+            crew,
+            hellos,
+            seed=seed,
+            autoreset=mode,
+            copy=copy,
+            backend=name,
+            program=program,
+            observation_mode=observation_mode,
+        )
     except BaseException:
         crew.stop(0.5)
         raise
     if first_tasks is not None:
         fleet.set_tasks(first_tasks)
     return fleet
+
+
+def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
+    """A core for each worker, in turn."""
+    if backend != "processes":
+        return [None] * workers  # a core for the caller itself would bind all that comes after the fleet
+    if not hasattr(os, "sched_getaffinity"):
+        raise SettingsError(
+            "pin_cores was asked for, and this system cannot bind processes to cores", hint="leave it out"
+        )
+    cores = sorted(os.sched_getaffinity(0))
+    return [cores[worker % len(cores)] for worker in range(workers)]
 
 
 # --- what the user gave
@@ -202,6 +242,7 @@ def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
 def spec_of(env_id: str) -> Any:
     """The spec of a registered environment; `module:id` imports the module that registers it first."""
     module, _, name = env_id.rpartition(":")
+    import_provider(env_id)
     try:
         if module:
             importlib.import_module(module)  # "module:id" registers the environment by its import
@@ -210,7 +251,7 @@ def spec_of(env_id: str) -> Any:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
         raise SettingsError(
             f"there is no environment {env_id!r}: {error}",
-            hint=f"did you mean {', '.join(near)}?" if near else "import the module that registers it first",
+            hint=f"did you mean {', '.join(near)}?" if near else f"name the module that registers it: module:{name}",
         ) from None
     refuse_missing_extra(spec.entry_point)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):

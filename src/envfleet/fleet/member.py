@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from envfleet.errors import EnvContext, EnvError, StateError
+from envfleet.errors import EnvContext, EnvError, StateError, env_error_type
 from envfleet.fleet import state as simulator_state
 from envfleet.fleet.plan import EnvPlan, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
@@ -144,7 +144,8 @@ class Member:
             return error
         frames = error.__traceback__.tb_next if error.__traceback__ else None  # leave out our own frame
         original = "".join(traceback.format_exception(type(error), error, frames))
-        return EnvError(f"{type(error).__name__}: {error}", self.context(operation, **context), original=original)
+        kind = env_error_type(type(error))  # stays catchable as what the environment raised
+        return kind(f"{type(error).__name__}: {error}", self.context(operation, **context), original=original)
 
     def context(self, operation: str, *, step: int | None = None, action: Any = None) -> EnvContext:
         return EnvContext(self.index, operation, self.seed, self.task, step, action)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from gymnasium import spaces
+
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.spaces import BatchWriter, expected_text, explain_mismatch, pick, rebuild, short
+from envfleet.fleet.spaces import BatchWriter, expected_text, explain_mismatch, leaves_of, pick, rebuild, short
 from envfleet.fleet.validation import Misfit, Validation, fit
 
 __all__ = ["ObservationStore"]
@@ -14,15 +17,30 @@ __all__ = ["ObservationStore"]
 class ObservationStore:
     """Both slots and the final observations of one group's environments."""
 
-    def __init__(self, arrays: FleetArrays, rows: slice, *, validation: Validation) -> None:
+    def __init__(
+        self,
+        arrays: FleetArrays,
+        rows: slice,
+        *,
+        validation: Validation,
+        own_spaces: Sequence[spaces.Space[Any]] | None = None,
+    ) -> None:
+        """`own_spaces` are those of each environment where they are not all the same."""
         shape = arrays.shape
+        own = None if own_spaces is None else [{leaf.path: leaf for leaf in leaves_of(space)} for space in own_spaces]
+        self._own_leaves = own
         self._space = shape.observation_space
         self._slots = [{path: array[rows] for path, array in slot.items()} for slot in arrays.observations]
         final = {path: array[rows] for path, array in arrays.final.items()}
         self._final_slot = len(self._slots)
         validate = validation.checks_values
         self._writers = [
-            BatchWriter(leaf, [*(slot[leaf.path] for slot in self._slots), final[leaf.path]], validate=validate)
+            BatchWriter(
+                leaf,
+                [*(slot[leaf.path] for slot in self._slots), final[leaf.path]],
+                validate=validate,
+                own_spaces=None if own is None else [leaves[leaf.path].space for leaves in own],
+            )
             for leaf in shape.observation_leaves
             if leaf.fixed
         ]
@@ -68,6 +86,8 @@ class ObservationStore:
     def _write_one(self, i: int, observation: Any, writer: BatchWriter, slot: int) -> str | None:
         """Stores one environment's part of a leaf, tolerantly unless validation is strict; the reason if it cannot."""
         leaf, validation = writer.leaf, self._validation
+        if self._own_leaves is not None:
+            leaf = self._own_leaves[i][leaf.path]
         try:
             value = pick(observation, leaf.path)
         except (KeyError, IndexError, TypeError):

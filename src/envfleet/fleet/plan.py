@@ -105,6 +105,8 @@ class GroupSettings:
     recycle_every: int | None
     validation: Validation
     task_sampler: Callable[[Any], Any] | None
+    own_spaces: bool = False  # observations are checked against the space of their own environment
+    log_info: tuple[str, ...] = ()  # keys of infos that are followed over each episode
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class WorkerPlan:
     groups: tuple[GroupPlan, ...]
     settings: GroupSettings
     program: Program | None = None  # what the worker does with its groups by itself
+    core: int | None = None  # its process is bound to this one
 
 
 def default_group_count(n_envs: int) -> int:

@@ -107,8 +107,16 @@ class BatchWriter:
     the bytes. `write` answers False where any value does not fit; whoever called it then looks at each by itself.
     """
 
-    def __init__(self, leaf: Leaf, outputs: Sequence[Array], *, validate: bool) -> None:
+    def __init__(
+        self,
+        leaf: Leaf,
+        outputs: Sequence[Array],
+        *,
+        validate: bool,
+        own_spaces: Sequence[spaces.Space[Any]] | None = None,
+    ) -> None:
         self.leaf = leaf
+        self._own_spaces = own_spaces  # one per environment where their bounds differ
         self.outputs = list(outputs)  # one array [env, ...] per slot
         count = len(self.outputs[0])
         self._shape = leaf.shape
@@ -127,14 +135,22 @@ class BatchWriter:
         self._limits: list[tuple[Any, Any]] = []
         if self._checks and len(self._flat[0]) <= FEW and leaf.dtype.char in "bBhHiIlLqQfd":
             self._few = [flat.data for flat in self._flat]
-            bounds = [np.broadcast_to(bound, (count, *leaf.shape)).reshape(-1) for bound in bounds_of(leaf.space)]
+            bounds = [np.broadcast_to(bound, (count, *leaf.shape)).reshape(-1) for bound in self._bounds()]
             self._limits = list(zip(bounds[0].tolist(), bounds[1].tolist(), strict=True))
+
+    def _bounds(self) -> tuple[Array, Array]:
+        """Lowest and highest allowed values, of one environment or [env, ...]."""
+        if self._own_spaces is None:
+            return bounds_of(self.leaf.space)
+        lows, highs = zip(*map(bounds_of, self._own_spaces), strict=True)
+        shape = self.leaf.shape
+        return tuple(np.stack([np.broadcast_to(bound, shape) for bound in bounds]) for bounds in (lows, highs))  # type: ignore[return-value]
 
     def _bound_checks(self, count: int) -> list[tuple[Callable[..., Any], Array]]:
         """Comparisons that every element must pass; a NaN passes none."""
         if not self._flat[0].size:
             return []
-        low, high = bounds_of(self.leaf.space)
+        low, high = self._bounds()
         checks: list[tuple[Callable[..., Any], Array]] = []
         least, most = _extremes(self.leaf.dtype)
         if np.any(low != least) or (self.leaf.dtype.kind == "f" and np.all(high == most)):

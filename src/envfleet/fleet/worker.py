@@ -15,6 +15,7 @@ at POSTED once more, and never sleeps longer than a quarter of a second without 
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Worker:
         self._requests: dict[int, Request] = {}
 
     def build(self) -> Hello:
+        if self.plan.core is not None:
+            os.sched_setaffinity(0, {self.plan.core})
         if self.plan.program is not None:
             self.plan.program.load()
         envs = [env for group in self.groups for env in group.build()]

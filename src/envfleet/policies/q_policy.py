@@ -7,6 +7,7 @@ workers with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -18,10 +19,11 @@ from torch.nn import functional
 
 from envfleet.errors import SettingsError
 from envfleet.policies.distributions import forbid
-from envfleet.policies.encoders import build_trunk
-from envfleet.policies.inputs import JoinedInputs, checked_leaves, is_image
+from envfleet.policies.encoders import Trunk, build_trunk
+from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image
+from envfleet.policies.own_networks import ROWS, dummy_pass, own_module, own_trunk, shape_of
 from envfleet.policies.policy import Acted, Observations
-from envfleet.policies.q_settings import QSettings
+from envfleet.policies.q_settings import Q_NETWORKS, QSettings
 from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, refuse_too_large, seeded
 
 __all__ = ["QPolicy", "build_q_policy"]
@@ -51,19 +53,9 @@ class QPolicy(nn.Module):
                 f"the action space is {action_space}, expected Discrete",
                 hint="DQN chooses among a number of actions; PPO takes Box, MultiDiscrete and MultiBinary as well",
             )
-        leaves = checked_leaves(observation_space)
         self.actions = int(action_space.n)
         self.start = int(action_space.start)
-        images = [leaf for leaf in leaves if is_image(leaf)]
-        if settings.network == "mlp":
-            images = []
-        self.inputs = JoinedInputs(leaves, images, normalise=settings.normalise_observations)
-        self.network: nn.Module
-        if settings.network == "cells":
-            self.network = _CellValues(leaves, self.actions, settings.hidden, dueling=settings.dueling)
-        else:
-            trunk = build_trunk(self.inputs, images, settings.network, settings.hidden, settings.activation)
-            self.network = _Values(trunk, self.actions, dueling=settings.dueling, noisy=settings.noisy)
+        self.inputs, self.network = _parts(observation_space, action_space, settings)
         self.register_buffer("epsilon", torch.ones(()))
         self.memory_size, self.mask_size = 0, self.actions
         self.head_noise = self.network.noise_size if settings.noisy else 0
@@ -139,6 +131,54 @@ def build_q_policy(
     """A policy with weights that depend on the seed alone."""
     with seeded(seed):
         return QPolicy(observation_space, action_space, settings)
+
+
+def _parts(
+    observation_space: spaces.Space[Any], action_space: spaces.Discrete, settings: QSettings
+) -> tuple[Inputs, _Values | _CellValues | _OwnValues]:
+    """What reads observations, and the network that gives actions their values."""
+    leaves, actions, normalise = checked_leaves(observation_space), int(action_space.n), settings.normalise_observations
+    trunk: Trunk
+    if settings.policy is not None or settings.network not in Q_NETWORKS:
+        inputs: Inputs = NestedInputs(observation_space, leaves, normalise=normalise)
+        if settings.policy is not None:
+            return inputs, _own_values(settings.policy, observation_space, action_space, inputs)
+        trunk = own_trunk(settings.network, observation_space, inputs)
+        return inputs, _Values(trunk, actions, dueling=settings.dueling, noisy=settings.noisy)
+    network = str(settings.network)
+    images = [] if network == "mlp" else [leaf for leaf in leaves if is_image(leaf)]
+    joined = JoinedInputs(leaves, images, normalise=normalise)
+    if network == "cells":
+        return joined, _CellValues(leaves, actions, settings.hidden, dueling=settings.dueling)
+    trunk = build_trunk(joined, images, network, settings.hidden, settings.activation)
+    return joined, _Values(trunk, actions, dueling=settings.dueling, noisy=settings.noisy)
+
+
+class _OwnValues(nn.Module):
+    """A user's own module that gives the values of all actions."""
+
+    noise_size = 0
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, parts: list[Any], noise: Tensor | None) -> Tensor:
+        values: Tensor = self.module(parts[0])
+        return values
+
+
+def _own_values(
+    given: str | Callable[..., Any], observation_space: spaces.Space[Any], action_space: spaces.Discrete, inputs: Inputs
+) -> _OwnValues:
+    module = own_module(given, "policy", observation_space, action_space)
+    values, expected = dummy_pass(module, inputs, f"policy {given!r}"), (ROWS, int(action_space.n))
+    if not isinstance(values, Tensor) or tuple(values.shape) != expected:
+        raise SettingsError(
+            f"the policy gave {shape_of(values)} for {ROWS} observations, expected values {expected}",
+            hint="DQN wants the value of every action: one row per observation, one column per action",
+        )
+    return _OwnValues(module)
 
 
 class _Values(nn.Module):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = ["QSettings"]
+from envfleet.policies.settings import NETWORKS, import_path
+
+__all__ = ["Q_NETWORKS", "QSettings"]
+
+Q_NETWORKS = (*NETWORKS, "cells")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QSettings:
     """The network that gives every action its value."""
 
-    network: Literal["auto", "mlp", "nature", "impala", "cells"] = "auto"
+    network: str | Callable[..., Any] = "auto"
+    policy: str | Callable[..., Any] | None = None
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "relu"
     dueling: bool = True
@@ -22,7 +27,12 @@ class QSettings:
     normalise_observations: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "hidden": list(self.hidden)}
+        """The settings as plain data. A class given as an object is recorded as 'module:qualname'."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name in ("network", "policy"):
+            if callable(plain[name]):
+                plain[name] = import_path(plain[name])
+        return {**plain, "hidden": list(self.hidden)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QSettings:

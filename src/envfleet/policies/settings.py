@@ -11,7 +11,7 @@ from typing import Any, Literal
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, setting
 
-__all__ = ["NETWORKS", "PolicySettings", "import_path", "policy_problems"]
+__all__ = ["NETWORKS", "PolicySettings", "import_path", "network_problems", "policy_problems"]
 
 NETWORKS = ("auto", "mlp", "nature", "impala")
 
@@ -87,20 +87,29 @@ def import_path(given: Callable[..., Any]) -> str:
     return f"{module}:{name}"
 
 
-def policy_problems(network: Any, policy: Any, *, shared: bool | None, memory: str) -> list[str]:
-    """What no policy can be built with, one line each; values of the wrong type are told of elsewhere."""
+def network_problems(network: Any, policy: Any, known: tuple[str, ...] = NETWORKS) -> list[str]:
+    """What is wrong with the names of networks, one line each; values of the wrong type are reported elsewhere."""
     found: list[str] = []
-    if isinstance(network, str) and network not in NETWORKS and not _is_path(network):
-        near = difflib.get_close_matches(network.lower(), NETWORKS, n=1, cutoff=0.5)
+    if isinstance(network, str) and network not in known and not _is_path(network):
+        near = difflib.get_close_matches(network.lower(), known, n=1, cutoff=0.5)
         advice = f"; did you mean {near[0]!r}?" if near else ""
-        found.append(
-            f"network is {network!r}, expected one of {', '.join(NETWORKS)}, 'module:Class' or a class{advice}"
-        )
+        found.append(f"network is {network!r}, expected one of {', '.join(known)}, 'module:Class' or a class{advice}")
     if isinstance(policy, str) and not _is_path(policy):
         found.append(
             f"policy is {policy!r}, expected 'module:Class', a class or None; networks such as 'mlp' or 'nature' "
             "are given by network="
         )
+    if policy is not None and network != "auto":
+        found.append(
+            f"both policy and network ({network!r}) were given, but a whole policy has its own network; give one of "
+            "the two"
+        )
+    return found
+
+
+def policy_problems(network: Any, policy: Any, *, shared: bool | None, memory: str) -> list[str]:
+    """What no actor-critic policy can be built with, one line each."""
+    found = network_problems(network, policy)
     remembers = memory in ("gru", "lstm")
     if remembers and shared is False:
         found.append(
@@ -111,11 +120,6 @@ def policy_problems(network: Any, policy: Any, *, shared: bool | None, memory: s
         found.append(
             f"memory is {memory!r}, but a whole policy of your own has no memory; give your own encoder by network= "
             "instead, and the memory comes after it"
-        )
-    if policy is not None and network != "auto":
-        found.append(
-            f"both policy and network ({network!r}) were given, but a whole policy has its own network; give one of "
-            "the two"
         )
     return found
 

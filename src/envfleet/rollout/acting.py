@@ -7,19 +7,21 @@ give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
+from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.memory import aligned
 from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
-__all__ = ["Actor", "ActorMaker", "Decision", "GroupActor", "Order", "Seat"]
+__all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "Order", "Seat"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 11  # key of the streams of action noise
@@ -74,12 +76,27 @@ class ActorMaker(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """One rollout: its number in the run, the buffer it goes to, and the seed of its noise."""
+    """One rollout: its number in the run, the buffer it goes to, the seed of its noise, and when it is given up."""
 
     number: int
     buffer: int
     steps: int
     seed: int
+    until: float = math.inf  # see `envfleet.clock`
+    each_step: Callable[[], None] | None = None  # called after every step, where the caller itself carries it out
+
+
+class EpisodeFigures(NamedTuple):
+    """What a fleet says of episodes that ended in a step."""
+
+    returns: Array  # [env]
+    lengths: Array  # [env]
+    numbers: Array  # [env, key of log_info]
+
+    @classmethod
+    def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeFigures:
+        """Those of some environments, as views."""
+        return cls(arrays.episode_return[rows], arrays.episode_length[rows], arrays.episode_numbers[rows])
 
 
 class GroupActor:
@@ -176,13 +193,15 @@ class GroupActor:
             self._mask[i] = flat_mask(mask).reshape(-1)
 
     def ended(
-        self, t: int, terminated: Array, truncated: Array, lost: Array, figures: tuple[Array, Array], final: Any
+        self, t: int, terminated: Array, truncated: Array, lost: Array, figures: EpisodeFigures, final: Any
     ) -> None:
         """Books the ends of episodes in step t: `[env]` arrays of the group's rows."""
         views = self._now
         views.terminated[t], views.truncated[t] = terminated, truncated
         views.valid[t] = ~lost
-        views.episode_returns[t], views.episode_lengths[t] = figures
+        views.episode_returns[t], views.episode_lengths[t] = figures.returns, figures.lengths
+        for place, array in enumerate(views.episode_numbers):
+            array[t] = figures.numbers[:, place]
         for i in np.flatnonzero(terminated | truncated):
             if truncated[i] and not terminated[i] and not lost[i]:
                 k = self._finals[i]
@@ -244,6 +263,7 @@ class _BufferViews:
         self.valid, self.masks = part("valid"), part("masks")
         self.memory, self.final_memory, self.final_masks = part("memory"), part("final_memory"), part("final_masks")
         self.episode_returns, self.episode_lengths = part("episode_returns"), part("episode_lengths")
+        self.episode_numbers = [part(name) for name in arrays if name.startswith("episode_numbers/")]
         self.columns = [part(f"columns/{name}") for name in columns]
         self.observations = {name: part(f"observations/{name}") for name in leaves}
         self.finals = {name: part(f"finals/{name}") for name in leaves}

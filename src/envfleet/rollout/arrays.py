@@ -10,7 +10,7 @@ environment's next final. Room for finals is reserved for the worst case, but me
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class RolloutShape:
     piece_length: int  # the memory is stored at the beginning of every piece of so many steps
     weights: int  # numbers of the policy
     buffers: int  # 2 where one rollout is collected while another is learned from
+    log_info: tuple[str, ...] = ()  # keys of infos that are followed over each episode
 
     def __post_init__(self) -> None:
         for leaf in leaves_of(self.observation_space):
@@ -77,6 +78,8 @@ class RolloutShape:
             ExtraArray("final_memory", (b, t, n, self.memory_size), "<f4"),
             ExtraArray("final_masks", (b, t, n, self.mask_size), "|b1"),
         ]
+        for key in self.log_info:
+            listed.append(ExtraArray(f"episode_numbers/{key}", (b, t, n), "<f8"))
         for name, column in self.columns.items():
             listed.append(ExtraArray(f"columns/{name}", (b, t, n, *column.shape), column.dtype))
         for leaf in leaves_of(self.observation_space):
@@ -115,6 +118,7 @@ class Rollout:
     episode_lengths: Array  # [time, env], where an episode ended
     seconds: Array  # [group, 2]: in the environments, in the policy
     final_masks: Array | None = None  # [k, env, action]: the actions allowed at the k-th final, as `masks`
+    episode_numbers: Mapping[str, Array] = field(default_factory=dict)  # key of log_info -> [time, env], as returns
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], buffer: int, number: int) -> Rollout:
@@ -128,6 +132,7 @@ class Rollout:
             observations=named("observations/"),
             finals=named("finals/"),
             columns=named("columns/"),
+            episode_numbers=named("episode_numbers/"),
             masks=arrays["masks"][buffer] if arrays["masked"][0] else None,
             final_masks=arrays["final_masks"][buffer] if arrays["masked"][0] else None,
             **{name: arrays[name][buffer] for name in _PLAIN},
@@ -158,6 +163,11 @@ class Rollout:
         """Returns and lengths of the episodes that ended by themselves, in the order of time and environment."""
         ended = self.ended & self.valid
         return self.episode_returns[ended], self.episode_lengths[ended]
+
+    def numbers(self) -> dict[str, Array]:
+        """What the keys of log_info are worth in the same episodes, in the same order; NaN for those without."""
+        ended = self.ended & self.valid
+        return {key: array[ended] for key, array in self.episode_numbers.items()}
 
     @property
     def steps(self) -> int:

@@ -6,36 +6,45 @@ two the caller may do something else, e.g. learn from the rollout before.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import numpy as np
 
+from envfleet.clock import GRACE_SECONDS, check_time
+from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
-from envfleet.rollout.acting import GroupActor, Order
+from envfleet.rollout.acting import EpisodeFigures, GroupActor, Order
 from envfleet.rollout.arrays import Rollout, private_arrays
 from envfleet.rollout.program import ActingProgram
 
 __all__ = ["CentralCollector", "Collector", "WorkerCollector"]
 
 Array = np.ndarray[Any, Any]
+_WAIT_SECONDS = 0.25  # between looks at a rollout that another thread collects
 
 
 class Collector(Protocol):
     """Fills the buffers of rollouts in turn."""
 
     arrays: Mapping[str, Array]
+    while_waiting: Callable[[], None] | None  # called now and then while `finish` waits, by the thread that waits
+
+    @property
+    def steps_so_far(self) -> int:
+        """Steps of all environments in the rollout that is under way."""
 
     def publish(self, weights: Array) -> None:
         """The weights of the rollouts that begin from now on; not while one is under way."""
 
-    def begin(self, number: int) -> None:
-        """Begins rollout `number`."""
+    def begin(self, number: int, until: float = math.inf) -> None:
+        """Begins rollout `number`, which is given up at the time `until` (`time.monotonic`)."""
 
     def finish(self) -> Rollout:
-        """The rollout that was begun."""
+        """The rollout that was begun; OutOfTimeError if it was given up. Then nothing can be collected any more."""
 
     def collected(self, number: int) -> Rollout:
         """The buffer of rollout `number` as it is: for arrays that were put back from a checkpoint."""
@@ -49,20 +58,27 @@ class WorkerCollector:
     def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
         self._fleet, self._program, self._seed = fleet, program, seed
         self.arrays: Mapping[str, Array] = fleet.program_arrays
+        self.while_waiting: Callable[[], None] | None = None
         self._order: Order | None = None
 
     def publish(self, weights: Array) -> None:
         self.arrays["weights"][...] = weights
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, until: float = math.inf) -> None:
         self.arrays["progress"][...] = 0
-        self._order = Order(number, number % self._program.buffers, self._program.steps, self._seed)
+        each_step = self.while_waiting if self._fleet.backend == "sequential" else None
+        self._order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until, each_step)
         self._fleet.run_async(self._order)
 
     def finish(self) -> Rollout:
         assert self._order is not None, "begun before it is finished"
-        self._fleet.run_wait(self._order.steps)
+        self._fleet.run_wait(self._order.steps, self.while_waiting, self._order.until)
         return Rollout.of(self.arrays, self._order.buffer, self._order.number)
+
+    @property
+    def steps_so_far(self) -> int:
+        done = np.minimum(self.arrays["progress"], self._program.steps).tolist()
+        return sum(steps * len(group) for steps, group in zip(done, self._fleet.groups, strict=True))
 
     def collected(self, number: int) -> Rollout:
         return Rollout.of(self.arrays, number % self._program.buffers, number)
@@ -102,6 +118,9 @@ class CentralCollector:
         self._actions = np.zeros(fleet.action_space.shape or (), fleet.action_space.dtype)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="envfleet-collector")
         self._under_way: Future[Rollout] | None = None
+        self._until = math.inf
+        self.while_waiting: Callable[[], None] | None = None
+        self.steps_so_far = 0
 
     def publish(self, weights: Array) -> None:
         self.arrays["weights"][...] = weights
@@ -119,12 +138,19 @@ class CentralCollector:
                 if given is not None and given[row]:
                     account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
-    def begin(self, number: int) -> None:
-        order = Order(number, number % self._program.buffers, self._program.steps, self._seed)
-        self._under_way = self._thread.submit(self._collect, order)
+    def begin(self, number: int, until: float = math.inf) -> None:
+        order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until)
+        self.steps_so_far = 0
+        self._until, self._under_way = until, self._thread.submit(self._collect, order)
 
     def finish(self) -> Rollout:
         assert self._under_way is not None, "begun before it is finished"
+        looks = self.while_waiting is not None or self._until < math.inf
+        while not wait([self._under_way], _WAIT_SECONDS if looks else None).done:
+            if self.while_waiting is not None:
+                self.while_waiting()
+            if time.monotonic() >= self._until + GRACE_SECONDS:
+                raise OutOfTimeError
         return self._under_way.result()
 
     def _collect(self, order: Order) -> Rollout:
@@ -136,6 +162,7 @@ class CentralCollector:
         self._observe(0)
         acting = stepping = 0.0
         for t in range(order.steps):
+            check_time(order.until)
             began = clock()
             for account, rows in seats:
                 self._actions[rows.start : rows.stop] = account.decide(t)
@@ -148,10 +175,11 @@ class CentralCollector:
                 part = slice(rows.start, rows.stop)
                 account.store_rewards(t, rewards[part])
                 if ended:
-                    figures = (arrays.episode_return[part], arrays.episode_length[part])
+                    figures = EpisodeFigures.of(arrays, part)
                     final = {"/".join(map(str, path)): array[part] for path, array in arrays.final.items()}
                     account.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
             self._observe(t + 1)
+            self.steps_so_far += fleet.num_envs
             acting += clock() - began
         for account, _ in seats:
             account.finish((stepping / len(seats), (acting - stepping) / len(seats)))

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from envfleet.clock import check_time
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
 from envfleet.fleet.program import ExtraArray, GroupProgram
 from envfleet.fleet.spaces import Path
-from envfleet.rollout.acting import Actor, ActorMaker, GroupActor, Order
+from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, Order
 from envfleet.rollout.arrays import RolloutShape
 
 __all__ = ["ActingProgram"]
@@ -30,6 +31,7 @@ class ActingProgram:
     steps: int
     piece_length: int
     buffers: int
+    log_info: tuple[str, ...] = ()  # keys of infos that the fleet follows over each episode
 
     def load(self) -> None:
         self.make_actor.load()
@@ -46,6 +48,7 @@ class ActingProgram:
             self.piece_length,
             actor.weights_size,
             self.buffers,
+            self.log_info,
         )
 
     def arrays(
@@ -91,7 +94,7 @@ class _GroupRollout:
             arrays.truncated[rows],
             arrays.lost[rows],
         )
-        self._figures = (arrays.episode_return[rows], arrays.episode_length[rows])
+        self._figures = EpisodeFigures.of(arrays, rows)
 
     def __call__(self, order: Order) -> None:
         group, account, clock = self._group, self._account, time.perf_counter
@@ -113,6 +116,7 @@ class _GroupRollout:
         else:
             account.observe(first, self._observations[slot])
         for t in range(first, order.steps):
+            check_time(order.until)
             began = clock()
             self._actions[...] = account.decide(t)
             decided = clock()
@@ -126,6 +130,8 @@ class _GroupRollout:
             account.advance(t)
             acting += clock() - began - (stepped - decided)
             stepping += stepped - decided
+            if order.each_step is not None:
+                order.each_step()
         account.finish((stepping, acting))
 
 

@@ -7,6 +7,7 @@ whatever the timing, and the same seed gives the same weights.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +32,7 @@ class Schedule:
         self._begun = False  # it is under way
         self._ready: Rollout | None = None  # it is collected
         self.waited = 0.0  # seconds, since the last look
-        self.when_idle: Callable[[], None] = lambda: None  # called before a rollout begins: nothing is under way
+        self.until = math.inf  # when rollouts are given up (`time.monotonic`)
 
     def next(self) -> Rollout:
         """The next rollout; with a lag, the one after it begins before this returns."""
@@ -65,9 +66,8 @@ class Schedule:
         return self._ready
 
     def _begin(self) -> None:
-        self.when_idle()
         self._collector.publish(self._weights())
-        self._collector.begin(self.number)
+        self._collector.begin(self.number, self.until)
         self._begun = True
 
     def resume(self, number: int, *, collected: bool) -> None:

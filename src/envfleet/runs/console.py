@@ -1,7 +1,7 @@
-"""The console of a run, on stderr: a calm live view in a terminal, a line now and then in a pipe.
+"""The console of a run, on stderr: a calm live view in a terminal or notebook, a line now and then in a pipe.
 
-Nothing refreshes by itself: the view is drawn from `update`, at most four times a second, so that a run pays
-for it only where it has something to show.
+Nothing refreshes by itself: the view is drawn from `update` and `collecting`, at most twice a second, so that a run
+pays for it only where it has something to show.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -25,6 +26,7 @@ __all__ = ["Console", "WorkerHealth"]
 
 _SECONDS_BETWEEN_VIEWS = 0.5
 _SECONDS_BETWEEN_LINES = 2.0
+_SECONDS_BETWEEN_ROLLOUT_LINES = 10.0  # within one rollout, which may take minutes
 _ENDLESS = 10_000  # columns of a pipe
 _SHORTEST_REASON = 24  # columns; with fewer it begins on a line of its own
 
@@ -41,13 +43,14 @@ class Console:
         verbose: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.mode = mode if mode != "auto" else ("live" if _is_terminal() else "lines")
+        self.mode = mode if mode != "auto" else ("live" if _is_terminal() or _is_notebook() else "lines")
         self.verbose = verbose
         self._now = now
         self._progress = Progress(title, budget_steps)
         self._live: Live | None = None
         self._began: float | None = None
         self._last_shown = -1e9
+        self._looked = -1e9  # for the progress of a rollout
         self._is_shown = True  # the latest update
 
     def start(self, choices: Sequence[tuple[str, str, str]]) -> None:
@@ -71,13 +74,45 @@ class Console:
 
         `share` is how much of the budget is spent, where that is not a matter of steps alone.
         """
-        now = self._now()
-        if self._began is None:
-            self._began = now
-        self._progress.take(step, now - self._began, metrics, health, share)
+        self._progress.take(step, self._seconds(), metrics, health, share)
         self._is_shown = False
-        pause = _SECONDS_BETWEEN_VIEWS if self.mode == "live" else _SECONDS_BETWEEN_LINES
-        if self.mode != "quiet" and now - self._last_shown >= pause:
+        if self.mode == "live":
+            self._show_after(0.0 if share == 1.0 else _SECONDS_BETWEEN_VIEWS)
+        elif share != 1.0:  # the last line comes at the end, with the last evaluation
+            self._show_after(_SECONDS_BETWEEN_LINES)
+
+    def collecting(self, so_far: Callable[[], tuple[int, float]]) -> None:
+        """Shows progress within a rollout: `so_far` gives the steps with those of the rollout, and the budget's share.
+
+        Cheap enough to be called at every step: it looks only if it is time to show something.
+        """
+        now = self._now()
+        if self.mode == "quiet" or now - self._looked < _SECONDS_BETWEEN_VIEWS:
+            return
+        self._looked = now
+        step, share = so_far()
+        seconds = self._seconds()
+        self._progress.take(step, seconds, {}, self._progress.health, share)
+        if self.mode == "live":
+            self._show_after(_SECONDS_BETWEEN_VIEWS)
+        elif min(seconds, now - self._last_shown) >= _SECONDS_BETWEEN_ROLLOUT_LINES:
+            self._show()
+
+    def evaluated(self, metrics: Mapping[str, float]) -> None:
+        """Takes the figures of an evaluation: the next view or line has them, and so has the last."""
+        self._progress.metrics = {**self._progress.metrics, **metrics}
+        self._is_shown = False
+        if self.mode == "live":
+            self._show_after(_SECONDS_BETWEEN_VIEWS)
+
+    def _seconds(self) -> float:
+        """Since the run began to collect."""
+        if self._began is None:
+            self._began = self._now()
+        return self._now() - self._began
+
+    def _show_after(self, pause: float) -> None:
+        if self.mode != "quiet" and self._now() - self._last_shown >= pause:
             self._show()
 
     def say(self, line: str) -> None:
@@ -126,17 +161,20 @@ class Console:
         from rich.console import Console as RichConsole
         from rich.live import Live
 
-        terminal = RichConsole(file=error_stream(), highlight=False)
+        # Others print through it too: what they write is text, never rich's markup.
+        notebook = _is_notebook()
+        terminal = RichConsole(file=error_stream(), highlight=False, markup=False, emoji=False, force_jupyter=notebook)
         # What others print comes above the view instead of into it; but data for a pipe goes there.
         to_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._live = Live(console=terminal, auto_refresh=False, redirect_stdout=to_terminal, redirect_stderr=True)
         self._live.start()
-        terminal.show_cursor(True)  # a run that is killed leaves a terminal that can be used
+        if terminal.is_terminal:
+            terminal.show_cursor(True)  # a run that is killed leaves a terminal that can be used
         return self._live
 
     def _print(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._live.console.print(line, soft_wrap=True)
         else:
             stream = error_stream()
             stream.write(f"{line}\n")
@@ -166,6 +204,15 @@ def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[s
             lines.append(f"{line}  {wrapped[0]}".rstrip())
         lines += [" " * indent + part for part in wrapped[1:]]
     return lines
+
+
+def _is_notebook() -> bool:
+    """Whether this is a notebook that rich can draw in; one without ipywidgets gets lines."""
+    if "IPython" not in sys.modules or find_spec("ipywidgets") is None:
+        return False
+    from rich.console import Console as RichConsole
+
+    return RichConsole().is_jupyter
 
 
 def _is_terminal() -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from envfleet.confidence import confidence_interval
 from envfleet.conformance.probe import valid_mask
 from envfleet.errors import EnvContext, EnvError, SettingsError
+from envfleet.fleet.episode_numbers import EpisodeNumbers, followed, means, successes
 from envfleet.seeding import derive_seed
 
 __all__ = ["Actor", "Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
@@ -40,6 +41,7 @@ class Evaluation:
     seeds: tuple[int, ...]
     deterministic: bool
     successes: tuple[bool, ...] | None = None  # per episode; None where the environment does not tell
+    infos: dict[str, float] = field(default_factory=dict)  # the mean of each key of log_info that has numbers
     lost: int = 0  # episodes that a fault of the environment ended; they do not count
     cut: int = 0  # episodes that were ended after the most steps allowed; they count as they are
 
@@ -59,20 +61,23 @@ def evaluate(
     max_episode_steps: int | None = None,
     on_frame: Callable[[Any], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    log_info: Sequence[str] = (),
 ) -> Evaluation:
     """Plays `episodes` in one environment of `make_env`, each reset with a seed of its own.
 
     `seed` names the stream of those seeds; `training_seed` is that of the run, where it is another.
     `deterministic` says how `act` chooses and is kept in the result. `on_frame` gets every picture that the
     environment renders. An episode of more than `max_episode_steps` ends there. As soon as `stopped` says so,
-    `PlayStopped` is raised.
+    `PlayStopped` is raised. `log_info` are keys of infos, as in training: their numbers are in the result.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
     seeds = evaluation_seeds(seed, episodes, training_seed)
+    keys = followed(log_info)
+    numbers = EpisodeNumbers(keys, 1)
     env = make_env()
     try:
-        tried = [_play(env, act, episode_seed, max_episode_steps, on_frame, stopped) for episode_seed in seeds]
+        tried = [_play(env, act, episode, max_episode_steps, on_frame, stopped, numbers) for episode in seeds]
     finally:
         env.close()
     played = [(episode, seed) for episode, seed in zip(tried, seeds, strict=True) if not episode.lost]
@@ -83,7 +88,8 @@ def evaluate(
             hint="the log above says how each of them ended",
         )
     returns = tuple(episode.total for episode, _ in played)
-    told = [episode.success for episode, _ in played]
+    told = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
+    succeeded = successes(told)
     return Evaluation(
         mean_reward=float(np.mean(returns)),
         std_reward=float(np.std(returns)),
@@ -93,7 +99,8 @@ def evaluate(
         confidence_interval=confidence_interval(returns),
         seeds=tuple(seed for _, seed in played),
         deterministic=deterministic,
-        successes=None if all(success is None for success in told) else tuple(map(bool, told)),
+        successes=None if succeeded is None else tuple(succeeded),
+        infos=means(told),
         lost=len(tried) - len(played),
         cut=sum(episode.cut for episode, _ in played),
     )
@@ -121,7 +128,7 @@ class PlayStopped(Exception):
 class _Episode(NamedTuple):
     total: float
     length: int
-    success: bool | None  # None where `info["is_success"]` does not say
+    numbers: Sequence[float] = ()  # of its infos, by key
     cut: bool = False  # at the most steps allowed
     lost: bool = False  # to a fault of the environment
 
@@ -133,9 +140,11 @@ def _play(
     max_episode_steps: int | None,
     on_frame: Callable[[Any], None] | None,
     stopped: Callable[[], bool],
+    numbers: EpisodeNumbers,
 ) -> _Episode:
     observation, info = env.reset(seed=seed)
     act.reset()
+    numbers.begin(0)
     _show(env, on_frame)
     total, length, ended = 0.0, 0, False
     while not ended and length != max_episode_steps:
@@ -143,11 +152,11 @@ def _play(
             raise PlayStopped
         observation, reward, terminated, truncated, info = env.step(act(observation, info))
         if info.get("restarted"):
-            return _Episode(total, length, None, lost=True)
+            return _Episode(total, length, lost=True)
+        numbers.add(0, info)
         total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         _show(env, on_frame)
-    success = info.get("is_success")
-    return _Episode(total, length, None if success is None else bool(success), cut=not ended)
+    return _Episode(total, length, numbers.end(0, info), cut=not ended)
 
 
 def random_play(
@@ -164,6 +173,7 @@ def random_play(
     """
     env = make_env()
     returns: list[float] = []
+    nothing = EpisodeNumbers((), 1)
     played = tried = 0
     seeds: list[int] = []
     try:
@@ -171,7 +181,7 @@ def random_play(
         while played < steps:
             if tried == len(seeds):  # the first of more seeds are the same
                 seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
-            episode = _play(env, act, seeds[tried], steps, None, stopped)
+            episode = _play(env, act, seeds[tried], steps, None, stopped, nothing)
             tried += 1
             played += max(1, episode.length)
             if not episode.lost:

@@ -23,7 +23,19 @@ __all__ = [
 COLOURS = ("#1f6feb", "#d1782a", "#2a9d5c", "#8250df", "#bf3989", "#57606a")  # of groups, in their order
 # Settings that may change how fast a run is, but never what it learns.
 CHANGES_NO_RESULT = frozenset(
-    {"acting", "backend", "eval_episodes", "eval_every", "restarts", "start_method", "timeout", "validate", "workers"}
+    {
+        "acting",
+        "backend",
+        "eval_episodes",
+        "eval_every",
+        "pin_cores",
+        "restarts",
+        "start_method",
+        "timeout",
+        "validate",
+        "video_every",
+        "workers",
+    }
 )
 
 # Settings that do not make another experiment: the seed, where files go, what is said, how often it is saved. The
@@ -35,6 +47,7 @@ _NOT_COUNTED = frozenset(
         "checkpoint_frequency",
         "checkpoint_minutes",
         "keep_checkpoints",
+        "log_info",
         "output_dir",
         "overwrite",
         "preset",

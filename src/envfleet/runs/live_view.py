@@ -11,10 +11,26 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["Curve", "Progress", "WorkerHealth", "plain_line", "sparkline", "view"]
+__all__ = [
+    "Curve",
+    "Progress",
+    "WorkerHealth",
+    "clock",
+    "counted",
+    "decimals",
+    "number",
+    "plain_line",
+    "shortened",
+    "sparkline",
+    "spread",
+    "view",
+]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _NAME_WIDTH = 10
+_SUCCESS = "rollout/success_rate"
+_OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/")  # other figures are the user's own
+_MOST_OWN = 10  # of those that are shown; metrics.jsonl has all
 # Where the time goes: metric, word, character without colour, colour.
 _SHARES = (
     ("time/environment", "env", "█", "cyan"),
@@ -126,6 +142,7 @@ def plain_line(progress: Progress, *, verbose: bool) -> str:
     for word, name in (("return", "rollout/ep_rew_mean"), ("length", "rollout/ep_len_mean")):
         if math.isfinite(progress.metrics.get(name, math.nan)):
             parts.append(f"{word} {number(progress.metrics[name])}")
+    parts += [f"{name} {value}" for name, value in _own(progress)]
     if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
         parts.append(f"evaluation {number(progress.metrics['eval/mean_reward'])}")
     if progress.steps_per_second > 0:
@@ -147,6 +164,7 @@ def view(progress: Progress, width: int, *, verbose: bool) -> list[Text]:
     lines = [_bar_line(progress, width)]
     lines += _curve("return", progress.returns, width, best=True)
     lines += _curve("length", progress.lengths, width, best=False)
+    lines += [_own_row(name, value) for name, value in _own(progress)]
     if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
         lines.append(_row("evaluation", f"{number(progress.metrics['eval/mean_reward']):>8}"))
     lines.append(_row("speed", f"{progress.steps_per_second:>8,.0f} steps/s"))
@@ -210,6 +228,24 @@ def _workers_line(health: Sequence[WorkerHealth]) -> Text:
     return line.append(f"{restarts} restart{'' if restarts == 1 else 's'}", style="yellow" if restarts else "")
 
 
+def _own_row(name: str, value: str) -> Text:
+    """A number of the user's own; its name may be long."""
+    value_end = _NAME_WIDTH + 9
+    shown = shortened(name, 24)
+    return _row(shown, value.rjust(max(0, value_end - max(_NAME_WIDTH, len(shown)) - 1)))
+
+
+def _own(progress: Progress) -> list[tuple[str, str]]:
+    """What the environment and callbacks tell: success, numbers of infos, and figures of callbacks."""
+    found = []
+    if math.isfinite(rate := progress.metrics.get(_SUCCESS, math.nan)):
+        found.append(("success", f"{100 * rate:.0f} %"))
+    for name, value in progress.metrics.items():
+        if not name.startswith(_OURS) and math.isfinite(value):
+            found.append((name.removeprefix("info/"), number(value)))
+    return found[:_MOST_OWN]
+
+
 def _train(progress: Progress) -> list[tuple[str, float]]:
     return [(name, value) for name, value in sorted(progress.metrics.items()) if name.startswith("train/")]
 
@@ -240,6 +276,33 @@ def number(value: float) -> str:
     if abs(value) >= 1000:
         return f"{value:,.0f}" if abs(value) < 1e7 else f"{value:.3g}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def decimals(*values: float) -> int:
+    """How many decimals show what differs among numbers of this size: 187.3, 9.31, 0.931, 0.00931."""
+    size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if size >= 10:
+        return 1
+    return 2 if size >= 1 or size == 0 else min(9, 2 - math.floor(math.log10(size)))
+
+
+def spread(mean: float, deviation: float) -> str:
+    """A mean and a standard deviation with the same decimals."""
+    digits = decimals(mean, deviation)
+    return f"{mean:.{digits}f} ± {deviation:.{digits}f}"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: 1 episode, 2 episodes."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, or its beginning and its end where it is longer than `width`."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def short(count: int) -> str:

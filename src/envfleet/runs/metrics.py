@@ -99,9 +99,9 @@ def iterate_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def points(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a figure, where it was measured."""
-    found = [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]
-    return [step for step, _ in found], [value for _, value in found]
+    """Steps and values of a figure, where it was measured; of two at one step the later."""
+    found = {row["step"]: row[name] for row in rows if math.isfinite(row.get(name, math.nan))}
+    return list(found), list(found.values())
 
 
 def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from envfleet.seeding import stream
 __all__ = ["Player", "TrainedPolicy", "describe_policy"]
 
 Array = np.ndarray[Any, Any]
+S = TypeVar("S", PolicySettings, QSettings)
 _SAMPLING = 13  # key of the streams that sampled actions come from
 
 
@@ -67,7 +68,7 @@ class TrainedPolicy:
         action_space = space_from(description["action_space"])
         module: Policy | QPolicy
         if description["kind"] == "q":
-            q_settings = QSettings.from_json(description["settings"])
+            q_settings = _trusted(QSettings.from_json(description["settings"]), policy, trust=trust)
             module = build_q_policy(observation_space, action_space, q_settings, seed=0)
         else:
             settings = _trusted(PolicySettings.from_json(description["settings"]), policy, trust=trust)
@@ -178,7 +179,7 @@ class Player:
         return self._trained.play(observation, info.get("action_mask"), deterministic=self._deterministic)
 
 
-def _trusted(settings: PolicySettings, given: Any, *, trust: bool) -> PolicySettings:
+def _trusted(settings: S, given: Any, *, trust: bool) -> S:
     """The settings with the user's own network in place of its import path, which is imported only on trust."""
     for name in ("policy", "network"):
         value = getattr(settings, name)

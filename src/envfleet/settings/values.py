@@ -8,7 +8,7 @@ import enum
 import re
 import typing
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -99,15 +99,15 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {
     bool: _truth,
     int: _whole,
     float: lambda value: float(_number(value)),
-    str: lambda value: value if isinstance(value, str) else _refuse(),
+    str: lambda value: value if isinstance(value, str) else str(value) if isinstance(value, PurePath) else _refuse(),
 }
 
 
 def _first_that_fits(value: Any, options: tuple[Any, ...]) -> Any:
     if not isinstance(value, str) and type(value) in options:
         return value
-    # Text last: a file that says 1e-3 for `float | str` means the number.
-    rank = {NoneType: 0, bool: 1, int: 2, float: 3, str: 5}
+    # Text last: a file that says 1e-3 for `float | str` means the number. A path for `str | Path` is kept as text.
+    rank = {NoneType: 0, bool: 1, int: 2, float: 3, str: 5, Path: 6}
     for option in sorted(options, key=lambda option: rank.get(option, 4)):
         try:
             return converted(value, option)

@@ -20,10 +20,11 @@ def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 
     Relative paths in the settings are meant from `folder`, by default the current one.
     """
+    from envfleet.fleet.places.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly
     from envfleet.training.loop import start
 
-    with ended_cleanly():
+    with ended_cleanly(), printed_by_caller():
         return start(settings, callbacks=callbacks, folder=folder)
 
 
@@ -34,8 +35,9 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     `network` or `policy` as objects where the run was trained with your own. `trust=True` imports them by the names
     that the run recorded.
     """
+    from envfleet.fleet.places.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly
     from envfleet.training.resuming import resume as go_on
 
-    with ended_cleanly():
+    with ended_cleanly(), printed_by_caller():
         return go_on(path, callbacks=callbacks, trust=trust, **changes)

@@ -10,8 +10,9 @@ from typing import Any
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
-from envfleet.errors import ResourceError, SettingsError
+from envfleet.errors import EnvError, MissingExtraError, ResourceError, SettingsError
 from envfleet.fleet.auto import Choice
+from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
 from envfleet.fleet.plan import group_ranges
@@ -23,11 +24,11 @@ from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
-from envfleet.training.environment import environment_of, frames_stacked
 from envfleet.training.placement import place
 from envfleet.training.presets import Preset, named_preset, preset_for
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, protection
+from envfleet.training.wrappers import environment_of, frames_stacked
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
@@ -50,7 +51,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
     env = environment_of(settings.env, settings.wrappers)
     stage = Stage(env, settings)
     try:
-        seen: _Seen = stage.apply(_look)
+        seen = _first_look(stage)
         preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
         if settings.preset is not None:
             preset = named_preset(settings.preset, type(settings)).over(preset)
@@ -61,7 +62,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
             settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
             stage.close()
             stage = Stage(env, settings)
-            seen = stage.apply(_look)
+            seen = _first_look(stage)
         filled = _with_budget(settings, preset).in_steps()
         if "frame_stack" in kinds_of(type(filled)):
             filled = filled.filled({"frame_stack": seen.frames})
@@ -84,6 +85,19 @@ class _Seen:
     entry_point: str
     own: frozenset[str]  # the settings that it declares for itself
     frames: int  # of which an observation is a stack
+
+
+def _first_look(stage: Stage) -> _Seen:
+    """What one environment of the stage tells; what ours or a wrapper of ours refuses is said without a traceback."""
+    try:
+        seen: _Seen = stage.apply(_look)
+    except EnvError as error:
+        kind, _, message = error.message.partition(": ")
+        for refusal in (SettingsError, MissingExtraError):
+            if kind == refusal.__name__:
+                raise refusal(message) from None
+        raise
+    return seen
 
 
 def _look(env: Any) -> _Seen:
@@ -133,7 +147,10 @@ def assemble(resolved: Resolved) -> Parts:
     """Builds the parts, workers first: they import what they need while this process does the same."""
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
-    program = ActingProgram(settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag)
+    log_info = followed(settings.log_info)
+    program = ActingProgram(
+        settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag, log_info
+    )
     placement = place(settings, seed, resolved.stage)
     in_worker = placement.acting == "worker"
     fleet = make(
@@ -146,7 +163,9 @@ def assemble(resolved: Resolved) -> Parts:
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
         program=program if in_worker else None,
+        log_info=log_info,
         quiet=settings.quiet,
+        pin_cores=settings.pin_cores,
         **protection(settings),
     )
     process = None

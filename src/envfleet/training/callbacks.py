@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from envfleet.fleet.fleet import Fleet
     from envfleet.rollout.arrays import Rollout
     from envfleet.runs.evaluation import Evaluation
 
@@ -21,13 +20,18 @@ class Moment:
     steps: int
     episodes: int
     mean_return: float  # of the last 100 episodes; NaN before the first
-    metrics: Mapping[str, float]
+    metrics: dict[str, float]  # the figures of the last update; what a callback sets is logged with the next line
     stop: bool = False  # set it to end the training after this update
-    env_calls: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
+    _call: Callable[..., tuple[Any, ...]] | None = field(default=None, repr=False)
 
-    def call_envs(self, name: str, *args: Any) -> None:
-        """Calls a method of every environment before its next rollout, e.g. to change its difficulty."""
-        self.env_calls.append((name, args))
+    def call_envs(self, name: str, *args: Any) -> tuple[Any, ...]:
+        """What a method of every environment returns, e.g. one that changes its difficulty; or an attribute.
+
+        No rollout is under way meanwhile: with schedule overlap it waits for the one that is being collected. So
+        `on_update` is the place for it; in `on_rollout` and `on_episode` collecting and learning would not overlap.
+        """
+        assert self._call is not None, "a moment of a training knows its environments"
+        return self._call(name, *args)
 
 
 class Callback:
@@ -40,17 +44,10 @@ class Callback:
         """An episode ended in the last rollout."""
 
     def on_update(self, moment: Moment) -> None:
-        """The policy has learned from the last rollout; `moment.metrics` has every figure."""
+        """The policy has learned from the last rollout; `moment.metrics` has every figure, and takes your own."""
 
     def on_evaluation(self, moment: Moment, evaluation: Evaluation) -> None:
         """The policy was evaluated."""
 
     def on_end(self, moment: Moment) -> None:
         """The training is over."""
-
-
-def apply_calls(fleet: Fleet, moment: Moment) -> None:
-    """Carries out what callbacks asked of the environments; nothing is under way."""
-    for name, args in moment.env_calls:
-        fleet.call(name, *args)
-    moment.env_calls.clear()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from envfleet.fleet.wrapping import build_one
 from envfleet.offers import Compares, Comparison
 from envfleet.runs.trained_policy import Player
-from envfleet.training.environment import build_one
 from envfleet.training.evaluating import OpenedRun
 
 __all__ = ["compare_run"]

@@ -6,23 +6,18 @@ import ast
 import difflib
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from envfleet.errors import SettingsError
-from envfleet.extras import refuse_missing_extra
-from envfleet.offers import StacksFrames
+from envfleet.extras import import_provider, refuse_missing_extra
+from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.settings import Settings, declared_settings
 from envfleet.settings.values import shown
 
 __all__ = [
-    "WrappedEnv",
-    "build_one",
-    "environment_of",
-    "frames_stacked",
     "keyword_arguments",
     "make_folder_importable",
     "name_of",
@@ -37,6 +32,7 @@ def named_environment(name: str) -> str | Callable[..., Any]:
     """The callable that `module:callable` names, or the name itself where it is a Gymnasium id."""
     module_name, colon, attribute = name.partition(":")
     if not colon:
+        import_provider(name)
         return name
     module = _module(module_name)
     found = getattr(module, attribute, None)
@@ -78,7 +74,7 @@ def keyword_arguments(pairs: Iterable[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
-            raise SettingsError(f"received the environment argument {pair!r}, expected name=value")
+            raise SettingsError(f"received the argument {pair!r}, expected name=value")
         arguments[name] = _value(value)
     return arguments
 
@@ -91,7 +87,7 @@ def _value(text: str) -> Any:
     except (ValueError, SyntaxError):
         return text
     except (MemoryError, RecursionError):
-        raise SettingsError(f"received the environment argument {shown(text)}, which is nested too deeply") from None
+        raise SettingsError(f"received the argument {shown(text)}, which is nested too deeply") from None
 
 
 def make_folder_importable() -> None:
@@ -128,63 +124,6 @@ def _module(name: str) -> ModuleType:
         from envfleet.conformance.report import own_traceback
 
         raise SettingsError(f"module {name!r} raised while it was imported\n\n{own_traceback(error)}") from error
-
-
-@dataclass(frozen=True)
-class WrappedEnv:
-    """Builds an environment and wraps it; picklable wherever its parts are."""
-
-    env: str | Callable[..., Any]
-    wrappers: tuple[Callable[..., Any], ...]
-
-    def __call__(self, **kwargs: Any) -> Any:
-        built = build_one(self.env, kwargs)
-        for wrapper in self.wrappers:
-            built = wrapper(built)
-        return built
-
-
-def environment_of(
-    env: str | Callable[..., Any], wrappers: Iterable[str | Callable[..., Any]] = ()
-) -> str | Callable[..., Any]:
-    """What `envfleet.make` takes: the named environment, wrapped where wrappers are given."""
-    named = named_environment(env) if isinstance(env, str) else env
-    wrapping = tuple(_named_wrapper(each) if isinstance(each, str) else each for each in wrappers)
-    return WrappedEnv(named, wrapping) if wrapping else named
-
-
-def _named_wrapper(name: str) -> Callable[..., Any]:
-    if ":" not in name:
-        raise SettingsError(f"received the wrapper {name!r}, expected module:function")
-    found = named_environment(name)
-    if isinstance(found, str):
-        raise SettingsError(f"the wrapper {name!r} is an environment, expected a function that wraps one")
-    return found
-
-
-def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """One environment, for a look at its spaces or for an evaluation."""
-    import gymnasium
-
-    from envfleet.fleet.make import spec_of
-
-    if isinstance(env, str):
-        return gymnasium.make(spec_of(env), disable_env_checker=True, **kwargs)
-    return env(**kwargs)
-
-
-def frames_stacked(env: Any) -> int:
-    """How many of the last frames an observation is a stack of, as wrappers and the environment say it; 1 for none."""
-    import gymnasium
-    from gymnasium.wrappers import FrameStackObservation
-
-    while isinstance(env, gymnasium.Wrapper):
-        if isinstance(env, FrameStackObservation):
-            return int(env.stack_size)
-        if env.observation_space != env.env.observation_space:
-            return 1  # whatever was stacked below has become something else
-        env = env.env
-    return env.frame_stack if isinstance(env, StacksFrames) else 1
 
 
 def name_of(env: str | Callable[..., Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,17 @@ import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
 from envfleet.confidence import confidence_interval
-from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.errors import SettingsError
+from envfleet.offers import HeldOut, HoldsOut
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import Player, TrainedPolicy
 from envfleet.runs.video import VideoWriter
-from envfleet.training.environment import environment_of
+from envfleet.training.filming import shown_env
 from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
+from envfleet.training.wrappers import environment_of
 
 __all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
 
@@ -43,13 +45,17 @@ class RunEvaluation:
     mean_reward_per_seed: tuple[float, ...]
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
-    success_rate: float | None  # None where the environment has no info["is_success"]
+    success_rate: float | None  # None where the environment has neither info["is_success"] nor info["success"]
+    infos: dict[str, float]  # the mean of each key of the run's log_info that has numbers
     lost: int  # episodes that faults of the environment ended; they do not count
     cut: int  # episodes that were ended after the most steps allowed; they count as they are
+    played: str | None = None  # what was played, where the environment has something else too
+    held_out: RunEvaluation | None = None  # the same for all there is, where training has only a part of it
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain if self.held_out is None else {**plain, "held_out": self.held_out.to_json()}
 
 
 @dataclass(frozen=True)
@@ -105,36 +111,65 @@ def evaluate_run(
     evaluations do it. `env` and `policy` give the user's own objects to a run that was trained with such; `trust=True`
     imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file. An episode is cut
     after `max_steps`, by default the run's eval_max_steps. The environment is protected as those of the training are.
+    One that trained on a part of what there is (levels of a game) is evaluated on all of it as well: `held_out`.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
-    deterministic = opened.takes_best(deterministic)
-    own_seed = opened.settings.seed or 0
-    played = tuple(seeds) or (own_seed,)
-    settings = opened.settings
+    play = _Play(
+        opened,
+        episodes=episodes,
+        deterministic=opened.takes_best(deterministic),
+        seeds=tuple(seeds) or (opened.settings.seed or 0,),
+        max_steps=max_steps or opened.settings.eval_max_steps,
+    )
     mode = "human" if render else None if video is None else "rgb_array"
-    stage = Stage(opened.env, settings, **({} if mode is None else {"render_mode": mode}))
     with (
-        contextlib.closing(stage),
+        contextlib.closing(
+            Stage(opened.env, opened.settings, **({} if mode is None else {"render_mode": mode}))
+        ) as stage,
         _one_thread(),
         contextlib.nullcontext() if video is None else VideoWriter(video) as film,
     ):
-        results = []
-        for seed in played:
+        result = play(stage, mode, film)
+        offer = None if mode is not None else stage.apply(_held_out)
+    if offer is None:
+        return result
+    with contextlib.closing(Stage(opened.env, opened.settings, **offer.env_kwargs)) as stage, _one_thread():
+        return replace(result, played=offer.trained, held_out=replace(play(stage), played=offer.all))
+
+
+def _held_out(env: Any) -> HeldOut | None:
+    offer = env.unwrapped
+    return offer.held_out() if isinstance(offer, HoldsOut) else None
+
+
+@dataclass(frozen=True)
+class _Play:
+    """Episodes of a run's policy on one stage."""
+
+    opened: OpenedRun
+    episodes: int
+    deterministic: bool
+    seeds: tuple[int, ...]
+    max_steps: int
+
+    def __call__(self, stage: Stage, mode: str | None = None, film: VideoWriter | None = None) -> RunEvaluation:
+        results, opened = [], self.opened
+        for seed in self.seeds:
             opened.policy.reset(seed=seed)
-            player = Player(opened.policy, deterministic=deterministic)
             results.append(
                 evaluate(
-                    lambda: _shown(stage, mode, film),
-                    player,
-                    episodes=episodes,
+                    lambda: shown_env(stage, mode, film, "--render" if mode == "human" else "--video"),
+                    Player(opened.policy, deterministic=self.deterministic),
+                    episodes=self.episodes,
                     seed=seed,
-                    training_seed=own_seed,
-                    deterministic=deterministic,
-                    max_episode_steps=max_steps or settings.eval_max_steps,
+                    training_seed=opened.settings.seed or 0,
+                    deterministic=self.deterministic,
+                    max_episode_steps=self.max_steps,
                     on_frame=film,
+                    log_info=opened.settings.log_info,
                 )
             )
-    return _together(opened.folder, settings, opened.checkpoint, opened.step, played, results)
+        return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, self.seeds, results)
 
 
 @contextlib.contextmanager
@@ -187,35 +222,17 @@ def _together(
         returns=returns,
         lengths=lengths,
         success_rate=float(np.mean(successes)) if successes else None,
+        infos=_joined(results),
         lost=sum(result.lost for result in results),
         cut=sum(result.cut for result in results),
     )
 
 
-# ---- the environment
-
-
-def _shown(stage: Stage, mode: str | None, film: VideoWriter | None) -> Any:
-    """The environment; one that is to show itself has to say that it can."""
-    try:
-        env = stage.fresh()
-    except EnvError as error:
-        if mode is not None and error.message.startswith("TypeError") and "render_mode" in error.message:
-            raise _cannot_render(mode, "it takes no render_mode") from None
-        if error.message.startswith("DependencyNotInstalled"):
-            raise MissingExtraError(f"the environment cannot show itself: {error.message}") from None
-        raise
-    if mode is not None and env.render_mode != mode:
-        modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
-        raise _cannot_render(mode, f"its render modes are {modes}")
-    if film is not None:
-        film.fps = float(env.metadata.get("render_fps") or film.fps)
-    return env
-
-
-def _cannot_render(render_mode: str, why: str) -> SettingsError:
-    wanted = "--video needs" if render_mode == "rgb_array" else "--render needs"
-    return SettingsError(
-        f'{wanted} an environment with render_mode="{render_mode}", but {why}',
-        hint="give the environment's __init__ that argument, and its metadata the list `render_modes`",
-    )
+def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
+    """The mean of each number of infos over all episodes."""
+    names = dict.fromkeys(name for result in results for name in result.infos)
+    told = {name: [result for result in results if name in result.infos] for name in names}
+    return {
+        name: sum(result.infos[name] * result.episodes for result in those) / sum(result.episodes for result in those)
+        for name, those in told.items()
+    }

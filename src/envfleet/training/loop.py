@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import SettingsError
+from envfleet.errors import OutOfTimeError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
-from envfleet.training.callbacks import Callback, Moment, apply_calls
+from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.demonstrating import demonstrate
 from envfleet.training.exactness import Exactness
+from envfleet.training.filming import refuse_unfilmable
 from envfleet.training.interruption import Interruption
 from envfleet.training.progress import LATEST, Progress, TimeShares
 from envfleet.training.reporting import Reporter
@@ -35,6 +37,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings.with_absolute_inputs(here))
     with closing(resolved.stage):
+        refuse_unfilmable(resolved)
         reporter = Reporter.of_new_run(resolved, here)
         try:
             with closing(reporter), closing(assemble(resolved)) as parts:
@@ -46,7 +49,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
             raise
 
 
-def _start_from(path: str, parts: Parts) -> None:
+def _start_from(path: str | Path, parts: Parts) -> None:
     """Takes over weights and normalisers of another run."""
     loaded = Run.load(path).checkpoint()
     try:
@@ -78,53 +81,115 @@ class Training:
         self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
-        self._moment = Moment(0, 0, math.nan, {})
+        self._moment = Moment(0, 0, math.nan, {}, _call=self._call_envs)
+        self._figures: dict[str, float] = {}  # of the last update, without what callbacks have set
+        self._since_best = 0  # evaluations
         self._saved_at, self._saved_steps = time.monotonic(), 0
-        self._evaluated_steps = 0
+        self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
+        self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
+        self._time_over = False  # a timed run reached its mark in the middle of an update
+        self._discarded = 0  # steps that were under way then
+        self._evaluated_steps = self._filmed_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
 
     # --- in reading order
 
     def run(self) -> Run:
-        """Trains until the budget is spent, a callback stops it, or a signal does."""
-        reporter, schedule, learner = self._reporter, self._parts.schedule, self._parts.learner
+        """Trains until the budget is spent, the score is good enough, a callback stops it, or a signal does."""
+        reporter = self._reporter
         reporter.begin(self._parts, self.progress.steps)
-        schedule.when_idle = lambda: apply_calls(self._parts.fleet, self._moment)
+        if not self._settings.quiet:
+            self._parts.collector.while_waiting = lambda: reporter.console.collecting(self._so_far)
         with Interruption(quiet=self._settings.quiet) as interruption:
-            self._stopped = lambda: interruption.asked
+            self._stopped = lambda: interruption.asked or time.monotonic() >= self.progress.until
             self._exactness.in_a_hurry = self._stopped
             self._prepare()
+            self._parts.schedule.until = self.progress.until
             shares = TimeShares(self._parts.fleet.workers)
-            while not (self.progress.spent or self._moment.stop or interruption.asked):
-                begun = self.progress.share  # the first update has the rates as given, and the last one still learns
-                rollout = schedule.next()
-                ended = self.progress.add(rollout)
-                seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
-                self._tell_rollout(rollout, ended)
-                began = time.perf_counter()
-                figures = learner.learn(rollout, begun, self.progress.share)
-                learning = time.perf_counter() - began
-                waited, schedule.waited = schedule.waited, 0.0
-                self._moment.metrics = {
-                    "rollout/ep_rew_mean": self.progress.mean_return,
-                    f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
-                    "rollout/ep_len_mean": self.progress.mean_length,
-                    "rollout/episodes": float(self.progress.episodes),
-                    **shares.shares(seconds, waited, learning, rollout.rewards.size),
-                    **figures,
-                }
-                self._moment.metrics |= reporter.update(self.progress, self._moment.metrics)
-                for callback in self._callbacks:
-                    callback.on_update(self._moment)
-                self._evaluate_if_due()
-                self._save_if_due()
+            try:
+                while not (self.finished or self._moment.stop or interruption.asked):
+                    began = time.monotonic()
+                    self._update(shares)
+                    self._evaluate_if_due()
+                    self._film_if_due()
+                    self._save_if_due()
+                    self._last_rounds.append(time.monotonic() - began)
+                self._save()
+            except OutOfTimeError:
+                self._discard()
             return self._end(interruption)
 
+    def _update(self, shares: TimeShares) -> None:
+        """One rollout, what is learned from it, and what is said about it."""
+        schedule, reporter = self._parts.schedule, self._reporter
+        begun = self.progress.share  # the first update has the rates as given, and the last one still learns
+        rollout = schedule.next()
+        ended = self.progress.add(rollout)
+        seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+        self._tell_rollout(rollout, ended)
+        began, processor = time.perf_counter(), time.process_time()
+        figures = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
+        learning = time.perf_counter() - began
+        reporter.sampler.add_learner(time.process_time() - processor)
+        waited, schedule.waited = schedule.waited, 0.0
+        added = self._added()
+        self._figures = {
+            "rollout/ep_rew_mean": self.progress.mean_return,
+            f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
+            "rollout/ep_len_mean": self.progress.mean_length,
+            "rollout/episodes": float(self.progress.episodes),
+            **self.progress.of_infos,
+            "time/seconds": self.progress.seconds,
+            **shares.shares(seconds, waited, learning, rollout.rewards.size),
+            **figures,
+            **reporter.look(),
+        }
+        self._moment.metrics = {**self._figures, **added}
+        for callback in self._callbacks:
+            callback.on_update(self._moment)
+        reporter.update(self.progress, {**self._figures, **self._added()})
+        self._moment.metrics = dict(self._figures)
+
+    def _discard(self) -> None:
+        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it.
+
+        With the schedule `overlap` a rollout is always under way, so that the last update may be lost with it.
+        """
+        if self._saved is None:
+            raise SettingsError(
+                f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
+                hint="give it more time (--duration), or collect less for an update (--rollout-steps, --n-envs)",
+            )
+        self._time_over = True
+        self._discarded = self.progress.steps - self._saved["steps"]
+        self.progress.count_as(self._saved)
+        self._reporter.forget_after(self.progress.steps)
+
+    @property
+    def finished(self) -> bool:
+        """There is nothing left to train for."""
+        return self.progress.spent or self.goal is not None
+
+    @property
+    def goal(self) -> str | None:
+        """Which condition beside the budget ends the training, if one does; evaluations decide it."""
+        score, patience = self._settings.stop_score, self._settings.patience
+        if score is not None and self._best >= score:
+            at = f"the evaluation at step {self._best_steps:,}"
+            return f"{at} had a return of {self._best:.6g} (stop_score {score:g})"
+        if patience is not None and self._since_best >= patience:
+            return (
+                f"{self._since_best} evaluations in a row were no better than {self._best:.6g} at step "
+                f"{self._best_steps:,} (patience {patience})"
+            )
+        return None
+
     def _prepare(self) -> None:
-        """What comes before the first rollout: random play and demonstrations, or an evaluation that was cut short."""
+        """What comes before the first rollout: random play and demonstrations, or what a stop cut short."""
         if self.progress.steps:
-            if not self.progress.spent:
+            if not self.finished:
                 self._evaluate_if_due()
+                self._film_if_due()
             return
         if self._settings.random_steps:
             self._reporter.play_at_random(self._stopped)
@@ -142,30 +207,59 @@ class Training:
             for episode_return, length in ended:
                 callback.on_episode(moment, episode_return, length)
 
+    def _added(self) -> dict[str, float]:
+        """What callbacks have set in `moment.metrics` since the last line of metrics, as far as it is numbers."""
+        own = self._figures
+        added = {n: value for n, value in self._moment.metrics.items() if n not in own or value is not own[n]}
+        return self._reporter.numbers_in(added)
+
+    def _so_far(self) -> tuple[int, float]:
+        """Steps with those of the rollout that is under way, and the share of the budget that they are."""
+        steps = self.progress.steps + self._parts.collector.steps_so_far
+        return steps, self.progress.spent_share_at(steps)
+
+    def _call_envs(self, name: str, *args: Any) -> tuple[Any, ...]:
+        self._parts.schedule.settle()
+        return self._parts.fleet.call(name, *args)
+
     def _evaluate_if_due(self) -> None:
         every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
-        if not every or self._evaluated_steps == steps:
-            return
+        if not every or self._evaluated_steps == steps or self._stopped():
+            return  # a resumed run makes up for it
         if steps - self._evaluated_steps < every and not self.progress.spent:
             return
-        evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
+        with self.progress.aside():
+            evaluation = self._reporter.evaluate(self._parts.policy, steps, self._stopped)
         if evaluation is None and self._stopped():
-            return  # a resumed run makes up for it
+            return
         self._evaluated_steps = steps
         if evaluation is None:
             return
+        self._since_best += 1
         if evaluation.mean_reward > self._best:
-            self._best, self._best_steps = evaluation.mean_reward, steps
+            self._best, self._best_steps, self._since_best = evaluation.mean_reward, steps, 0
             self._save()
             self._checkpoints.mark("best", steps)
         for callback in self._callbacks:
             callback.on_evaluation(self._moment, evaluation)
 
+    def _film_if_due(self) -> None:
+        every, steps = self._settings.video_every, self.progress.steps
+        due = steps - self._filmed_steps >= every or (self.finished and self._filmed_steps != steps)
+        if every and due and self._reporter.film(self._parts.policy, steps, self._stopped):
+            self._filmed_steps = steps
+
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
         minutes = (time.monotonic() - self._saved_at) / 60.0
-        if self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes:
+        due = self.progress.steps - self._saved_steps >= every or minutes >= self._settings.checkpoint_minutes
+        if due or self._may_be_the_last():
             self._save()
+
+    def _may_be_the_last(self) -> bool:
+        """Whether the time of a timed run may be over before the next update is done: nothing can be saved then."""
+        left = self.progress.until - time.monotonic()
+        return left < 3.0 * max(self._last_rounds, default=math.inf)
 
     def _steps_between(self, given: int | None, *, parts: int) -> int:
         """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
@@ -181,39 +275,48 @@ class Training:
         if self._saved_steps == self.progress.steps:
             return
         self._parts.schedule.settle()
-        apply_calls(self._parts.fleet, self._moment)  # nothing is stepped before they would be made
-        state = {
+        with self.progress.aside():
+            self._write_checkpoint()
+        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
+
+    def _write_checkpoint(self) -> None:
+        state: dict[str, Any] = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
             "progress": self.progress.state(),
             "best": self._best,
             "best_steps": self._best_steps,
+            "since_best": self._since_best,
             "evaluated_steps": self._evaluated_steps,
+            "filmed_steps": self._filmed_steps,
         }
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()
-        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
+        self._saved = state["progress"]
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""
         self.progress.restore(state["progress"])
         self._best, self._best_steps = state["best"], state["best_steps"]
         self._evaluated_steps = state["evaluated_steps"]
-        self._saved_steps = self.progress.steps
+        # Runs of older versions did not count these.
+        self._since_best, self._filmed_steps = state.get("since_best", 0), state.get("filmed_steps", 0)
+        self._saved_steps, self._saved = self.progress.steps, state["progress"]
         if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
             self._checkpoints.mark("best", self._best_steps)
 
     def _end(self, interruption: Interruption) -> Run:
         asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
-        self._save()
-        if self.progress.spent and not asked:
+        if (self.finished or self._time_over) and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
+        if added := self._added():  # after the last update
+            self._reporter.write(self.progress.steps, added)
         self._parts.close()
         if asked:
             self._reporter.stopped(self.progress)
             interruption.leave()
-        self._reporter.end(self.progress)
+        self._reporter.end(self.progress, self.goal, self._discarded)
         return Run(self._reporter.folder)

@@ -7,7 +7,7 @@ publish, for images from the Atari settings of the PPO paper. Curves: `docs/` le
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gymnasium import spaces
@@ -30,6 +30,10 @@ class Preset:
     def over(self, other: Preset) -> Preset:
         """Both, with this one's word where they differ."""
         return Preset(f"{other.name}, {self.name}", {**other.values, **self.values}, {**other.env, **self.env})
+
+    def without(self, name: str) -> Preset:
+        """The same without a setting."""
+        return replace(self, values={key: value for key, value in self.values.items() if key != name})
 
 
 _CLASSIC = Preset(
@@ -140,6 +144,26 @@ _IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
+# The settings of openai/train-procgen, and the levels that it trains on where the budget is small.
+_PROCGEN = Preset(
+    "Procgen",
+    {
+        "n_envs": 64,
+        "rollout_steps": 256,
+        "minibatch_size": 2048,
+        "epochs": 3,
+        "gamma": 0.999,
+        "lam": 0.95,
+        "entropy_coefficient": 0.01,
+        "learning_rate": 5e-4,
+        "clip_range_values": 0.2,
+        "normalise_rewards": True,
+        "network": "impala",
+        "eval_sampled": True,  # as in all published results
+        "steps": 1_000_000,
+    },
+    {"distribution_mode": "easy", "num_levels": 200},
+)
 _GENERAL = Preset(
     "general",
     {"n_envs": 16, "rollout_steps": 128, "minibatch_size": 128, "epochs": 8, "entropy_coefficient": 0.01},
@@ -151,7 +175,8 @@ def preset_for(
 ) -> Preset:
     """The preset of the environment's family; `entry_point` is what Gymnasium builds it from."""
     if isinstance(settings, DQN):
-        return _dqn_preset(entry_point, observation_space)
+        preset = _dqn_preset(entry_point, observation_space)
+        return preset if settings.policy is None else preset.without("network")
     assert isinstance(settings, PPO)
     if settings.memory != "none":
         return Preset("with memory", _MEMORY)
@@ -159,6 +184,8 @@ def preset_for(
         return _MUJOCO
     if ".box2d" in entry_point:
         return _BOX2D
+    if ".procgen" in entry_point:
+        return _PROCGEN
     if _has_image(observation_space):
         return _IMAGES
     if ".gameboy" in entry_point:
@@ -252,14 +279,28 @@ NAMED: dict[str, Callable[[], Preset]] = {
     "low-memory": lambda: Preset(
         "low-memory", {"n_envs": 2, "replay_size": 10_000, "minibatch_size": 16}, {"grid_size": 20}
     ),
+    "max-throughput": lambda: Preset(
+        "max-throughput", {"n_envs": 64, "schedule": "overlap", "train_frequency": 16, "minibatch_size": 128}
+    ),
+    "procgen": lambda: Preset("procgen", _PROCGEN.values, _PROCGEN.env),
+    "procgen-nature": lambda: Preset("procgen-nature", {**_PROCGEN.values, "network": "nature"}, _PROCGEN.env),
     "faster": lambda: Preset("faster", {"train_frequency": 2}, {"steps_per_episode": 30}),
     "debug": lambda: Preset("debug", {"n_envs": 1, "backend": "sequential", "verbose": True}),
 }
 
 
+# PPO collects and learns by the rollout: few environments for little memory; many, and few passes, for throughput.
+_PPO_NAMED: dict[str, Callable[[], Preset]] = {
+    "low-memory": lambda: Preset("low-memory", {"workers": 2, "n_envs": 8}),
+    "max-throughput": lambda: Preset(
+        "max-throughput", {"workers": 8, "n_envs": 128, "minibatch_size": 8192, "epochs": 2, "schedule": "overlap"}
+    ),
+}
+
+
 def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
     """The preset of this name, with what the algorithm has of it."""
-    preset = NAMED[name]()
+    preset = _PPO_NAMED.get(name, NAMED[name])() if kind is PPO else NAMED[name]()
     return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
 
 

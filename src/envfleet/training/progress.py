@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.fleet.episode_numbers import followed, means, successes
 from envfleet.rollout.arrays import Rollout
 
 __all__ = ["LATEST", "RECENT", "Progress", "TimeShares"]
@@ -25,8 +30,12 @@ class Progress:
         self.episodes = 0
         self._seconds_before = 0.0  # of the processes before this one, where the run was resumed
         self._began = time.monotonic()
+        self._seconds_aside = 0.0  # spent on evaluations and checkpoints
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
+        self._numbers: dict[str, deque[float]] = {  # of infos, by key
+            key: deque(maxlen=RECENT) for key in followed(settings.log_info)
+        }
 
     def begin(self) -> None:
         """The clock of the budget starts now."""
@@ -39,6 +48,8 @@ class Progress:
         ended = list(zip(returns.tolist(), lengths.tolist(), strict=True))
         self._returns.extend(returns.tolist())
         self._lengths.extend(lengths.tolist())
+        for key, numbers in rollout.numbers().items():
+            self._numbers[key].extend(numbers.tolist())
         self.episodes += len(ended)
         return ended
 
@@ -46,6 +57,27 @@ class Progress:
     def seconds(self) -> float:
         """Spent on the run, by a clock that does not jump."""
         return self._seconds_before + time.monotonic() - self._began
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What happens here is neither collecting nor learning: evaluating, saving."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds_aside += time.monotonic() - began
+
+    @property
+    def seconds_trained(self) -> float:
+        """Spent on collecting and learning."""
+        return self.seconds - self._seconds_aside
+
+    @property
+    def until(self) -> float:
+        """When the hours of a timed run are over, by `time.monotonic()`."""
+        if self._settings.duration is None:
+            return math.inf
+        return self._began + self._settings.duration * 3600.0 - self._seconds_before
 
     @property
     def mean_return(self) -> float:
@@ -60,6 +92,19 @@ class Progress:
         return float(np.mean(self._lengths)) if self._lengths else float("nan")
 
     @property
+    def of_infos(self) -> dict[str, float]:
+        """The mean of each number of infos over the last episodes, and the share of them that were a success."""
+        figures = {f"info/{name}": mean for name, mean in means(self._numbers).items()}
+        succeeded = successes(self._numbers)
+        return figures if succeeded is None else {"rollout/success_rate": fmean(succeeded), **figures}
+
+    @property
+    def without_numbers(self) -> list[str]:
+        """The keys of log_info under which none of the last episodes had a number."""
+        asked = self._settings.log_info if self._returns else ()
+        return [key for key in asked if all(math.isnan(value) for value in self._numbers[key])]
+
+    @property
     def share(self) -> float:
         """The share of the budget that is used up, 0 to 1: what the schedules of rates follow.
 
@@ -71,16 +116,21 @@ class Progress:
     @property
     def spent_share(self) -> float:
         """How near the end is, 0 to 1: the share of the budget that is used up furthest."""
-        return min(1.0, max(self._shares()))
+        return self.spent_share_at(self.steps)
+
+    def spent_share_at(self, steps: int) -> float:
+        """The same if so many steps had been counted."""
+        return min(1.0, max(self._shares(steps)))
 
     @property
     def spent(self) -> bool:
         return max(self._shares()) >= 1.0
 
-    def _shares(self) -> list[float]:
+    def _shares(self, steps: int | None = None) -> list[float]:
         settings = self._settings
         hours = self.seconds / 3600.0
-        used = ((self.steps, settings.steps), (self.episodes, settings.num_episodes), (hours, settings.duration))
+        steps = self.steps if steps is None else steps
+        used = ((steps, settings.steps), (self.episodes, settings.num_episodes), (hours, settings.duration))
         return [amount / limit for amount, limit in used if limit is not None]
 
     def state(self) -> dict[str, Any]:
@@ -88,15 +138,31 @@ class Progress:
             "steps": self.steps,
             "episodes": self.episodes,
             "seconds": self.seconds,
+            "seconds_aside": self._seconds_aside,
             "returns": list(self._returns),
             "lengths": list(self._lengths),
+            "numbers": {key: list(numbers) for key, numbers in self._numbers.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.steps, self.episodes, self._seconds_before = state["steps"], state["episodes"], state["seconds"]
+        """Goes on from a state, of another process too."""
+        self._seconds_before = state["seconds"]
+        self._seconds_aside = state.get("seconds_aside", 0.0)
         self.begin()
-        self._returns.extend(state["returns"])
-        self._lengths.extend(state["lengths"])
+        self.count_as(state)
+
+    def count_as(self, state: dict[str, Any]) -> None:
+        """Steps and episodes as they were; the clock goes on."""
+        self.steps, self.episodes = state["steps"], state["episodes"]
+        saved = state.get("numbers", {})  # a run of an older version has none
+        kept: list[tuple[deque[Any], Sequence[Any]]] = [
+            (self._returns, state["returns"]),
+            (self._lengths, state["lengths"]),
+            *((numbers, saved.get(key, ())) for key, numbers in self._numbers.items()),
+        ]
+        for recent, before in kept:
+            recent.clear()
+            recent.extend(before)
 
 
 class TimeShares:

@@ -11,19 +11,23 @@ from typing import Any, Literal
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
+from envfleet.fleet.episode_numbers import number_of
 from envfleet.policies.policy import Policy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.live_view import clock
+from envfleet.runs.live_view import clock, counted, decimals, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
 from envfleet.settings import differences
+from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
+from envfleet.training.filming import film_episode
 from envfleet.training.progress import LATEST, RECENT, Progress
+from envfleet.training.sampling import Sampler
 from envfleet.training.trust import cannot_be_imported, named_code
 
 __all__ = ["Reporter", "left_out"]
@@ -35,6 +39,8 @@ _SAID_ELSEWHERE = {
     "steps",
     "num_episodes",
     "duration",
+    "stop_score",
+    "patience",
     "n_envs",
     "learner_threads",
     "output_dir",
@@ -60,11 +66,13 @@ class Reporter:
         self._metrics = MetricsWriter(folder.metrics)
         self._resumed = resumed
         self._tensorboard: TensorBoardWriter | None = None
-        self._evaluated: dict[str, float] = {}  # what the last evaluation said
+        self._noticed: set[str] = set()  # what was the subject of a notice that comes once
         self._tracker: WandbTracker | None = None
         self._health: Sequence[WorkerHealth] = ()
         self._looked = 0.0
         self._parts: Parts | None = None
+        self.sampler = Sampler()
+        self._pids: list[int] = []  # of the workers
 
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
@@ -112,12 +120,12 @@ class Reporter:
     def _choices(self, parts: Parts) -> list[tuple[str, str, str]]:
         settings, fleet = self._resolved.settings, parts.fleet
         changed = {name: value for name, value in differences(settings).items() if name not in _SAID_ELSEWHERE}
-        place = _counted(fleet.workers, "worker")
+        place = counted(fleet.workers, "worker")
         if fleet.backend == "sequential":
             place = "in this process"
         elif fleet.backend == "processes":
             place += f" started by {settings.start_method or 'spawn'}"
-        threads = _counted(settings.threads, "thread")
+        threads = counted(settings.threads, "thread")
         who = "each worker acts by itself" if parts.placement.acting == "worker" else "the learner acts for all"
         budgets = _budgets(settings)
         found = "an accelerator was found" if parts.learner.device.type != "cpu" else "no accelerator was found"
@@ -125,7 +133,7 @@ class Reporter:
         sized = "threads given" if "learner_threads" in settings.given else "threads by the size of minibatches"
         return [
             ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
-            ("environments", str(fleet.num_envs), f"{_counted(parts.shape.groups, 'group')}, the unit of acting"),
+            ("environments", str(fleet.num_envs), f"{counted(parts.shape.groups, 'group')}, the unit of acting"),
             ("backend", fleet.backend, f"{place}; {parts.placement.reason}"),
             ("schedule", settings.schedule, who),
             ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
@@ -134,23 +142,52 @@ class Reporter:
             ("folder", str(self.folder.shown), ""),
         ]
 
-    def update(self, progress: Progress, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Writes the figures of an update; returns those of the fleet, which it adds."""
-        now = time.monotonic()
-        fleet: dict[str, float] = {}
-        if now - self._looked >= HEALTH_SECONDS and self._parts is not None:
-            self._looked = now
-            fleet = self._look(self._parts)
-        self._write(progress.steps, {**metrics, **fleet})
-        if fleet and self._tensorboard is not None:
-            self._tensorboard.flush()
-        seen = {**metrics, **self._evaluated}
-        self.console.update(progress.steps, seen, self._health, share=progress.spent_share)
-        return fleet
+    def update(self, progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Writes the figures of an update."""
+        self.write(progress.steps, metrics)
+        self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
+        for key in progress.without_numbers:
+            self._notice_once(
+                f"log_info {key}",
+                f"log_info: none of the last {counted(min(progress.episodes, RECENT), 'episode')} had a "
+                f"number in info[{key!r}]; it is logged once one has",
+            )
 
-    def _look(self, parts: Parts) -> dict[str, float]:
+    def numbers_in(self, figures: Mapping[str, Any]) -> dict[str, float]:
+        """What callbacks want to have logged, without what is not a number."""
+        numbers = {}
+        for name, value in figures.items():
+            number = number_of(value)
+            if number == number or isinstance(value, float):
+                numbers[str(name)] = number
+            else:
+                self._notice_once(
+                    f"metrics {name}",
+                    f"a callback set moment.metrics[{name!r}] to {shown(value)}, expected a number; it is not logged",
+                )
+        return numbers
+
+    def _notice_once(self, about: str, line: str) -> None:
+        if about not in self._noticed:
+            self._noticed.add(about)
+            self.console.say(f"notice: {line}")
+
+    def look(self) -> dict[str, float]:
+        """How the workers are, every few seconds; else nothing."""
+        if self._parts is None:
+            return {}
+        figures: dict[str, float] = {}
+        now = time.monotonic()
+        if now - self._looked >= HEALTH_SECONDS:
+            self._looked = now
+            figures = self._health_of(self._parts)
+            if self._tensorboard is not None:
+                self._tensorboard.flush()
+        return figures | (self.sampler.sample(self._pids) if self.sampler.due() else {})
+
+    def _health_of(self, parts: Parts) -> dict[str, float]:
         workers = parts.fleet.statistics().workers
-        self._health = workers
+        self._health, self._pids = workers, [worker.pid for worker in workers]
         figures = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
         for worker in workers:
             figures[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share
@@ -174,6 +211,7 @@ class Reporter:
                 deterministic=deterministic,
                 max_episode_steps=settings.eval_max_steps,
                 stopped=stopped,
+                log_info=settings.log_info,
             )
         except PlayStopped:
             return None
@@ -185,15 +223,31 @@ class Reporter:
             "eval/std_reward": evaluation.std_reward,
             "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
         }
-        played = _counted(evaluation.episodes, "episode")
-        line = f"{evaluation.mean_reward:.1f} ± {evaluation.std_reward:.1f} over {played}"
+        played = counted(evaluation.episodes, "episode")
+        line = f"{spread(evaluation.mean_reward, evaluation.std_reward)} over {played}"
         if evaluation.successes is not None:
             figures["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
             line += f", {sum(evaluation.successes)} of them a success"
-        self._evaluated = figures
-        self._write(steps, figures)
+        for name, mean in evaluation.infos.items():
+            figures[f"eval/info/{name}"] = mean
+            line += f", {name} {number(mean)}"
+        self.write(steps, figures)
         self.console.say(f"evaluation at step {steps:,}: {line}{left_out(evaluation, settings.eval_max_steps)}")
+        self.console.evaluated(figures)
         return evaluation
+
+    def film(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> bool:
+        """Writes a video of an episode; False if it was stopped. One that fails never costs the training."""
+        path = self.folder.videos / f"step-{steps}.mp4"
+        try:
+            film_episode(self._resolved, policy, path, stopped)
+        except PlayStopped:
+            return False
+        except EnvfleetError as error:
+            self._failed(f"the video at step {steps:,}", error)
+        else:
+            self.console.say(f"video at step {steps:,}: {self.folder.shown / path.parent.name / path.name}")
+        return True
 
     def saving(self) -> Callable[[int, int], None]:
         """What tells the user how far a save is, if it takes long."""
@@ -224,19 +278,20 @@ class Reporter:
             self._failed("random play", error)
             return
         if returns:
-            self._write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
+            self.write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
 
     def episodes(self, progress: Progress, ended: Sequence[tuple[float, int]]) -> None:
         """With --verbose a line for every episode, as it ends."""
         if not self._resolved.settings.verbose:
             return
-        for number, (episode_return, length) in enumerate(ended, start=progress.episodes - len(ended) + 1):
+        for count, (episode_return, length) in enumerate(ended, start=progress.episodes - len(ended) + 1):
             self.console.say(
-                f"episode {number:,}  step {progress.steps:,}  return {episode_return:.2f}  length {length}  "
+                f"episode {count:,}  step {progress.steps:,}  return {episode_return:.2f}  length {length}  "
                 f"last {LATEST} {progress.mean_of_latest:.2f}  {clock(progress.seconds)}"
             )
 
-    def _write(self, steps: int, figures: Mapping[str, float]) -> None:
+    def write(self, steps: int, figures: Mapping[str, float]) -> None:
+        """Adds a line of metrics."""
         row = self._metrics.write(steps, figures)
         for writer in (self._tensorboard, self._tracker):
             if writer is not None:
@@ -248,25 +303,42 @@ class Reporter:
         policy = self._resolved.settings.describe_policy()
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
-    def end(self, progress: Progress) -> None:
-        """The summary, and what to do next."""
-        seconds = max(progress.seconds, 1e-9)
-        environments = _counted(self._resolved.settings.n_envs, "environment")
+    def forget_after(self, steps: int) -> None:
+        """Takes back the figures of updates that do not count."""
+        self._metrics.cut_after(steps)
+
+    def end(self, progress: Progress, goal: str | None = None, discarded: int = 0) -> None:
+        """The summary, and what to do next.
+
+        `goal` is the condition that ended the run before its budget was spent; `discarded` steps were under way when
+        the time was over.
+        """
+        seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
+        digits = decimals(progress.mean_return, progress.mean_of_latest)
+        environments = counted(self._resolved.settings.n_envs, "environment")
         self.console.say(f"closed {environments}")
         summary = {
-            "steps": f"{progress.steps:,} in {seconds:.1f} s ({progress.steps / seconds:,.0f} steps/s)",
+            "steps": (
+                f"{progress.steps:,} in {seconds:.1f} s ({progress.steps / trained:,.0f} steps/s while collecting and "
+                "learning)"
+            ),
             "episodes": f"{progress.episodes:,} in {environments} ({progress.episodes / seconds:.2f} episodes/s)",
             "return": (
-                f"{progress.mean_return:.1f} (mean of the last {RECENT} episodes), "
-                f"{progress.mean_of_latest:.1f} (of the last {LATEST})"
+                f"{progress.mean_return:.{digits}f} (mean of the last {RECENT} episodes), "
+                f"{progress.mean_of_latest:.{digits}f} (of the last {LATEST})"
                 if progress.episodes
                 else "no episode has ended"
             ),
         }
+        if goal is not None:
+            summary["ended"] = goal
+        if discarded:
+            summary["discarded"] = f"{discarded:,} steps that were under way when the time was over"
         first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
         if "random/ep_rew_mean" in first:
             summary["random play"] = (
-                f"{first['random/ep_rew_mean']:.1f} (mean of {_counted(int(first['random/episodes']), 'episode')})"
+                f"{first['random/ep_rew_mean']:.{decimals(first['random/ep_rew_mean'])}f} "
+                f"(mean of {counted(int(first['random/episodes']), 'episode')})"
             )
         summary["run"] = str(self.folder.shown)
         logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
@@ -304,20 +376,21 @@ def left_out(evaluation: Evaluation, most_steps: int) -> str:
     """What a reader should know about episodes that were lost or cut, as the end of a line."""
     notes = []
     if evaluation.lost:
-        notes.append(f"; {_counted(evaluation.lost, 'episode')} lost to faults of the environment")
+        notes.append(f"; {counted(evaluation.lost, 'episode')} lost to faults of the environment")
     if evaluation.cut:
-        notes.append(f"; {_counted(evaluation.cut, 'episode')} cut after {most_steps:,} steps (eval_max_steps)")
+        notes.append(f"; {counted(evaluation.cut, 'episode')} cut after {most_steps:,} steps (eval_max_steps)")
     return "".join(notes)
 
 
 def _budgets(settings: TrainingSettings) -> list[str]:
     """What ends the training, each in words."""
     kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
-    return [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    limits = [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
+    if settings.stop_score is not None:
+        limits.append(f"a return of {settings.stop_score:,.12g}")
+    if settings.patience is not None:
+        limits.append(f"{counted(settings.patience, 'evaluation')} without a better one")
+    return limits
 
 
 def _listed(changed: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback
 from envfleet.training.evaluating import recorded_settings
 from envfleet.training.exactness import Exactness
+from envfleet.training.filming import refuse_unfilmable
 from envfleet.training.loop import Training, start
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import begin_fresh_episodes, restore_parts
@@ -53,6 +54,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
         lock.release()
         raise
     with closing(resolved.stage), closing(reporter):
+        refuse_unfilmable(resolved)
         exactness = Exactness(resolved, reporter.console.say)
         parts, fresh = _put_back(resolved, checkpoint, exactness)
         with closing(parts):
@@ -62,6 +64,11 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
             training.restore(checkpoint.state)
             if training.progress.spent:
                 reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
+            elif training.goal is not None:
+                reporter.console.say(
+                    f"it has ended at step {checkpoint.step:,}: {training.goal}; it goes on with another --stop-score "
+                    "or --patience, or with none"
+                )
             else:
                 reporter.console.say(f"going on from step {checkpoint.step:,}")
                 # Only what trains is recorded: a finished run keeps the settings that it was trained with.
@@ -137,4 +144,4 @@ def _refuse_edited(folder: RunFolder, settings: TrainingSettings) -> None:
 
 
 def _is_code(value: Any) -> bool:
-    return callable(value) or (isinstance(value, list | tuple) and all(map(callable, value)))
+    return callable(value) or (isinstance(value, list | tuple) and any(map(callable, value)))

@@ -73,8 +73,12 @@ def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, A
     parts.schedule.resume(number, collected=False)
     if collected:
         buffer = number % parts.shape.buffers
-        for name, saved in state["rollout"].items():
-            parts.collector.arrays[name][buffer][: len(saved)] = saved
+        for name, array in parts.collector.arrays.items():
+            if name in state["rollout"]:
+                saved = state["rollout"][name]
+                array[buffer][: len(saved)] = saved
+            elif name.startswith("episode_numbers/"):  # log_info was another when it was saved
+                array[buffer] = np.nan
         parts.schedule.resume(number, collected=True)
 
 

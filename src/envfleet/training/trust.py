@@ -8,6 +8,7 @@ from typing import Any
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import SettingsError
 from envfleet.settings.values import plain
+from envfleet.training.wrappers import name_and_arguments
 
 __all__ = ["cannot_be_imported", "named_code", "refuse_untrusted"]
 
@@ -16,7 +17,7 @@ def named_code(settings: TrainingSettings) -> list[tuple[str, str]]:
     """The settings that name code as module:name, each with that name; objects count by the name a run records."""
     values: dict[str, Sequence[Any]] = {
         "env": [settings.env],
-        "wrappers": settings.wrappers,
+        "wrappers": [name_and_arguments(each)[0] if isinstance(each, dict) else each for each in settings.wrappers],
         # Not every algorithm has all of them.
         **{name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")},
     }

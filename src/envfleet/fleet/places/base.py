@@ -9,7 +9,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import Timeouts, WorkerPlan
-from envfleet.fleet.worker import Answers, Hello
+from envfleet.fleet.worker import Answers, Hello, Worker
 
 __all__ = ["Place"]
 
@@ -45,6 +45,9 @@ class Place(Protocol):
     def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers] | None:
         """A step of all groups (into a slot) within the call, where all workers live in the caller's own thread."""
 
+    def local_workers(self) -> list[Worker] | None:
+        """All workers, where all of them live in the caller's own thread; None elsewhere."""
+
     def wait(self, seconds: float) -> bool:
         """Sleeps until a worker rings or dies, at most `seconds`; False where it is time to look for deaths."""
 
@@ -52,7 +55,7 @@ class Place(Protocol):
         """How the worker ended, or None while it lives."""
 
     def stack(self, index: int) -> str:
-        """The Python stack the worker is in."""
+        """The Python stack the worker is in, or was in when it crashed; empty if nobody knows."""
 
     def kill(self, index: int) -> None:
         """Ends a worker and waits until it is gone, so that its memory can be used again."""

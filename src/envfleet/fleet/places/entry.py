@@ -10,12 +10,12 @@ import faulthandler
 import gc
 import json
 import os
-import pickle
 import random
 import signal
 import socket
 import sys
 import traceback
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.channel import ChannelClosed, SocketChannel
+from envfleet.fleet.channel import ChannelClosed, SocketChannel, load_parts
 from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
@@ -114,10 +114,14 @@ def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
 
 def _prepare_process(links: Links) -> None:
     leave_to_caller()
+    # A forked worker has the caller's streams: a live view in front of them would be drawn again by each worker.
+    sys.stdout = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
+    sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
     sys.stderr = error_stream()  # an environment may complain though nobody listens any more
     die_with_parent(links.parent_pid)
     name_process(links.name)
     faulthandler.register(STACK_SIGNAL, file=links.stack, all_threads=True, chain=False)
+    faulthandler.enable(file=links.stack)  # and where it crashes, if it does
 
 
 def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
@@ -151,12 +155,13 @@ def _receive_plan(channel: SocketChannel) -> WorkerPlan:
     prelude: Prelude = channel.receive()
     sys.path[:] = prelude.sys_path
     sys.argv[:] = prelude.argv
-    data = channel.receive_bytes()
+    registrations, parts = channel.receive_parts(), channel.receive_parts()
+    # A package that is imported here registers its environments again: the caller has sent what it registered there.
+    warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry", UserWarning)
     try:
-        registered, plan_data = pickle.loads(data)
-        for spec in registered:
+        for spec in load_parts(registrations):
             gymnasium.registry.setdefault(spec.id, spec)
-        plan = pickle.loads(plan_data)
+        plan = load_parts(parts)
     except Exception as error:
         raise WorkerError(
             f"a worker could not load the environment: {type(error).__name__}: {error}\n\n{traceback.format_exc()}",

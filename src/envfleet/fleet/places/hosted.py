@@ -56,6 +56,9 @@ class HostedPlace:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Not all workers live in the caller's thread."""
 
+    def local_workers(self) -> None:
+        """Not all workers live in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         return self._processes.wait(seconds)
 

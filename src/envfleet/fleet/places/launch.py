@@ -25,6 +25,7 @@ from typing import Any
 
 import envfleet
 from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
+from envfleet.fleet.places.output import streams_of_workers
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import open_pidfd, wait_ready
 from envfleet.signals import blocked
@@ -148,8 +149,16 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     )
     command = [sys.executable, "-c", boot, *arguments]
     environment = {**os.environ, **SINGLE_THREADED}
+    own = streams_of_workers()
     popen: subprocess.Popen[bytes] = _launch(
-        lambda: subprocess.Popen(command, pass_fds=fds, env=environment, stdin=subprocess.DEVNULL)
+        lambda: subprocess.Popen(
+            command,
+            pass_fds=fds,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=own.get(1),
+            stderr=own.get(2),
+        )
     )
     return popen
 
@@ -162,12 +171,15 @@ def spawn_worker(links: Links) -> Process:
 
 def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Process:
     """A copy of this process; the plan needs no pickle."""
+    own = streams_of_workers()
 
     def job() -> int:
         pid = os.fork()
         if pid == 0:
             for fd in close_in_child:
                 os.close(fd)
+            for stream, terminal in own.items():
+                os.dup2(terminal, stream)
             live(links, plan)
         return pid
 

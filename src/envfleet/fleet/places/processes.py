@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.channel import CallerChannel, Channel, dump
+from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
 from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
 from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
@@ -54,12 +54,13 @@ class ProcessesPlace:
         self._caller_bell = Doorbell.create()
         self._deaths_show = False  # whether waiting also notices a death
         self._seats: dict[int, _Seat] = {}
-        self._plans: dict[int, bytes] = {}
+        self._plans: dict[int, list[list[bytes]]] = {}  # as they travel; kept for restarts
+        self._large: list[bytes] = []  # the arrays in them, each once
         self._server = ForkServer() if start_method == "forkserver" else None
 
     def start(self, plan: WorkerPlan) -> None:
         again = plan.index in self._plans
-        data = self._pickled(plan)
+        messages = self._pickled(plan)
         if plan.index in self._seats:
             self._seats.pop(plan.index).release()
         channel = CallerChannel()
@@ -76,14 +77,15 @@ class ProcessesPlace:
             self.spins,
         )
         try:
-            process = self._launch(links, plan, channel, again and bool(data))
+            process = self._launch(links, plan, channel, again and bool(messages))
         finally:
             os.close(channel.worker_fd)
         self._seats[plan.index] = _Seat(process, channel, bell, stack)
         self._watch_all()
-        if data and (self.start_method != "fork" or again):
+        if messages and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
-            channel.send_packed(data)
+            for parts in messages:
+                channel.send_parts(parts)
 
     def _launch(self, links: Links, plan: WorkerPlan, channel: CallerChannel, respawn: bool) -> Process:
         if self._server is not None:
@@ -95,11 +97,11 @@ class ProcessesPlace:
             return fork_worker(links, plan, ours)
         return spawn_worker(links)
 
-    def _pickled(self, plan: WorkerPlan) -> bytes:
-        """The plan as bytes, made once; empty where only a fork can carry it."""
+    def _pickled(self, plan: WorkerPlan) -> list[list[bytes]]:
+        """The caller's registrations and the plan, as parts, made once; empty if only a fork can carry it."""
         if plan.index not in self._plans:
             try:
-                self._plans[plan.index] = dump((own_registrations(), dump(plan)))
+                self._plans[plan.index] = [dump_parts(each, self._large) for each in (own_registrations(), plan)]
             except Exception as error:
                 if self.start_method != "fork":
                     raise CannotBeSentError(
@@ -107,7 +109,7 @@ class ProcessesPlace:
                         hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
                         "that makes the environment, or use start_method='fork' or backend='threads'",
                     ) from None
-                self._plans[plan.index] = b""
+                self._plans[plan.index] = []
         return self._plans[plan.index]
 
     def hello(self, index: int, seconds: float | None) -> Hello:
@@ -149,6 +151,9 @@ class ProcessesPlace:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Not all workers live in the caller's thread."""
 
+    def local_workers(self) -> None:
+        """No worker lives in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         if not self._deaths_show:  # no pidfd on this system: look often
             seconds = min(seconds, 0.02)
@@ -181,6 +186,8 @@ class ProcessesPlace:
 
     def stack(self, index: int) -> str:
         seat = self._seats[index]
+        if seat.process.ending() is not None:  # a crash has written it
+            return os.pread(seat.stack, 65536, 0).decode(errors="replace")
         seat.process.signal(STACK_SIGNAL)
         until, text = time.monotonic() + 1.0, b""
         while time.monotonic() < until:
@@ -206,6 +213,8 @@ class ProcessesPlace:
                 seat.process.kill()
             seat.release()
         self._seats.clear()
+        self._plans.clear()
+        self._large.clear()
         if self._server is not None:
             self._server.close()
         self._caller_bell.close()

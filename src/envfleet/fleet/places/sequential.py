@@ -75,6 +75,9 @@ class SequentialPlace:
             return worker.step_groups
         return functools.partial(self._watched, worker.step_groups, timeouts)
 
+    def local_workers(self) -> list[Worker]:
+        return list(self._workers.values())
+
     def _watched(self, work: Callable[..., T], timeouts: Timeouts, *args: Any) -> T:
         """Does the work under a watchdog: an environment that hangs is interrupted where Python can."""
         if timeouts.step is None and timeouts.start is None:

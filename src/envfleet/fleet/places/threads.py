@@ -64,6 +64,9 @@ class ThreadsPlace:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Not all workers live in the caller's thread."""
 
+    def local_workers(self) -> None:
+        """Not all workers live in the caller's thread."""
+
     def wait(self, seconds: float) -> bool:
         return self._caller_bell.wait(seconds)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from envfleet.runs.comparison.curves import Panel
 from envfleet.runs.grouping import COLOURS
+from envfleet.runs.plot import steps_text
 
 __all__ = ["picture_of"]
 
@@ -41,7 +42,7 @@ def _draw(axes: Any, panel: Panel) -> None:
     axes.set_title(panel.title, fontsize="medium", pad=16 if panel.remark else None)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
-    axes.xaxis.set_major_formatter(lambda value, _: _number(value))
+    axes.xaxis.set_major_formatter(lambda value, _: steps_text(value))
     axes.grid(alpha=0.25)
     axes.spines["top"].set_visible(False)
     for each in (axes, right):
@@ -59,10 +60,3 @@ def _draw(axes: Any, panel: Panel) -> None:
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
-
-
-def _number(value: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.6g}{unit}"
-    return f"{value:.6g}"

@@ -1,0 +1,102 @@
+"""`envfleet train --seeds 1 2 3`: one run per seed, one after another, and a table of what they reached."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.errors import SettingsError
+from envfleet.seeding import checked_seed
+from envfleet.settings.values import converted
+
+if TYPE_CHECKING:
+    from envfleet.runs.run import Run
+
+__all__ = ["read_seeds", "settings_per_seed", "train_in_turn"]
+
+
+def read_seeds(words: Sequence[str], *, with_seed: bool) -> tuple[int, ...]:
+    """The seeds that --seeds names; `with_seed` says that --seed was given as well."""
+    if with_seed:
+        raise SettingsError("--seed and --seeds were both given, expected one of them")
+    if not words:
+        raise SettingsError("--seeds has no value", hint="write --seeds 1 2 3")
+    seeds = []
+    for word in words:
+        try:
+            seeds.append(checked_seed(converted(word, int)))
+        except ValueError as error:
+            raise SettingsError(f"--seeds: got {word!r}, expected whole numbers from 0, e.g. --seeds 1 2 3") from error
+        if seeds.count(seeds[-1]) > 1:
+            raise SettingsError(f"--seeds has {seeds[-1]} twice, expected each seed once")
+    return tuple(seeds)
+
+
+def settings_per_seed(settings: TrainingSettings, seeds: Sequence[int], folder: Path) -> list[TrainingSettings]:
+    """The settings of each run; folders that are named get the seed at the end, and those that exist are refused."""
+    runs = []
+    for seed in seeds:
+        named = {name: getattr(settings, name) for name in ("output_dir", "checkpoint_dir")}
+        places = {name: f"{str(path).rstrip('/')}-seed{seed}" for name, path in named.items() if path is not None}
+        runs.append(settings.but(seed=seed, **places))
+    # Now, and not hours later when it is their turn.
+    for path in [run.output_dir for run in runs if run.output_dir is not None and not run.overwrite]:
+        there = folder / path
+        if there.is_file() or (there.is_dir() and any(there.iterdir())):
+            raise SettingsError(
+                f"{path} exists and is not empty, so none of the {len(runs)} runs was started",
+                hint=f"go on with it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give "
+                "another --output-dir",
+            )
+    return runs
+
+
+def train_in_turn(runs: Sequence[TrainingSettings], folder: Path) -> None:
+    """Trains them one after another; what ends one early ends all."""
+    from envfleet.training import train
+
+    quiet = runs[0].quiet
+    done: list[Run] = []
+    for number, settings in enumerate(runs, start=1):
+        if not quiet:
+            sys.stderr.write(f"\nrun {number} of {len(runs)}: seed {settings.seed}\n")
+        try:
+            done.append(train(settings, folder=folder))
+        except BaseException:
+            if left := [str(later.seed) for later in runs[number:]]:
+                sys.stderr.write(f"not started: seed {', '.join(left)}\n")
+            raise
+    if not quiet:
+        sys.stdout.write(_table([settings.seed or 0 for settings in runs], done))
+
+
+def _table(seeds: Sequence[int], runs: Sequence[Run]) -> str:
+    found = [_outcome(run) for run in runs]
+    kinds = {kind for kind, _ in found}
+    returns = [value for _, value in found if value is not None]
+    rows = [("seed", "return", "run")]
+    for seed, (_, value), run in zip(seeds, found, runs, strict=True):
+        rows.append((str(seed), "-" if value is None else f"{value:.2f}", str(run.folder.shown)))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    lines = [f"{seed:<{widths[0]}}  {value:>{widths[1]}}  {path}" for seed, value, path in rows]
+    if returns:
+        of_what = " or ".join(sorted(kinds))
+        mean = f"mean {fmean(returns):.2f} ({of_what})"
+        if len(returns) > 1:
+            mean = f"mean {fmean(returns):.2f} ± {stdev(returns):.2f} (standard deviation between seeds; {of_what})"
+        lines.append(mean)
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _outcome(run: Run) -> tuple[str, float | None]:
+    """What kind of return a run is judged by, and that: of its last evaluation, or of its last episodes."""
+    for name, kind in (("eval/mean_reward", "last evaluation"), ("rollout/ep_rew_mean", "last 100 episodes")):
+        values = [row[name] for row in run.metrics if row.get(name) is not None]
+        if values:
+            return kind, float(values[-1])
+    return "no episode has ended", None

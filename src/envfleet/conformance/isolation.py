@@ -1,0 +1,228 @@
+"""`examine`: an examination in a process of its own, so that a crash or a hang is a finding and not the end of it.
+
+A fleet of one hosts a stand-in environment, which has a method that examines the real one. So the examination has the
+protection that environments have in training: a process that is killed if it hangs, and whose end is noticed. The
+stand-in examines until the next call of the environment, says which call that is, and waits to be told to continue.
+Whatever happens then happens in that call.
+
+An environment that was given as an object, or that cannot be sent to another process, is examined in this one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from envfleet.conformance.budget import Budget
+from envfleet.conformance.exactness import COVER_ALL, why_inexact
+from envfleet.conformance.examination import STARTS_FRESH, Doing, Examination
+from envfleet.conformance.interface import check_picklable
+from envfleet.conformance.report import CheckReport, Findings, own_stack
+from envfleet.conformance.seeding import GlobalGenerators
+from envfleet.errors import EnvHungError, SettingsError, WorkerError
+from envfleet.extras import import_provider
+from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.make import make, one_env
+from envfleet.fleet.plan import Restarts, Timeouts
+
+__all__ = ["SECONDS", "examine"]
+
+SECONDS = 20.0  # that an examination may take by default
+LEAST_PATIENCE = 10.0  # seconds before a call counts as hung, however short the examination is to be
+_EXACTNESS = "whether resume is exact"
+
+
+def examine(
+    env: str | Callable[..., Any] | gymnasium.Env[Any, Any],
+    *,
+    steps: int = 200,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    env_kwargs: Mapping[str, Any] | None = None,
+    isolated: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+    show: Callable[[Doing], None] = lambda _: None,
+) -> CheckReport:
+    """A report on the environment: every problem with its fix.
+
+    `env` is a Gymnasium id, a callable that builds an environment, or an environment. A given environment is
+    played and left open; what needs a second instance or a factory is then not looked at, and a note says so.
+    `show` is told what is done next.
+    """
+    if steps < 1:
+        raise SettingsError(f"steps is {steps}, expected at least 1")
+    if not seconds >= 0:
+        raise SettingsError(f"seconds is {seconds}, expected 0 or more")
+    budget, findings = Budget(seconds, clock), Findings()
+    factory = _factory(env, dict(env_kwargs or {}))
+    if factory is None:
+        findings.note(
+            "an environment was given, not what builds it: nothing was said about second instances, "
+            "close and worker processes"
+        )
+    else:
+        check_picklable(factory, findings)
+    instance = None if factory else env
+    examination = Examination(factory, instance, steps=steps, seed=seed, budget=budget, findings=findings)
+    generators, patience = GlobalGenerators(), max(seconds, LEAST_PATIENCE)
+    try:
+        with _fleet_of(examination, patience, isolated=isolated and factory is not None) as fleet:
+            findings = _examined(fleet, findings, patience, show)
+        if findings.has_state:
+            show(Doing("restoring its state in a fresh process", ""))
+            _try_resume(factory, seed, budget, findings)
+    finally:
+        generators.put_back()  # a check changes nothing for its caller
+    return _report(_name(env), seed, seconds, findings)
+
+
+# --- where it runs
+
+
+class _Host(gymnasium.Env[Any, Any]):
+    """Stands in for the environment in a fleet of one; `advance` is called as any method of an environment."""
+
+    observation_space = action_space = spaces.Discrete(1)
+
+    def __init__(self, examination: Examination) -> None:
+        self._examination = examination
+        self._run: Iterator[Doing] = examination.run()
+
+    def advance(self) -> tuple[Doing | None, Findings | None]:
+        """Examine until the next call of the environment: that call, and what was found if there is something new."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Gymnasium warns of much that the report names with its fix
+            doing = next(self._run, None)
+        findings = self._examination.findings
+        news, findings.changed = findings if findings.changed else None, False
+        return doing, news
+
+    def close(self) -> None:
+        self._examination.close()
+
+
+def _fleet_of(examination: Examination, patience: float, *, isolated: bool) -> Fleet:
+    host = functools.partial(_Host, examination)
+    options: dict[str, Any] = {
+        "seed": 0,
+        "timeout": Timeouts(None if math.isinf(patience) else patience),
+        "restarts": Restarts(0),
+        "quiet": True,
+    }
+    return one_env(host, **options) if isolated else make(host, 1, backend="sequential", **options)
+
+
+def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[[Doing], None]) -> Findings:
+    """Drives the examination to its end, or to that of the environment."""
+    doing: Doing | None = Doing("starting", "starting the examination")
+    while doing is not None:
+        try:
+            ((following, news),) = fleet.call("advance")
+        except WorkerError as error:
+            _note_fault(findings, doing, error.stack, patience if error.hung else None, error.ending)
+            break
+        except EnvHungError as error:  # in this process
+            _note_fault(findings, doing, error.original, patience)
+            break
+        findings, doing = news or findings, following
+        if doing is not None:
+            show(doing)
+    if fleet.backend != "processes":
+        findings.note("it was examined in this process: had it crashed, this process would have ended")
+    return findings
+
+
+def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | None, ending: str = "") -> None:
+    """The end of an environment's process, or the seconds for which it hung, as a problem."""
+    if hung_for is None:
+        what = f"{doing.call} ended its process: {ending} (in: {doing.examination})"
+        fix = (
+            "let no code of the environment end its process (os._exit, abort); after a signal, look for an error in "
+            "native code where the stack shows, or for a lack of memory"
+        )
+    else:
+        what = f"{doing.call} has not returned for {hung_for:g} s (in: {doing.examination})"
+        fix = "find what it waits for; if it may take that long, give the check more time with seconds="
+    findings.error(what, fix, own_stack(stack))
+
+
+# --- after it
+
+
+def _try_resume(factory: Callable[[], Any] | None, seed: int, budget: Budget, findings: Findings) -> None:
+    """Say that resume is exact only once a state was restored and continued to the same bytes."""
+    if factory is None:
+        findings.note("it gives its state as plain data; whether resume is exact was not tried")
+    elif any(problem.severity == "error" for problem in findings.problems):
+        findings.note("whether resume is exact was not tried: mend the errors first")
+    elif not budget.allows_more():
+        findings.skip(_EXACTNESS)
+    elif (reason := why_inexact(factory, seed=seed, seconds=budget.left)) is not None:
+        findings.resumable = False
+        findings.note(f"{STARTS_FRESH}: {reason}; {COVER_ALL}")
+    else:
+        findings.resumable = True
+        findings.note("resume is exact: a state was restored in a fresh process and continued with the same bytes")
+
+
+def _report(name: str, seed: int, seconds: float, findings: Findings) -> CheckReport:
+    observation_space, action_space = findings.spaces or (None, None)
+    return CheckReport(
+        env=name,
+        seed=seed,
+        steps=findings.steps,
+        seconds_per_step=findings.seconds_per_step,
+        resumable=findings.resumable,
+        problems=tuple(findings.problems),
+        notes=tuple(findings.notes),
+        seconds=seconds,
+        skipped=tuple(findings.skipped),
+        observation_space=observation_space,
+        action_space=action_space,
+    )
+
+
+# --- what was given
+
+
+def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+    if isinstance(env, str):
+        _refuse_unknown_id(env)
+        # Gymnasium's own passive checker would raise the first problem; ours names them all.
+        return functools.partial(gymnasium.make, env, disable_env_checker=True, **env_kwargs)
+    if callable(env) and not isinstance(env, gymnasium.Env):
+        return functools.partial(env, **env_kwargs)
+    if env_kwargs:
+        raise SettingsError(
+            f"env_kwargs {sorted(env_kwargs)} came with an environment that is already built",
+            hint="give the callable that builds it",
+        )
+    return None
+
+
+def _refuse_unknown_id(env: str) -> None:
+    import_provider(env)
+    try:
+        gymnasium.spec(env)
+    except (gymnasium.error.Error, ImportError) as error:
+        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
+        why = "" if unheard_of else f": {error}"
+        near = difflib.get_close_matches(env, gymnasium.registry, n=3)
+        hint = f"nearest: {', '.join(near)}" if near else f"name the module that registers it: module:{env}"
+        raise SettingsError(f"{env!r} is not a registered environment{why}", hint=hint) from error
+
+
+def _name(env: Any) -> str:
+    if isinstance(env, str):
+        return env
+    if isinstance(env, gymnasium.Env):
+        return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    return str(getattr(env, "__qualname__", None) or type(env).__name__)

@@ -1,0 +1,188 @@
+"""The C library of openai/procgen through ctypes: one game in one handle.
+
+The interface is that of gym3's `libenv.h`. A handle gets its buffers once and writes into them at every step. With no
+threads of its own the library steps in the calling thread; ctypes lets other Python threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from ctypes import POINTER, Structure, c_char, c_char_p, c_float, c_int, c_int32, c_uint8, c_void_p
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envfleet.errors import MissingExtraError, StateError
+
+__all__ = ["PICTURE", "SCREEN", "Game", "installation_command"]
+
+PICTURE = (64, 64, 3)
+SCREEN = (512, 512, 3)
+_VERSION = 1
+_ACTIONS = 15
+_FORCED_RESET = -1
+_LARGEST_STATE = 2**20
+_UINT8, _INT32 = 1, 2  # enum libenv_dtype
+_LIBRARIES = {"linux": "libenv.so", "darwin": "libenv.dylib", "win32": "env.dll"}
+# The packages that carry the library: the name to import, and how it is installed.
+_MIRROR, _NEWER = "procgen", "procgen_gym"
+
+
+class _Option(Structure):
+    _fields_ = [("name", c_char * 128), ("dtype", c_int), ("count", c_int), ("data", c_void_p)]
+
+
+class _Options(Structure):
+    _fields_ = [("items", POINTER(_Option)), ("count", c_int)]
+
+
+class _Buffers(Structure):
+    _fields_ = [
+        ("ob", POINTER(c_void_p)),
+        ("rew", POINTER(c_float)),
+        ("first", POINTER(c_uint8)),
+        ("info", POINTER(c_void_p)),
+        ("ac", POINTER(c_void_p)),
+    ]
+
+
+def installation_command() -> str:
+    """What installs the library for this Python."""
+    if sys.version_info >= (3, 13):
+        return "pip install --no-deps procgen-gym==0.1.1"
+    return "pip install --no-deps procgen-mirror==0.10.7"
+
+
+@functools.cache
+def _library() -> tuple[ctypes.CDLL, Path]:
+    """The library, loaded once for the process, and the folder of its pictures."""
+    name = _LIBRARIES.get(sys.platform, "libenv.so")
+    for package in (_MIRROR, _NEWER):
+        spec = importlib.util.find_spec(package)  # not imported: the packages want gym and gym3
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            data = Path(folder) / "data"
+            if (data / "prebuilt" / name).is_file():
+                library = ctypes.CDLL(str(data / "prebuilt" / name), mode=getattr(os, "RTLD_LOCAL", 0) | os.RTLD_NOW)
+                return _declared(library), data / "assets"
+    raise MissingExtraError("Procgen's library is not installed", hint=installation_command())
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    library.libenv_make.restype = c_void_p
+    library.libenv_make.argtypes = [c_int, _Options]
+    library.libenv_set_buffers.argtypes = [c_void_p, POINTER(_Buffers)]
+    library.get_state.argtypes = [c_void_p, c_int, c_char_p, c_int]
+    library.set_state.argtypes = [c_void_p, c_int, c_char_p, c_int]
+    for function in (library.libenv_act, library.libenv_observe, library.libenv_close, library.libenv_set_buffers):
+        function.restype = None
+    for function in (library.libenv_act, library.libenv_observe, library.libenv_close):
+        function.argtypes = [c_void_p]
+    library.set_state.restype = None
+    version = library.libenv_version()
+    if version != _VERSION:
+        raise MissingExtraError(
+            f"Procgen's library speaks version {version} of its interface, expected {_VERSION}",
+            hint=installation_command(),
+        )
+    return library
+
+
+class Game:
+    """One game of the library. It plays level after level by itself: an end leads to the next level's first picture."""
+
+    def __init__(self, game: str, seed: int, options: Mapping[str, int | bool], *, draws_screen: bool) -> None:
+        self._library, assets = _library()
+        self.picture: NDArray[np.uint8] = np.zeros(PICTURE, np.uint8)  # what the agent sees
+        self.screen: NDArray[np.uint8] | None = np.zeros(SCREEN, np.uint8) if draws_screen else None
+        self._reward, self._first, self._action = c_float(), c_uint8(), c_int32()
+        self._previous_level, self._complete, self._level = c_int32(), c_uint8(), c_int32()
+        given: dict[str, int | bool | str] = {
+            "env_name": game,
+            "num_actions": _ACTIONS,
+            "rand_seed": seed,
+            "num_threads": 0,
+            "render_human": draws_screen,
+            "resource_root": f"{assets}{os.sep}",  # read when the first game of the process is made
+            **options,
+        }
+        in_c, kept = _options_of(given)
+        self._handle: c_void_p | None = c_void_p(self._library.libenv_make(1, in_c))
+        del kept
+        pointers = [ctypes.addressof(info) for info in (self._previous_level, self._complete, self._level)]
+        if self.screen is not None:
+            pointers.append(self.screen.ctypes.data)
+        buffers = _Buffers(
+            (c_void_p * 1)(self.picture.ctypes.data),
+            ctypes.pointer(self._reward),
+            ctypes.pointer(self._first),
+            (c_void_p * len(pointers))(*pointers),
+            (c_void_p * 1)(ctypes.addressof(self._action)),
+        )
+        self._library.libenv_set_buffers(self._handle, ctypes.byref(buffers))
+        self._act = self._library.libenv_act
+
+    def step(self, action: int) -> tuple[float, bool]:
+        """The reward, and whether the episode ended; then `picture` is the first of the next one."""
+        self._action.value = action
+        self._act(self._handle)
+        return self._reward.value, self._first.value != 0
+
+    def begin_next(self) -> None:
+        """Leaves the level that is being played for the next one."""
+        self.step(_FORCED_RESET)
+
+    @property
+    def level(self) -> int:
+        """The number of the level that is being played."""
+        return self._level.value
+
+    @property
+    def solved(self) -> bool:
+        """Whether the last step solved a level."""
+        return self._complete.value != 0
+
+    def draw_screen(self) -> NDArray[np.uint8]:
+        """A large picture for people."""
+        assert self.screen is not None, "made without a screen"
+        self._library.libenv_observe(self._handle)
+        return self.screen.copy()
+
+    def save(self) -> bytes:
+        data = ctypes.create_string_buffer(_LARGEST_STATE)
+        size = self._library.get_state(self._handle, 0, data, _LARGEST_STATE)
+        return data.raw[:size]
+
+    def load(self, state: bytes) -> None:
+        """Goes on from a state of the same game; the library ends the process on any other."""
+        if not isinstance(state, bytes) or len(state) > _LARGEST_STATE:
+            raise StateError(f"received a state of the game that is {type(state).__name__}, expected bytes")
+        self._library.set_state(self._handle, 0, state, len(state))
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._library.libenv_close(handle)
+
+
+def _options_of(values: Mapping[str, int | bool | str]) -> tuple[_Options, list[object]]:
+    """The options in the library's form, and what has to be kept alive until it has read them."""
+    items = (_Option * len(values))()
+    kept: list[object] = [items]
+    for item, (name, value) in zip(items, values.items(), strict=True):
+        memory: ctypes.Array[c_uint8] | c_uint8 | c_int32
+        if isinstance(value, str):
+            data = value.encode()
+            memory, item.dtype, item.count = (c_uint8 * len(data))(*data), _UINT8, len(data)
+        elif isinstance(value, bool):
+            memory, item.dtype, item.count = c_uint8(value), _UINT8, 1
+        else:
+            memory, item.dtype, item.count = c_int32(value), _INT32, 1
+        item.name, item.data = name.encode(), ctypes.addressof(memory)
+        kept.append(memory)
+    return _Options(items, len(values)), kept

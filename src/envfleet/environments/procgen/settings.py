@@ -1,0 +1,82 @@
+"""The settings of `procgen/<game>`: which levels are played, and how they look.
+
+The library ends the process when it is given an option that it does not know, so everything is checked here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from envfleet.settings import Settings, setting
+
+__all__ = ["EXPLORATION_LEVELS", "GAMES", "MODES", "ProcgenSettings", "mode_problem"]
+
+GAMES = (
+    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
+    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
+)  # fmt: skip
+# Modes that only some games have. All have easy and hard.
+MODES = {
+    "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),
+    "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
+    "exploration": ("caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"),
+}
+# The one level of each game that the exploration mode has, by its number (openai/procgen, env.py).
+EXPLORATION_LEVELS = {
+    "caveflyer": 1259048185,
+    "climber": 1561126160,
+    "coinrun": 1949448038,
+    "heist": 876640971,
+    "jumper": 1434825276,
+    "leaper": 1318677581,
+    "maze": 158988835,
+    "ninja": 1123500215,
+}
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcgenSettings(Settings):
+    """Which levels of a Procgen game are played, and how they look."""
+
+    num_levels: int = setting(0, "How many levels there are; 0 for all of them.", minimum=0, maximum=_LARGEST)
+    start_level: int = setting(0, "The number of the first level.", minimum=0, maximum=_LARGEST)
+    distribution_mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = setting(
+        "hard", "How difficult levels are; extreme, memory and exploration are modes of some games only."
+    )
+    use_sequential_levels: bool = setting(
+        False, "Whether a level that is solved leads to another one within the same episode."
+    )
+    use_backgrounds: bool = setting(True, "Pictures behind the game; plain black without.")
+    restrict_themes: bool = setting(False, "Whether all levels have the same theme.")
+    use_monochrome_assets: bool = setting(False, "Whether things are rectangles of one colour instead of pictures.")
+    use_generated_assets: bool = setting(False, "Whether pictures are generated instead of drawn by people.")
+    center_agent: bool = setting(True, "Whether the agent stays in the middle, in games that can do without.")
+    paint_vel_info: bool = setting(False, "Whether the picture shows the agent's velocity (CoinRun, Ninja, Jumper).")
+
+    def problems(self) -> list[str]:
+        found = super().problems()
+        if isinstance(self.num_levels, int) and isinstance(self.start_level, int):
+            last = self.start_level + self.num_levels
+            if self.num_levels and last > _LARGEST:
+                found.append(
+                    f"start_level and num_levels: got {self.start_level} and {self.num_levels}, expected their sum to "
+                    f"be at most {_LARGEST}"
+                )
+            if self.start_level and not self.num_levels:
+                found.append(
+                    f"start_level: got {self.start_level} with num_levels 0, which is all levels from 0 on; say how "
+                    "many levels there are with num_levels"
+                )
+        if self.distribution_mode == "exploration" and (self.num_levels or self.start_level):
+            found.append("num_levels and start_level: the mode exploration has one level of its own; leave both out")
+        return found
+
+
+def mode_problem(game: str, mode: str) -> str | None:
+    """Why a game cannot be played in a mode; None if it can."""
+    games = MODES.get(mode)
+    if games is None or game in games:
+        return None
+    return f"the game {game} has no mode {mode!r}; games that have it: {', '.join(games)}"

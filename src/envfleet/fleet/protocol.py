@@ -1,0 +1,101 @@
+"""The protocol of a fleet: what it can be in the middle of, and the errors of calls that do not fit.
+
+The errors are ours and Gymnasium's at once: code that catches `gymnasium.error.AlreadyPendingCallError` around an
+AsyncVectorEnv works around a fleet as well.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from enum import Enum
+
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+
+from envfleet.errors import ClosedError, EnvfleetError, ProtocolError, SettingsError
+
+__all__ = [
+    "CallPendingError",
+    "FleetClosedError",
+    "FleetState",
+    "NoCallPendingError",
+    "ResetMaskError",
+    "ResetMissingError",
+    "SpacesError",
+    "WaitTimeoutError",
+    "misplaced_call",
+]
+
+
+class FleetState(Enum):
+    """What a fleet is in the middle of; each call is allowed in some states only."""
+
+    NEW = "not reset yet"
+    READY = "ready"
+    RESETTING = "waiting for reset_wait()"
+    STEPPING = "waiting for step_wait()"
+    STREAMING = "waiting for recv()"
+    RUNNING = "waiting for run_wait()"
+    BROKEN = "broken by an environment that hangs"
+    CLOSED = "closed"
+
+
+class FleetClosedError(ClosedError, ClosedEnvironmentError):
+    """The fleet was used after it was closed."""
+
+
+class ResetMissingError(ProtocolError, ResetNeeded):
+    """The fleet was used before its first reset, or after an error that makes a reset necessary."""
+
+
+class CallPendingError(ProtocolError, AlreadyPendingCallError):
+    """A call was made while another one is under way; `name` is the other one."""
+
+    def __init__(self, message: str, name: str, *, hint: str | None = None) -> None:
+        ProtocolError.__init__(self, message, hint=hint)
+        self.name = name
+
+
+class NoCallPendingError(ProtocolError, NoAsyncCallError):
+    """Results were asked for while nothing is under way; `name` is the call that begins it."""
+
+    def __init__(self, message: str, name: str, *, hint: str | None = None) -> None:
+        ProtocolError.__init__(self, message, hint=hint)
+        self.name = name
+
+
+class WaitTimeoutError(EnvfleetError, TimeoutError, multiprocessing.TimeoutError):
+    """`step_wait(timeout=...)` or `reset_wait(timeout=...)` took longer; what is under way continues."""
+
+
+class SpacesError(SettingsError, RuntimeError):
+    """The environments of a fleet have spaces that do not go together."""
+
+
+class ResetMaskError(SettingsError, TypeError):
+    """`options["reset_mask"]` is no mask of the fleet's environments."""
+
+
+_PENDING = {
+    FleetState.RESETTING: ("reset", "call reset_wait() first"),
+    FleetState.STEPPING: ("step", "call step_wait() first"),
+    FleetState.STREAMING: ("send", "call recv() until every environment that was sent to has answered"),
+    FleetState.RUNNING: ("run", "call run_wait() first"),
+}
+_BEGUN_BY = {"reset_wait()": "reset_async", "step_wait()": "step_async", "recv()": "send", "run_wait()": "run_async"}
+
+
+def misplaced_call(call: str, state: FleetState) -> ProtocolError:
+    """The error of a call that `state` does not allow."""
+    if state is FleetState.CLOSED:
+        return FleetClosedError(f"{call} was called on a closed fleet")
+    message = f"{call} was called while the fleet is {state.value}"
+    if state is FleetState.BROKEN:
+        return ProtocolError(message, hint="make a new fleet")
+    pending, hint = _PENDING.get(state, ("", ""))
+    if call in _BEGUN_BY:
+        lacks_reset = state is FleetState.NEW and call != "reset_wait()"
+        hint = hint or ("call reset() first" if lacks_reset else f"call {_BEGUN_BY[call]}() first")
+        return NoCallPendingError(message, _BEGUN_BY[call].removesuffix("_async"), hint=hint)
+    if pending:
+        return CallPendingError(message, pending, hint=hint)
+    return ResetMissingError(message, hint="call reset() first")

@@ -1,0 +1,110 @@
+"""A user's own networks: imported by name, built, and tried on two observations before anything is trained."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+import envfleet
+from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.policies.encoders import Trunk
+from envfleet.policies.inputs import Inputs
+
+__all__ = ["ROWS", "dummy_pass", "own_module", "own_trunk", "shape_of"]
+
+ROWS = 2  # of the dummy pass; layers such as batch normalisation refuse one row
+
+
+def own_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], inputs: Inputs) -> Trunk:
+    """Its features are joined to the heads of a policy."""
+    module = own_module(network, "network", space)
+    features = dummy_pass(module, inputs, f"network {network!r}")
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != ROWS:
+        raise SettingsError(
+            f"network {network!r} gave {shape_of(features)} for {ROWS} observations, expected features ({ROWS}, n)",
+            hint="flatten the features: one row per observation",
+        )
+    return Trunk([module], features.shape[1])
+
+
+def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces.Space[Any]) -> nn.Module:
+    """The module that the class or function makes of the spaces; `role` is the setting that it was given by."""
+    make = _imported(given, role) if isinstance(given, str) else given
+    takes = "(observation_space)" if len(spaces_of_it) == 1 else "(observation_space, action_space)"
+    with _own_code(f"{role} {given!r}", "while it was built", f"it is called as Class{takes}"):
+        module = make(*spaces_of_it)
+    if not isinstance(module, nn.Module):
+        raise SettingsError(
+            f"{role} {given!r} made a {type(module).__name__}, expected a torch.nn.Module",
+            hint="derive its class from torch.nn.Module",
+        )
+    return module
+
+
+def _imported(path: str, role: str) -> Callable[..., Any]:
+    name, _, attributes = path.partition(":")
+    try:
+        with _own_code(f"{role} {path!r}", f"while {name} was imported", "mend the module, or install what it needs"):
+            found: Any = importlib.import_module(name)
+    except SettingsError as error:
+        cause = error.__cause__
+        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
+            raise SettingsError(
+                f"{role} is {path!r}, but there is no module {name!r}",
+                hint="give it as package.module:Class, and run where it can be imported",
+            ) from error
+        raise  # the module was found; what it imports was not, or it raised
+    for attribute in attributes.split("."):
+        if not hasattr(found, attribute):
+            raise SettingsError(f"{role} is {path!r}, but {name!r} has no {attributes!r}", hint="check the spelling")
+        found = getattr(found, attribute)
+    if not callable(found):
+        raise SettingsError(f"{role} is {path!r}, which is a {type(found).__name__}, expected a class or function")
+    result: Callable[..., Any] = found
+    return result
+
+
+def dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:
+    """What the module gives for `ROWS` observations of zeros."""
+    observations = {leaf.name: torch.from_numpy(np.zeros((ROWS, *leaf.shape), leaf.dtype)) for leaf in inputs.leaves}
+    prepared = inputs(observations)[0]
+    hint = f"its forward is called with {_shapes_in(prepared)}: a batch of observations and nothing else"
+    with torch.no_grad(), _own_code(what, f"for {ROWS} observations", hint):
+        return module(prepared)
+
+
+@contextmanager
+def _own_code(what: str, when: str, hint: str) -> Iterator[None]:
+    """Turns whatever the user's code raises into a SettingsError that says where."""
+    try:
+        yield
+    except EnvfleetError:
+        raise
+    except Exception as error:
+        passed_through = tuple(str(Path(str(module.__file__)).parent) for module in (envfleet, torch, importlib))
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith((*passed_through, "<frozen"))]
+        where = f"\n{''.join(traceback.format_list(own[-1:])).rstrip()}" if own else ""
+        raise SettingsError(f"{what} raised {type(error).__name__} {when}: {error}{where}", hint=hint) from error
+
+
+def _shapes_in(prepared: Any) -> str:
+    if isinstance(prepared, dict):
+        return "{" + ", ".join(f"{name!r}: {_shapes_in(part)}" for name, part in prepared.items()) + "}"
+    if isinstance(prepared, tuple):
+        return f"({', '.join(map(_shapes_in, prepared))})"
+    return f"a tensor {tuple(prepared.shape)}"
+
+
+def shape_of(value: Any) -> str:
+    """For messages: the shape of a tensor, or what it is instead."""
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

@@ -1,0 +1,89 @@
+"""Videos of episodes: of a trained run, and of a policy while it trains. The environment is protected by a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.runs.evaluation import evaluate
+from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.video import VideoWriter
+from envfleet.training.assembly import Resolved
+from envfleet.training.stage import Stage
+
+__all__ = ["film_episode", "refuse_unfilmable", "shown_env"]
+
+_FLAG, _MODE = "--video-every", "rgb_array"
+
+
+def shown_env(stage: Stage, mode: str | None, film: VideoWriter | None, flag: str) -> Any:
+    """The stage's environment, newly built; one that is to show itself has to say that it can.
+
+    `flag` asked for it, and messages name it.
+    """
+    try:
+        env = stage.fresh()
+    except EnvError as error:
+        told = error.message
+        if mode is not None and told.startswith("TypeError") and ("render_mode" in told or "no arguments" in told):
+            raise _cannot_render(mode, flag, "it takes no render_mode") from None
+        _refuse_missing(error)
+        raise
+    if mode is not None and env.render_mode != mode:
+        modes = ", ".join(env.metadata.get("render_modes", ())) or "none"
+        raise _cannot_render(mode, flag, f"its render modes are {modes}")
+    if film is not None:
+        film.fps = float(env.metadata.get("render_fps") or film.fps)
+    return env
+
+
+def _cannot_render(render_mode: str, flag: str, why: str) -> SettingsError:
+    return SettingsError(
+        f'{flag} needs an environment with render_mode="{render_mode}", but {why}',
+        hint="give the environment's __init__ that argument, and its metadata the list `render_modes`",
+    )
+
+
+def _refuse_missing(error: EnvError) -> None:
+    if error.message.startswith("DependencyNotInstalled"):
+        raise MissingExtraError(f"the environment cannot show itself: {error.message}") from None
+
+
+def refuse_unfilmable(resolved: Resolved) -> None:
+    """Tries a picture if the settings ask for videos: what is missing is reported now, not when the first is due."""
+    if not resolved.settings.video_every:
+        return
+    film = VideoWriter("step.mp4")  # what it needs is imported; a file comes with the first picture
+    with closing(_stage(resolved)) as stage:
+        env = shown_env(stage, _MODE, film, _FLAG)
+        env.reset(seed=resolved.seed)
+        try:
+            env.render()
+        except EnvError as error:
+            _refuse_missing(error)
+            raise
+
+
+def film_episode(resolved: Resolved, policy: Any, path: Path, stopped: Callable[[], bool]) -> None:
+    """Writes the first episode of an evaluation to a video. It starts the same every time, so that videos compare."""
+    settings = resolved.settings
+    deterministic = not settings.eval_sampled
+    trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
+    with closing(_stage(resolved)) as stage, VideoWriter(path) as film:
+        evaluate(
+            lambda: shown_env(stage, _MODE, film, _FLAG),
+            Player(trained, deterministic=deterministic),
+            episodes=1,
+            seed=resolved.seed,
+            deterministic=deterministic,
+            max_episode_steps=settings.eval_max_steps,
+            on_frame=film,
+            stopped=stopped,
+        )
+
+
+def _stage(resolved: Resolved) -> Stage:
+    return Stage(resolved.env, resolved.settings, render_mode=_MODE)

@@ -1,0 +1,89 @@
+"""How fast a training is: collecting alone, learning alone, and both in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.training.assembly import Parts, assemble, resolve
+from envfleet.training.progress import TimeShares
+
+__all__ = ["SHARES", "Speed", "measure_speed", "steps_per_second"]
+
+SHARES = ("environment", "acting", "learning", "waiting", "rest")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Environment steps per second with so many environments and workers, and where the time of a training goes."""
+
+    n_envs: int
+    workers: int
+    collecting: float
+    learning: float
+    training: float  # both, as a training does it
+    shares: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def steps_per_second(advance: Callable[[], int], seconds: float) -> float:
+    """How fast `advance` is, which says how many steps it was good for; it is called at least once."""
+    steps, began = 0, time.perf_counter()
+    while (passed := time.perf_counter() - began) < seconds or not steps:
+        steps += advance()
+    return steps / passed
+
+
+def measure_speed(settings: TrainingSettings, seconds: float) -> Speed:
+    """Measures collecting, learning and both for a third of the time each, with a fleet and a learner of their own."""
+    resolved = resolve(settings)
+    with closing(resolved.stage), closing(assemble(resolved)) as parts:
+        phases = _phases(parts)
+        collecting = steps_per_second(next(phases), seconds / 3)
+        learning = steps_per_second(next(phases), seconds / 3)
+        shares: list[dict[str, float]] = []
+        training = steps_per_second(_training(parts, shares), seconds / 3)
+        means = {name: sum(each[f"time/{name}"] for each in shares) / len(shares) for name in SHARES}
+        return Speed(parts.fleet.num_envs, parts.fleet.workers, collecting, learning, training, means)
+
+
+def _phases(parts: Parts) -> Iterator[Callable[[], int]]:
+    """What is measured, each after it has been done once: first calls load and compile."""
+
+    def collect() -> int:
+        return int(parts.schedule.next().rewards.size)
+
+    collect()
+    yield collect
+    rollout = parts.schedule.next()
+
+    def learn() -> int:
+        parts.learner.learn(rollout, 0.0)
+        return int(rollout.rewards.size)
+
+    learn()
+    yield learn
+
+
+def _training(parts: Parts, shares: list[dict[str, float]]) -> Callable[[], int]:
+    """A round of a training; what it says about the time goes to `shares`."""
+    clock = TimeShares(parts.fleet.workers)
+    parts.schedule.waited = 0.0
+
+    def advance() -> int:
+        rollout = parts.schedule.next()
+        seconds = rollout.seconds.copy()
+        began = time.perf_counter()
+        parts.learner.learn(rollout, 0.0)
+        learning = time.perf_counter() - began
+        waited, parts.schedule.waited = parts.schedule.waited, 0.0
+        shares.append(clock.shares(seconds, waited, learning, rollout.rewards.size))
+        return int(rollout.rewards.size)
+
+    return advance

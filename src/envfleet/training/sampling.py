@@ -1,0 +1,98 @@
+"""What a run takes of the machine: processor time and memory of its processes, and what others take meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import psutil
+
+__all__ = ["Sampler", "shared_memory_counted_once"]
+
+LEAST_SECONDS = 4.0  # between two samples
+MOST_SHARE = 0.003  # of the time that sampling may take: with many processes it happens more seldom
+
+
+class Sampler:
+    """Takes a sample now and then. Shares of processor time are in percent of one core, over the time since the last.
+
+    Everything that the caller or a worker started counts too: a simulator may be a process of its own.
+    """
+
+    def __init__(self) -> None:
+        self._caller = psutil.Process()
+        self._next = 0.0
+        self._at = time.perf_counter()
+        self._spent = self._seconds_of(self._tree())
+        self._machine = _machine_seconds()
+        self._learner = 0.0  # processor time of the learner so far
+        self._learner_at_last = 0.0
+
+    def add_learner(self, seconds: float) -> None:
+        """Processor time that was spent on learning."""
+        self._learner += seconds
+
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def sample(self, workers: Collection[int]) -> dict[str, float]:
+        """The figures since the last sample; `workers` are the process ids of the workers."""
+        now, began = time.perf_counter(), time.thread_time()
+        elapsed = max(now - self._at, 1e-9)
+        tree = self._tree()
+        spent, machine = self._seconds_of(tree), _machine_seconds()
+        used = {pid: max(0.0, seconds - self._spent.get(pid, 0.0)) for pid, seconds in spent.items()}
+        caller = used.get(self._caller.pid, 0.0)
+        learner = min(caller, self._learner - self._learner_at_last)
+        total = sum(used.values())
+        figures = {
+            "system/cpu_percent": total,
+            "system/cpu_percent_caller": caller - learner,
+            "system/cpu_percent_learner": learner,
+            "system/cpu_percent_workers": sum(used.get(pid, 0.0) for pid in set(workers) - {self._caller.pid}),
+            "system/cpu_percent_others": max(0.0, machine - self._machine - total),
+        }
+        figures = {name: 100.0 * seconds / elapsed for name, seconds in figures.items()}
+        figures["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
+        self._at, self._spent, self._machine, self._learner_at_last = now, spent, machine, self._learner
+        self._next = time.monotonic() + max(LEAST_SECONDS, (time.thread_time() - began) / MOST_SHARE)
+        return figures
+
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            return [self._caller, *self._caller.children(recursive=True)]
+        except psutil.Error:
+            return [self._caller]
+
+    @staticmethod
+    def _seconds_of(tree: list[psutil.Process]) -> dict[int, float]:
+        seconds = {}
+        for process in tree:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:  # it has just ended
+                continue
+            seconds[process.pid] = times.user + times.system
+        return seconds
+
+
+def shared_memory_counted_once(pid: int) -> int:
+    """Bytes of a process, of what it shares only its part (PSS); where the system does not say, its resident memory."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _machine_seconds() -> float:
+    """Processor time that all processes of the machine have used."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    return float(sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))

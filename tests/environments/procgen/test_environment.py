@@ -1,0 +1,253 @@
+"""`procgen/<game>`: what it gives, what it refuses, and that it goes on exactly."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import envfleet
+from envfleet.environments import REGISTERED
+from envfleet.environments.procgen import library
+from envfleet.environments.procgen.environment import ProcgenEnv
+from envfleet.environments.procgen.settings import GAMES, ProcgenSettings
+from envfleet.errors import MissingExtraError, ProtocolError, SettingsError, StateError
+from tests.fleet.backends import BACKENDS, same, trace
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("procgen") is None and importlib.util.find_spec("procgen_gym") is None,
+    reason=f"Procgen's library is not installed: {library.installation_command()}",
+)
+EASY = {"distribution_mode": "easy", "num_levels": 20}
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    made: list[ProcgenEnv] = []
+
+    def build(game: str = "coinrun", **settings: Any) -> ProcgenEnv:
+        made.append(ProcgenEnv(game, **settings))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()
+
+
+def actions(count: int, seed: int = 0) -> list[int]:
+    return [int(action) for action in np.random.default_rng(seed).integers(0, 15, count)]
+
+
+def played(env: ProcgenEnv, chosen: list[int]) -> list[Any]:
+    """Steps, with a reset after every end."""
+    seen: list[Any] = []
+    for action in chosen:
+        seen.append(env.step(action))
+        if seen[-1][2]:
+            seen.append(env.reset())
+    return seen
+
+
+# ---- what it gives
+
+
+def test_all_games_are_registered_and_step() -> None:
+    assert {f"procgen/{game}" for game in GAMES} <= set(REGISTERED)
+    for game in GAMES:
+        env = gymnasium.make(f"procgen/{game}", distribution_mode="easy", disable_env_checker=True)
+        observation, info = env.reset(seed=1)
+        assert env.observation_space.contains(observation) and observation.any() and info["level"] >= 0
+        for action in actions(20):
+            observation, reward, terminated, truncated, info = env.step(action)
+            assert env.observation_space.contains(observation) and isinstance(reward, float) and not truncated
+            if terminated:
+                env.reset()
+        env.close()
+
+
+def test_passes_the_check() -> None:
+    report = envfleet.check("procgen/coinrun", env_kwargs=EASY)
+    assert report.ok, str(report)
+    assert "resume is exact" in str(report)
+
+
+def test_the_same_seed_plays_the_same_levels(make: Any) -> None:
+    one, other = make(**EASY), make(**EASY)
+    assert same(one.reset(seed=7), other.reset(seed=7))
+    assert same(played(one, actions(300)), played(other, actions(300)))
+    assert same(one.reset(seed=7), make(**EASY).reset(seed=7)), "a seed begins anew"
+    assert not same(one.reset(seed=7)[0], other.reset(seed=8)[0])
+
+
+def test_levels_are_those_that_were_asked_for(make: Any) -> None:
+    env = make(distribution_mode="easy", num_levels=3, start_level=40)
+    levels = {env.reset(seed=1)[1]["level"], *(env.reset()[1]["level"] for _ in range(30))}
+    assert levels == {40, 41, 42}
+
+
+def test_success_is_told_at_the_end_of_an_episode(make: Any) -> None:
+    """A coin is worth 10 and solves the level; falling into a pit is worth nothing and does not."""
+    env = make(**EASY)
+    env.reset(seed=3)
+    right = [7, 8] * 2000  # right, and right with a jump
+    ends = [step for step in played(env, right) if len(step) == 5 and step[2]]
+    assert {bool(step[4]["is_success"]) for step in ends} == {True, False}
+    assert all(step[4]["is_success"] == (step[1] == 10.0) for step in ends)
+
+
+def test_an_end_shows_the_last_picture_and_the_next_reset_the_next_level(make: Any) -> None:
+    env = make(**EASY)
+    before, _ = env.reset(seed=3)
+    for action in [7, 8] * 1000:
+        observation, _, terminated, _, info = env.step(action)
+        if terminated:
+            assert np.array_equal(observation, before)
+            break
+        before = observation
+    else:
+        pytest.fail("no episode has ended")
+    following, next_info = env.reset()
+    assert not np.array_equal(following, before)
+    assert "level" in info and "level" in next_info
+
+
+def test_a_time_out_ends_an_episode_like_any_other_end(make: Any) -> None:
+    env = make(**EASY)
+    env.reset(seed=1)
+    steps = [env.step(4) for _ in range(1000)]  # stands still
+    assert not any(terminated for _, _, terminated, _, _ in steps[:-1])
+    _, _, terminated, truncated, info = steps[-1]
+    assert terminated and not truncated and not info["is_success"]
+
+
+def test_a_reset_in_the_middle_goes_to_the_next_level(make: Any) -> None:
+    env, other = make(num_levels=0), make(num_levels=0)
+    first = env.reset(seed=5)
+    env.step(7)
+    second = env.reset()
+    assert not same(first[0], second[0])
+    other.reset(seed=5)
+    other.step(7)
+    assert same(second, other.reset())
+
+
+def test_a_picture_for_people(make: Any) -> None:
+    env = make(render_mode="rgb_array", **EASY)
+    env.reset(seed=1)
+    picture = env.render()
+    assert picture.shape == (512, 512, 3) and picture.std() > 10
+    env.step(7)
+    plain = make(**EASY)
+    plain.reset(seed=1)
+    assert same(env.step(8)[0], (plain.step(7), plain.step(8))[1][0]), "a screen changes nothing"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_backgrounds": False},
+        {"restrict_themes": True},
+        {"use_monochrome_assets": True},
+        {"use_generated_assets": True},
+        {"paint_vel_info": True},
+    ],
+)
+def test_every_setting_of_the_looks_reaches_the_game(make: Any, changes: dict[str, bool]) -> None:
+    ordinary, changed = make(**EASY), make(**EASY, **changes)
+    pictures = [[env.reset(seed=seed)[0] for seed in range(6)] for env in (ordinary, changed)]
+    assert not same(*pictures)
+
+
+# ---- what it refuses, before the library would end the process
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "words"),
+    [
+        ("coinrun", {"distribution_mode": "extreme"}, "chaser, dodgeball, leaper, starpilot"),
+        ("coinrun", {"distribution_mode": "memory"}, "coinrun has no mode 'memory'"),
+        ("bigfish", {"distribution_mode": "exploration"}, "bigfish has no mode"),
+        ("coinrun", {"distribution_mode": "esay"}, "did you mean|expected one of"),
+        ("coinrun", {"num_levels": -1}, "num_levels"),
+        ("coinrun", {"start_level": 5}, "num_levels 0"),
+        ("coinrun", {"start_level": 2**31 - 1, "num_levels": 2}, "sum"),
+        ("coinrun", {"distribution_mode": "exploration", "num_levels": 3}, "one level of its own"),
+        ("coinrun", {"levels": 3}, "levels"),
+        ("coinrum", {}, "did you mean 'coinrun'"),
+    ],
+)
+def test_wrong_options_are_refused_in_python(game: str, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        ProcgenEnv(game, **settings)
+
+
+def test_modes_of_some_games() -> None:
+    for game, mode in (("chaser", "extreme"), ("maze", "memory"), ("ninja", "exploration")):
+        env = ProcgenEnv(game, distribution_mode=mode)
+        env.reset(seed=1)
+        env.step(3)
+        env.close()
+
+
+def test_calls_at_the_wrong_moment(make: Any) -> None:
+    env = make(**EASY)
+    with pytest.raises(ProtocolError, match="before reset"):
+        env.step(1)
+    env.reset(seed=1)
+    with pytest.raises(SettingsError, match="0 to 14"):
+        env.step(-1)
+    env.close()
+    with pytest.raises(ProtocolError, match="closed"):
+        env.reset()
+
+
+def test_without_the_library_the_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    library._library.cache_clear()
+    try:
+        with pytest.raises(MissingExtraError, match=r"pip install --no-deps procgen"):
+            ProcgenEnv("coinrun").reset(seed=1)
+    finally:
+        library._library.cache_clear()
+
+
+# ---- state
+
+
+def test_a_state_goes_on_exactly_in_another_environment(make: Any) -> None:
+    env, other = make(**EASY), make(**EASY)
+    env.reset(seed=9)
+    played(env, actions(150))
+    other.reset(seed=1)
+    other.set_state(env.get_state())
+    assert same(played(env, actions(400, seed=2)), played(other, actions(400, seed=2)))
+
+
+def test_a_state_of_other_levels_is_refused(make: Any) -> None:
+    env = make(**EASY)
+    env.reset(seed=9)
+    with pytest.raises(StateError, match="same settings"):
+        make(distribution_mode="easy").set_state(env.get_state())
+
+
+# ---- in a fleet
+
+
+@pytest.mark.parametrize("name", ["threads", "spawn", "fork"])
+def test_every_backend_gives_the_same_bytes(name: str) -> None:
+    traces = []
+    for place in (BACKENDS["sequential"], BACKENDS[name]):
+        with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **place) as fleet:
+            traces.append(trace(fleet, 60, seed=3))
+    assert same(*traces)
+
+
+def test_levels_beside_those_of_the_training(make: Any) -> None:
+    offer = make(**EASY).held_out()
+    assert offer.env_kwargs == {"num_levels": 0, "start_level": 0} and offer.trained == "levels 0 to 19"
+    assert make(distribution_mode="easy").held_out() is None
+    assert ProcgenSettings(**{**EASY, **offer.env_kwargs}).num_levels == 0

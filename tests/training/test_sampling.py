@@ -1,0 +1,76 @@
+"""What a run takes of the machine, as its metrics say it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from envfleet.runs.metrics import read_metrics
+from envfleet.training import sampling
+from envfleet.training.sampling import Sampler, shared_memory_counted_once
+from tests.training.running import run
+
+KEYS = {
+    f"system/{name}"
+    for name in (
+        "cpu_percent",
+        "cpu_percent_caller",
+        "cpu_percent_learner",
+        "cpu_percent_workers",
+        "cpu_percent_others",
+    )
+} | {"system/memory_mb"}
+
+
+def burn(seconds: float) -> None:
+    until = os.times().user + seconds
+    while os.times().user < until:
+        pass
+
+
+def test_processor_time_is_counted_where_it_is_spent() -> None:
+    sampler = Sampler()
+    burn(0.3)
+    sampler.add_learner(0.1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdin is not None
+    child.stdout.readline()
+    figures = sampler.sample([child.pid])
+    child.communicate(b"\n")
+    assert figures.keys() == KEYS
+    workers, caller, learner = (figures[f"system/cpu_percent_{who}"] for who in ("workers", "caller", "learner"))
+    # Shares of the same time: their ratios do not depend on how long it took.
+    assert workers >= 0.25 / 0.1 * learner > 0
+    assert caller + learner >= 0.25 / 0.1 * learner
+    assert figures["system/cpu_percent"] == pytest.approx(workers + caller + learner)
+
+
+def test_memory_that_processes_share_is_counted_once() -> None:
+    assert 2**20 < shared_memory_counted_once(os.getpid()) < 2**34
+    assert shared_memory_counted_once(2**22 + 1) == 0
+
+
+def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "LEAST_SECONDS", 0.0)
+    run(tmp_path / "run", backend="processes", workers=2)
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "system/memory_mb" in row]
+    assert rows and rows[-1].keys() >= KEYS
+    assert rows[-1]["system/memory_mb"] > 50
+    seconds = [row["time/seconds"] for row in rows]
+    assert seconds == sorted(seconds)
+
+
+def test_samples_are_rarer_where_they_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = Sampler()
+    clock = iter([100.0, 102.0])  # a sample that took two seconds
+    monkeypatch.setattr(sampling.time, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(sampling.time, "monotonic", lambda: 1000.0)
+    sampler.sample([])
+    assert sampler._next == pytest.approx(1000.0 + 2.0 / sampling.MOST_SHARE)

@@ -1,0 +1,95 @@
+"""Videos while a run trains: when they come, that they change nothing, and what is said if there can be none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from envfleet.errors import MissingExtraError, SettingsError
+from envfleet.training import resume
+from envfleet.training.callbacks import Callback, Moment
+from tests.training.running import run, weights
+from tests.training.test_rates import UPDATE, StopsAfter
+from tests.training.test_stop_conditions import Flat
+
+pytestmark = pytest.mark.usefixtures("no_trial")
+
+
+class Drawn(Flat):
+    """Shows the time as a grey picture; its pen may break."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+    broken = False
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        if self.broken:
+            raise RuntimeError("the pen broke")
+        return np.full((16, 16, 3), 60 * self.time, np.uint8)
+
+
+class Silent(Flat):
+    """Takes a render_mode and cannot draw."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        pass
+
+
+def videos(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "videos").iterdir())
+
+
+def test_videos_come_every_so_often_and_at_the_end_and_change_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    run(tmp_path / "run", env=Drawn, video_every=2 * UPDATE, quiet=False)
+    assert videos(tmp_path / "run") == [f"step-{3 * UPDATE}.mp4", f"step-{2 * UPDATE}.mp4"]
+    assert f"video at step 768: {tmp_path / 'run' / 'videos' / 'step-768.mp4'}" in capsys.readouterr().err
+    frames, seconds = ffmpeg.count_frames_and_secs(str(tmp_path / "run" / "videos" / "step-768.mp4"))
+    assert (frames, seconds) == (4, pytest.approx(4 / 5))
+    run(tmp_path / "without", env=Drawn)
+    assert weights(tmp_path / "run") == weights(tmp_path / "without")
+
+
+def test_a_resumed_run_has_the_same_videos(tmp_path: Path) -> None:
+    run(tmp_path / "run", [StopsAfter(1)], env=Drawn, video_every=UPDATE)
+    assert videos(tmp_path / "run") == ["step-384.mp4"]
+    (tmp_path / "run" / "videos" / "step-384.mp4").unlink()
+    resume(tmp_path / "run", env=Drawn, quiet=True)
+    assert videos(tmp_path / "run") == ["step-1152.mp4", "step-768.mp4"]  # the first one was there already
+
+
+def test_a_video_that_fails_does_not_cost_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Breaks(Callback):
+        def on_rollout(self, moment: Moment, rollout: Any) -> None:
+            Drawn.broken = moment.steps > UPDATE
+
+    try:
+        run(tmp_path / "run", [Breaks()], env=Drawn, video_every=UPDATE, steps=2 * UPDATE)
+    finally:
+        Drawn.broken = False
+    told = capsys.readouterr().err
+    assert "the video at step 768 failed, and training continues without it: RuntimeError: the pen broke" in told
+    assert videos(tmp_path / "run") == ["step-384.mp4"]
+    assert weights(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("env", "why"), [(Flat, "it takes no render_mode"), (Silent, "its render modes are none")])
+def test_an_environment_that_cannot_be_filmed_is_refused_at_the_start(tmp_path: Path, env: Any, why: str) -> None:
+    with pytest.raises(SettingsError, match=f'--video-every needs an environment with render_mode="rgb_.*, but {why}'):
+        run(tmp_path / "run", env=env, video_every=UPDATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(MissingExtraError, match=r'needs imageio_ffmpeg\nhint: pip install "envfleet\[video\]"'):
+        run(tmp_path / "run", env=Drawn, video_every=UPDATE)
+    assert list(tmp_path.iterdir()) == []
