@@ -44,7 +44,7 @@ def figures_of(run: Path) -> dict[str, Any]:
         (row, at) for row, at in ended if row["rollout/episodes"] >= min(100, updates[-1]["rollout/episodes"] / 2)
     ]
     reached = [(row["step"], at) for row, at in settled if row["rollout/ep_rew_mean"] >= 21]
-    memory = [row["fleet/worker_0/memory_mb"] for row in updates if "fleet/worker_0/memory_mb" in row]
+    memory = [row["system/memory_mb"] for row in updates if "system/memory_mb" in row]
     return {
         "steps": steps[-1],
         "seconds": seconds[-1],
@@ -66,9 +66,8 @@ def test_the_figures_are_those_of_the_metrics(trained: Path, threads: Path, comp
     assert [group["label"] for group in written["groups"]] == ["sequential", "parallel"]
     for group, run in zip(written["groups"], (trained, threads), strict=True):
         for name, value in figures_of(run).items():
-            if name != "peak_memory_mb" or run == trained:  # newer runs record it for all processes
-                assert group[name] == (None if value is None else pytest.approx(value)), name
-        assert group["score"] == 21
+            assert group[name] == (None if value is None else pytest.approx(value)), name
+        assert group["score"] == 21 and group["memory_covers"] == "all processes" and group["cpu_percent"] is not None
     first, second = written["groups"]
     speeds = [figures_of(run)["steps_per_second"] for run in (trained, threads)]
     assert second["speedup"] == pytest.approx(speeds[1] / speeds[0])

@@ -91,20 +91,20 @@ def test_time_between_a_kill_and_a_resume_does_not_count(tmp_path: Path) -> None
 
 
 def test_memory_and_cpu_as_they_were_recorded(tmp_path: Path) -> None:
-    sampled = {"memory_mb": 300.0, "cpu_percent": 180.0, "cpu_percent_caller": 60.0, "cpu_percent_workers": 120.0}
+    shares = {"": 180.0, "_caller": 20.0, "_learner": 40.0, "_workers": 120.0, "_others": 3.0}
+    sampled = {"system/memory_mb": 300.0, **{f"system/cpu_percent{of}": share for of, share in shares.items()}}
     workers = {
         f"fleet/worker_{at}/{name}": value
         for at in (0, 1)
         for name, value in (("busy_share", 0.4), ("memory_mb", 50.0))
     }
-    make_run(tmp_path / "a", more={**sampled, "machine_load_percent": 3.0, **workers}, backend="processes", workers=2)
+    make_run(tmp_path / "a", more={**sampled, **workers}, backend="processes", workers=2)
     make_run(tmp_path / "b", more=workers, backend="processes", workers=2, learning_rate=0.1)
     make_run(tmp_path / "c", more=workers, backend="threads", workers=2)
     make_run(tmp_path / "d")
     new, old, threads, bare = compare_runs([tmp_path / name for name in "abcd"]).to_json()["groups"]
     assert (new["peak_memory_mb"], new["memory_covers"]) == (300.0, "all processes")
-    assert (new["cpu_percent"], new["cpu_percent_caller"], new["cpu_percent_workers"]) == (180.0, 60.0, 120.0)
-    assert new["machine_load_percent"] == 3.0
+    assert {of: new[f"cpu_percent{of}"] for of in shares} == pytest.approx(shares)
     assert (old["peak_memory_mb"], old["memory_covers"], old["cpu_percent"]) == (100.0, "the workers only", None)
     assert old["workers_busy_percent"] == pytest.approx(80.0)
     assert threads["peak_memory_mb"] == 50.0  # one process, however many threads look at it

@@ -38,7 +38,7 @@ def pair(folder: Path, first: dict[str, Any] | None = None, second: dict[str, An
 
 def test_a_fair_comparison(tmp_path: Path) -> None:
     git = {"git": {"commit": "0123456789abcdef", "changed": False}}
-    load = {"machine_load_percent": 2.0}
+    load = {"system/cpu_percent_others": 2.0}
     found = pair(tmp_path, {"manifest": git, "more": load}, {"manifest": git, "more": load})
     assert {question: check.answer for question, check in found.items()} == {
         ENVIRONMENT: "yes",
@@ -67,7 +67,7 @@ DIFFERENT = [
     (CODE, {}, "unknown", "no commit is recorded"),
     (MACHINE, {"manifest": OTHER_CPU}, "no", "cores: "),
     (ALONE, {"began": 1_000_001.0}, "no", "a and b ran at the same time"),
-    (ALONE, {"more": {"machine_load_percent": 70.0}}, "no", "b (70 %)"),
+    (ALONE, {"more": {"system/cpu_percent_others": 70.0}}, "no", "b (70 %)"),
     (ALONE, {}, "unknown", "not recorded for all"),
     (DIFFERENCE, {"learning_rate": 0.1}, "no", "learning_rate (0.001, 0.1)"),
     (STEPS, {"returns": (1, 2)}, "no", "500 to 1,000 steps"),

@@ -114,7 +114,7 @@ def _machine_was_free(runs: Sequence[RunFigures]) -> Check:
     if together:
         pairs = [f"{first} and {second}" for first, second in together]
         return Check(question, "no", f"{_listed(pairs)} ran at the same time")
-    loads = {run.name: run.mean("machine_load_percent") for run in runs}
+    loads = {run.name: run.cpu_percent("others") for run in runs}
     busy = [f"{name} ({load:.0f} %)" for name, load in loads.items() if load is not None and load > _BUSY_PERCENT]
     if busy:
         return Check(question, "no", f"other work took a part of a core beside {_listed(busy)}")

@@ -191,7 +191,7 @@ class RunFigures:
     @cached_property
     def memory(self) -> tuple[str | None, Series]:
         """What the figure covers, and MiB over time; older runs recorded the workers alone."""
-        recorded = self.series("memory_mb")
+        recorded = self.series("system/memory_mb")
         if len(recorded):
             return ALL_PROCESSES, recorded
         # Workers that are processes have memory of their own; all others are in the caller's process.
@@ -207,12 +207,17 @@ class RunFigures:
     @cached_property
     def cpu(self) -> Series:
         """Percent of a core that all of its processes used together."""
-        return self.series("cpu_percent")
+        return self.series("system/cpu_percent")
 
-    def mean(self, name: str) -> float | None:
-        """Of a figure, where it was recorded."""
-        values = self.series(name).values
-        return float(values.mean()) if len(values) else None
+    def cpu_percent(self, of: str | None = None) -> float | None:
+        """Percent of a core on average: of all its processes, or `of` the caller, learner, workers or others.
+
+        Others are what does not belong to the run.
+        """
+        samples = self.series("system/cpu_percent" if of is None else f"system/cpu_percent_{of}")
+        # Each sample is about the time since the one before; the first one's is mostly the set-up.
+        spans = np.diff(samples.seconds, prepend=0.0)
+        return float(np.average(samples.values, weights=spans)) if spans.sum() > 0 else None
 
     @property
     def workers_busy_percent(self) -> float | None:
