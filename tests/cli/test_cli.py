@@ -95,7 +95,7 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([given]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: unknown command '{given}', expected one of bench, check, demo, doctor, evaluate, ")
+    assert error.startswith(f"error: unknown command '{given}', expected one of bench, check, compare, demo, doctor, ")
     assert hint in error
 
 

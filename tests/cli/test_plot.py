@@ -135,3 +135,11 @@ def test_a_run_says_its_episodes_and_compares_with_random_play(
     assert len(episodes) == rows[-1]["rollout/episodes"]
     assert f"last 10 {rows[-1]['rollout/ep_rew_mean_10']:.2f}" in episodes[-1]
     assert "in 4 environments (" in told and "closed 4 environments" in told
+
+
+def test_groups_of_seeds_are_told_apart_by_their_settings(trained: Path, seeds: list[str], tmp_path: Path) -> None:
+    slow = [str(_copy(trained, tmp_path / f"slow-{seed}", learning_rate=0.5, seed=seed)) for seed in (1, 2)]
+    assert cli.main(["plot", *seeds, *slow, "--output", str(tmp_path / "both.svg")]) == 0
+    texts = _texts(tmp_path / "both.svg")
+    assert "learning_rate 0.001, mean of seeds 1, 2, 3 (band: lowest to highest)" in texts
+    assert "learning_rate 0.5, mean of seeds 1, 2 (band: lowest to highest)" in texts

@@ -27,6 +27,7 @@ class _Command(NamedTuple):
 _COMMANDS = {
     "bench": _Command("Bench", "Measure this machine: backends, numbers of environments, what to use."),
     "check": _Command("Check", "Check an environment: every problem with its fix."),
+    "compare": _Command("Compare", "Compare runs: speed, returns, memory, and whether the comparison is fair."),
     "demo": _Command("Demo", "Show the fleet at work for a few seconds, on one core and on all."),
     "doctor": _Command("Doctor", "Look at this machine: cores, memory, limits, extras, with advice."),
     "evaluate": _Command("Evaluate", "Play episodes with a trained policy: mean, spread, video."),

@@ -26,7 +26,7 @@ from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, stat
 from envfleet.settings import read_settings_file
 from envfleet.settings.files import parse_json
 
-__all__ = ["RunFolder", "RunSummary", "runs_in"]
+__all__ = ["RunFolder", "RunSummary", "run_paths", "runs_in", "summary_of"]
 
 _FORMAT = 1  # of the folder: raise it when runs that were made before can no longer be read
 _LOG = logging.getLogger("envfleet")
@@ -167,6 +167,12 @@ class RunFolder:
             raise SettingsError(f"{self.manifest} holds a {type(content).__name__}, expected a mapping")
         return content
 
+    def update_manifest(self, **changes: Any) -> None:
+        """Adds to the manifest what is known only once the fleet is built."""
+        content = {**self.read_manifest(), **changes}
+        with writing("the manifest", self.manifest):
+            write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
+
     def forget_replaced(self) -> None:
         """A checkpoint of this run is saved: the run that it replaces, if any, is removed for good."""
         if self.held is not None:
@@ -276,8 +282,8 @@ def _git_commit() -> dict[str, Any] | None:
 
 
 def _near_runs(folder: Path) -> str:
-    roots = (folder,) if _run_paths(folder) else (folder.parent, Path("runs"))
-    found = {run.name: run for root in roots for run in _run_paths(root)}
+    roots = (folder,) if run_paths(folder) else (folder.parent, Path("runs"))
+    found = {run.name: run for root in roots for run in run_paths(root)}
     near = difflib.get_close_matches(folder.name, found, n=3, cutoff=0.4) or sorted(found)[-3:]
     return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"
 
@@ -304,19 +310,21 @@ class RunSummary:
 def runs_in(root: str | Path) -> list[RunSummary]:
     """The runs under `root`, the latest first; a run whose files cannot be read is left out with a word."""
     summaries = []
-    for path in _run_paths(Path(root)):
+    for path in run_paths(Path(root)):
         try:
-            summaries.append(_summary(RunFolder.open(path)))
+            summaries.append(summary_of(RunFolder.open(path)))
         except (OSError, SettingsError, ValueError) as error:  # ValueError: a path that no file system can have
             _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
     return sorted(summaries, key=lambda summary: summary.age)
 
 
-def _run_paths(root: Path) -> list[Path]:
+def run_paths(root: Path) -> list[Path]:
+    """The runs directly under `root`, by name."""
     return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
 
 
-def _summary(run: RunFolder) -> RunSummary:
+def summary_of(run: RunFolder) -> RunSummary:
+    """What `envfleet runs` lists of a run."""
     manifest = run.read_manifest()
     budget = run.read_config().get("steps") if run.config.exists() else None
     steps, last_return, best = latest_figures(run.metrics)

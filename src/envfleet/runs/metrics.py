@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +16,24 @@ from typing import Any, Self
 from envfleet.runs.durable import write_whole, writing
 from envfleet.settings.files import parse_json
 
-__all__ = ["MetricsWriter", "iterate_metrics", "latest_figures", "read_metrics"]
+__all__ = [
+    "EPISODES",
+    "EVALUATION",
+    "RETURN",
+    "SPEED",
+    "MetricsWriter",
+    "elapsed_seconds",
+    "iterate_metrics",
+    "latest_figures",
+    "points",
+    "read_metrics",
+]
 
+# The figures that several commands read.
+RETURN = "rollout/ep_rew_mean"  # mean of the last 100 episodes
+EVALUATION = "eval/mean_reward"
+EPISODES = "rollout/episodes"  # since the run began
+SPEED = "time/fps"  # environment steps per second of an update, with all that happened since the one before
 _BITS = 64  # of a whole number
 _LOG = logging.getLogger("envfleet")
 
@@ -82,6 +98,28 @@ def iterate_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
         yield {name: math.nan if value is None else value for name, value in row.items()}
 
 
+def points(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Steps and values of a figure, where it was measured; of two at one step the later."""
+    found = {row["step"]: row[name] for row in rows if math.isfinite(row.get(name, math.nan))}
+    return list(found), list(found.values())
+
+
+def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """For each row the seconds that the run had trained by then.
+
+    They come from the speed of each update and not from the clock: the time between a kill and a resume does not count.
+    """
+    elapsed: list[float] = []
+    seconds, step = 0.0, 0
+    for row in rows:
+        speed = row.get(SPEED, math.nan)
+        if math.isfinite(speed) and speed > 0 and row["step"] > step:
+            seconds += (row["step"] - step) / speed
+            step = row["step"]
+        elapsed.append(seconds)
+    return elapsed
+
+
 def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
     """Steps, last return and best evaluation, parsing only the lines that can matter."""
     lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
@@ -98,11 +136,11 @@ def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
     steps, last_return = 0, None
     for index in reversed(range(len(lines))):
         steps = steps or row(index).get("step", 0)
-        last_return = _finite(row(index).get("rollout/ep_rew_mean"))
+        last_return = _finite(row(index).get(RETURN))
         if last_return is not None:
             break
-    evaluated = [index for index, line in enumerate(lines) if b"eval/mean_reward" in line]
-    scores = [_finite(row(index).get("eval/mean_reward")) for index in evaluated]
+    evaluated = [index for index, line in enumerate(lines) if EVALUATION.encode() in line]
+    scores = [_finite(row(index).get(EVALUATION)) for index in evaluated]
     return steps, last_return, max((score for score in scores if score is not None), default=None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,74 +12,46 @@ import numpy as np
 
 from envfleet.errors import SettingsError
 from envfleet.runs.durable import write_whole, writing
-from envfleet.runs.folder import RunFolder
+from envfleet.runs.grouping import CHANGES_NO_RESULT, COLOURS, group_runs, run_names
 from envfleet.runs.live_view import number
-from envfleet.runs.metrics import read_metrics
+from envfleet.runs.metrics import EVALUATION, RETURN, points
+from envfleet.runs.run import Run
 
-__all__ = ["plot_runs"]
+__all__ = ["plot_runs", "steps_text"]
 
 Array = np.ndarray[Any, Any]
-_COLOURS = ("#1f6feb", "#d1782a", "#2a9d5c", "#8250df", "#bf3989", "#57606a")
-_RETURN, _EVALUATION, _CHANCE = "rollout/ep_rew_mean", "eval/mean_reward", "random/ep_rew_mean"
+_CHANCE = "random/ep_rew_mean"
 _LEGEND_CHARACTERS = 110  # in a row, below the axes
 _MOST_SEEDS = 5  # that a legend lists
-# Settings in which runs may differ and still be seeds of one experiment: they change no result.
-_NO_MATTER = frozenset(
-    {
-        "acting",
-        "backend",
-        "checkpoint_dir",
-        "checkpoint_every",
-        "checkpoint_minutes",
-        "keep_checkpoints",
-        "log_info",
-        "output_dir",
-        "overwrite",
-        "quiet",
-        "restarts",
-        "seed",
-        "start_method",
-        "timeout",
-        "track",
-        "verbose",
-        "workers",
-    }
-)
 
 
 @dataclass(frozen=True)
 class _Curve:
     """One run to be drawn, with its figures read."""
 
-    folder: RunFolder
+    run: Run
     metrics: list[dict[str, Any]]
     env: str
-    settings: dict[str, Any]
 
     @classmethod
     def of(cls, path: str | Path) -> _Curve:
-        folder = RunFolder.open(path)
-        settings = folder.read_config()
-        env = folder.read_manifest().get("env", settings.get("env", ""))
-        curve = cls(folder, read_metrics(folder.metrics), str(env), settings)
-        if not any(len(curve.points(name)[0]) for name in (_RETURN, _EVALUATION)):
+        run = Run.load(path)
+        curve = cls(run, run.metrics, str(run.manifest.get("env", run.settings.get("env", ""))))
+        if not any(len(curve.points(name)[0]) for name in (RETURN, EVALUATION)):
             raise SettingsError(
-                f"no episode of {folder.shown} has ended yet, so there is nothing to draw",
+                f"no episode of {run.folder.shown} has ended yet, so there is nothing to draw",
                 hint="train for longer than an episode takes, or with evaluations (--eval-every)",
             )
         return curve
 
     def points(self, name: str) -> tuple[Array, Array]:
-        """Steps and values of a figure, where it was measured; of two at one step the later."""
-        found = {row["step"]: row[name] for row in self.metrics if math.isfinite(row.get(name, math.nan))}
-        return np.array(list(found), np.int64), np.array(list(found.values()), np.float64)
+        """Steps and values of a figure, where it was measured."""
+        steps, values = points(self.metrics, name)
+        return np.array(steps, np.int64), np.array(values, np.float64)
 
-    def is_seed_of(self, other: _Curve) -> bool:
-        """Whether the two differ in their seeds and in nothing else that changes a result."""
-        own, others = (
-            {name: value for name, value in curve.settings.items() if name not in _NO_MATTER} for curve in (self, other)
-        )
-        return self.env == other.env and own == others
+    @property
+    def seed(self) -> Any:
+        return self.run.settings.get("seed")
 
 
 def plot_runs(
@@ -103,22 +74,16 @@ def plot_runs(
 def _by_seed(curves: Sequence[_Curve]) -> list[list[_Curve]]:
     """The runs in groups that differ in their seeds alone; each in one of its own if two of them have the same seed."""
     groups: list[list[_Curve]] = []
-    for curve in curves:
-        group = next((group for group in groups if curve.is_seed_of(group[0])), None)
-        if group is None:
-            groups.append([curve])
-        else:
-            group.append(curve)
-    alike: list[list[_Curve]] = []
-    for group in groups:
-        seeds = {curve.settings.get("seed") for curve in group}
-        alike += [group] if len(seeds) == len(group) and _common(group) is not None else [[curve] for curve in group]
-    return alike
+    for runs in group_runs([curve.run for curve in curves], ignoring=CHANGES_NO_RESULT):
+        group = [curve for curve in curves if curve.run in runs.runs]
+        seeds = {curve.seed for curve in group}
+        groups += [group] if len(seeds) == len(group) and _common(group) is not None else [[curve] for curve in group]
+    return groups
 
 
 def _common(group: Sequence[_Curve]) -> tuple[Array, Array] | None:
     """The steps that all returns of a group cover, and their values there [run, step]; None if there are none."""
-    points = [curve.points(_RETURN) for curve in group]
+    points = [curve.points(RETURN) for curve in group]
     if any(len(steps) == 0 for steps, _ in points):
         return None
     first, last = max(steps[0] for steps, _ in points), min(steps[-1] for steps, _ in points)
@@ -144,13 +109,13 @@ def _draw(groups: Sequence[Sequence[_Curve]], output: Path, title: str) -> None:
     axes = figure.add_subplot()
     several = len({group[0].env for group in groups}) > 1
     evaluated = False
-    for place, group in enumerate(groups):
-        colour = _COLOURS[place % len(_COLOURS)]
-        label = f"{group[0].env}: {_label(group)}" if several else _label(group)
-        evaluated |= (_draw_run if len(group) == 1 else _draw_seeds)(axes, group, colour, label)
+    for place, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
+        colour = COLOURS[place % len(COLOURS)]
+        named = f"{group[0].env}: {label}" if several else label
+        evaluated |= (_draw_run if len(group) == 1 else _draw_seeds)(axes, group, colour, named)
     handles, labels = axes.get_legend_handles_labels()
     if evaluated:
-        colour = _COLOURS[0] if len(groups) == 1 else "#57606a"
+        colour = COLOURS[0] if len(groups) == 1 else "#57606a"
         handles.append(Line2D([], [], color=colour, marker="o", markersize=5, linestyle=""))
         labels.append("evaluation" if all(len(group) == 1 for group in groups) else "evaluation (lowest to highest)")
     for env, mean in _chance(groups).items():
@@ -182,8 +147,8 @@ def _chance(groups: Sequence[Sequence[_Curve]]) -> dict[str, float]:
 def _draw_run(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
     """One run: a line, and a dot for each evaluation; whether it has some."""
     (curve,) = group
-    axes.plot(*curve.points(_RETURN), color=colour, linewidth=1.6, label=label)
-    steps, scores = curve.points(_EVALUATION)
+    axes.plot(*curve.points(RETURN), color=colour, linewidth=1.6, label=label)
+    steps, scores = curve.points(EVALUATION)
     if len(steps):
         axes.plot(steps, scores, "o", color=colour, markersize=5)
     return len(steps) > 0
@@ -196,7 +161,7 @@ def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> 
     steps, returns = common
     axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.6, label=label)
     axes.fill_between(steps, returns.min(axis=0), returns.max(axis=0), color=colour, alpha=0.18, linewidth=0)
-    scores = [dict(zip(*(part.tolist() for part in curve.points(_EVALUATION)), strict=True)) for curve in group]
+    scores = [dict(zip(*(part.tolist() for part in curve.points(EVALUATION)), strict=True)) for curve in group]
     shared = sorted(set.intersection(*map(set, scores)))
     if shared:
         values = np.array([[own[step] for step in shared] for own in scores])
@@ -206,13 +171,21 @@ def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> 
     return bool(shared)
 
 
-def _label(group: Sequence[_Curve]) -> str:
-    if len(group) == 1:
-        return group[0].folder.path.name
-    seeds = f"seeds {', '.join(str(curve.settings.get('seed')) for curve in group)}"
-    if len(group) > _MOST_SEEDS:
-        seeds = f"{len(group)} seeds"
-    return f"{group[0].settings.get('algorithm')}, mean of {seeds} (band: lowest to highest)"
+def _labels(groups: Sequence[Sequence[_Curve]]) -> list[str]:
+    """A run has the name of its folder; seeds have the settings that tell them from the other runs."""
+    curves = [curve for group in groups for curve in group]
+    names = dict(zip((curve.run for curve in curves), run_names([curve.run.path for curve in curves]), strict=True))
+    alike = group_runs(list(names), ignoring={*CHANGES_NO_RESULT, "env"})
+    of_settings = {run: group.label for group in alike for run in group.runs}
+    labels = []
+    for group in groups:
+        first = group[0].run
+        seeds = ", ".join(str(curve.seed) for curve in group)
+        counted = f"seeds {seeds}" if len(group) <= _MOST_SEEDS else f"{len(group)} seeds"
+        settings = first.settings.get("algorithm") if len(alike) == 1 else of_settings[first]
+        several = f"{settings}, mean of {counted} (band: lowest to highest)"
+        labels.append(names[first] if len(group) == 1 else several)
+    return labels
 
 
 def steps_text(value: float) -> str:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envfleet.runs.folder import RunFolder
+from envfleet.runs.folder import RunFolder, RunSummary, summary_of
 from envfleet.runs.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -46,6 +46,16 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """The resolved settings it was trained with, as plain data."""
         return self._folder.read_config()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Where it was trained and with what: versions, commit, machine, command."""
+        return self._folder.read_manifest()
+
+    @property
+    def summary(self) -> RunSummary:
+        """How far it is and how good, as `envfleet runs` lists it."""
+        return summary_of(self._folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -100,6 +100,9 @@ class Reporter:
     def begin(self, parts: Parts, steps: int) -> None:
         """Says what was chosen and why, once everything is built."""
         self._parts = parts
+        # What `auto` chose here; a comparison divides by the number of workers.
+        placement = {"backend": parts.fleet.backend, "workers": parts.fleet.workers, "acting": parts.placement.acting}
+        self.folder.update_manifest(placement=placement)
         if self._resumed:
             self._metrics.cut_after(steps)
         self._tensorboard = TensorBoardWriter(self.folder.logs, iterate_metrics(self.folder.metrics))
