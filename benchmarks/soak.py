@@ -71,7 +71,7 @@ class Figures:
     last_return: float = 0.0  # mean of the last 100 episodes
     curve: list[tuple[int, float]] = field(default_factory=list)  # steps and that mean, every five seconds
     memory_mb: list[float] = field(default_factory=list)  # private memory of the caller, every half second
-    descriptors: list[int] = field(default_factory=list)
+    descriptors: list[int] = field(default_factory=list)  # as often; those of the last moment between two rollouts
     children: list[int] = field(default_factory=list)  # after the end
 
     def _warm(self, samples: list[Any]) -> list[Any]:
@@ -115,6 +115,7 @@ class _Watch(Callback):
         self._over = threading.Event()
         self._returns: list[float] = []
         self._noted = 0.0  # when the curve got its last point
+        self._descriptors = self._process.num_fds()
 
     def __enter__(self) -> _Watch:
         self._began = time.monotonic()
@@ -145,7 +146,7 @@ class _Watch(Callback):
     def _measure(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             self.figures.memory_mb.append(self._process.memory_full_info().uss / 2**20)
-            self.figures.descriptors.append(self._process.num_fds())
+            self.figures.descriptors.append(self._descriptors)
 
     def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
         self.figures.lost_rows += rollout.rewards.size - rollout.steps
@@ -158,6 +159,7 @@ class _Watch(Callback):
         figures = self.figures
         figures.steps, figures.last_return = moment.steps, moment.mean_return
         figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
+        self._descriptors = self._process.num_fds()  # a restart is over, or has not begun; in one there are more
         if time.monotonic() - self._noted >= CURVE_SECONDS:
             self._noted = time.monotonic()
             figures.curve.append((moment.steps, moment.mean_return))
