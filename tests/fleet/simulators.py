@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from tests.hanging import hang
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -100,13 +101,14 @@ class DiesTwice(DiesOnce):
 
 
 class HangsOnce(RaisesOnce):
-    """Sleeps for an hour once."""
+    """Hangs once."""
+
+    def __init__(self, mark: Path, at: int = 3, **kwargs: Any) -> None:
+        super().__init__(f"{mark}-once", at, **kwargs)
+        self.mark = mark
 
     def fail(self) -> None:
-        self.sleep_for_an_hour()
-
-    def sleep_for_an_hour(self) -> None:
-        time.sleep(3600)
+        hang(self.mark)
 
 
 class DiesAlways(Counter):

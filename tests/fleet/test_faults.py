@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,12 @@ import psutil
 import pytest
 
 import envfleet
+from envfleet.fleet import watch
+from envfleet.fleet.places.processes import ProcessesPlace
 from tests.fleet.backends import same, use
 from tests.fleet.simulators import Bad, Counter, DiesAlways, DiesOnce, DiesTwice, HangsOnce, Nested, Raises, RaisesOnce
+from tests.hanging import hang, take_long
+from tests.waiting import gone, wait_until
 
 ACTIONS = np.arange(4)
 
@@ -115,8 +120,8 @@ def test_an_environment_that_always_fails_ends_in_an_error(backend: dict[str, An
 def test_killed_worker_is_restarted_and_the_rest_untouched(
     mode: str, processes: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def run(env: Any) -> tuple[list[Any], envfleet.FleetStatistics]:
-        fleet = make([env, Counter, Counter, Counter], processes, autoreset=mode)
+    def run(env: Any, backend: dict[str, Any]) -> tuple[list[Any], envfleet.FleetStatistics]:
+        fleet = make([env, Counter, Counter, Counter], backend, autoreset=mode)
         fleet.reset()
         results = [fleet.step(ACTIONS) for _ in range(4)]
         statistics = fleet.statistics()
@@ -124,8 +129,8 @@ def test_killed_worker_is_restarted_and_the_rest_untouched(
         return results, statistics
 
     with caplog.at_level(logging.WARNING, "envfleet"):
-        results, statistics = run(lambda: DiesOnce(str(tmp_path / "flag")))
-    untouched, _ = run(Counter)
+        results, statistics = run(lambda: DiesOnce(str(tmp_path / "flag")), processes)
+    untouched, _ = run(Counter, {"backend": "sequential"})
     observations, rewards, terminated, truncated, infos = results[3]
     assert infos["restarted"].tolist() == [True, True, False, False]  # the group of the dead worker
     assert truncated.tolist() == [True, True, False, False]
@@ -221,19 +226,17 @@ def test_worker_that_dies_while_it_builds() -> None:
 def kill_worker(fleet: envfleet.Fleet, index: int) -> None:
     process = psutil.Process(fleet.statistics().workers[index].pid)
     process.kill()
-    deadline = time.monotonic() + 5
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.005)
+    assert wait_until(lambda: gone([process.pid]))
 
 
 # --- a step hangs
 
 
 def test_hung_worker_shows_its_stack_and_is_restarted(
-    processes: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    processes: dict[str, Any], limits_hold: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    environments = [lambda: HangsOnce(str(tmp_path / "flag")), Counter, Counter, Counter]
-    fleet = make(environments, processes, timeout=envfleet.Timeouts(step=0.3))
+    environments = [lambda: HangsOnce(limits_hold), Counter, Counter, Counter]
+    fleet = make(environments, processes, timeout=envfleet.Timeouts(step=1.0))
     fleet.reset()
     with caplog.at_level(logging.WARNING, "envfleet"):
         step, (_, _, terminated, truncated, infos) = cut_step(fleet)
@@ -245,13 +248,9 @@ def test_hung_worker_shows_its_stack_and_is_restarted(
 
 @pytest.mark.parametrize("place", ["sequential", "threads"])
 def test_hang_that_cannot_be_killed_is_a_named_error(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, limits_hold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = make(
-        lambda: HangsOnce(str(tmp_path / "flag")),
-        use(place, monkeypatch),
-        timeout=envfleet.Timeouts(step=0.3),
-    )
+    fleet = make(lambda: HangsOnce(limits_hold), use(place, monkeypatch), timeout=envfleet.Timeouts(step=0.3))
     fleet.reset()
     with pytest.raises(envfleet.EnvHungError, match=r"did not return within 0\.3 s") as caught:
         for _ in range(5):
@@ -264,11 +263,11 @@ def test_hang_that_cannot_be_killed_is_a_named_error(
     fleet.close()
 
 
-def test_hang_is_noticed_in_a_program_that_ignores_ctrl_c(tmp_path: Path) -> None:
+def test_hang_is_noticed_in_a_program_that_ignores_ctrl_c(limits_hold: Path) -> None:
     """As a shell starts it in the background."""
     before = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.getsignal(signal.SIGUSR2)]
     try:
-        fleet = make(lambda: HangsOnce(str(tmp_path / "flag")), {"backend": "sequential"}, timeout=0.3)
+        fleet = make(lambda: HangsOnce(limits_hold), {"backend": "sequential"}, timeout=0.3)
         fleet.reset()
         with pytest.raises(envfleet.EnvHungError, match=r"did not return within 0\.3 s"):
             for _ in range(5):
@@ -279,11 +278,11 @@ def test_hang_is_noticed_in_a_program_that_ignores_ctrl_c(tmp_path: Path) -> Non
         signal.signal(signal.SIGUSR2, before[1])
 
 
-def test_hang_in_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
+def test_hang_in_a_thread_that_is_not_the_main_one(limits_hold: Path) -> None:
     caught: list[BaseException] = []
 
     def work() -> None:
-        fleet = make(lambda: BusyLoop(str(tmp_path / "flag")), {"backend": "sequential"}, timeout=0.3)
+        fleet = make(lambda: BusyLoop(limits_hold), {"backend": "sequential"}, timeout=0.3)
         fleet.reset()
         try:
             for _ in range(5):
@@ -294,39 +293,74 @@ def test_hang_in_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(20)
+    thread.join(100)
     assert len(caught) == 1
 
 
 class BusyLoop(HangsOnce):
     def fail(self) -> None:
-        while True:
-            time.sleep(0.01)
+        with take_long(self.mark):
+            while True:
+                time.sleep(0.01)
 
 
-def test_creation_that_hangs_is_a_named_error() -> None:
-    with pytest.raises(envfleet.EnvHungError, match="did not build its environments within 2 s") as caught:
-        envfleet.make(
-            lambda: time.sleep(3600),
-            2,
-            backend="processes",
-            timeout=envfleet.Timeouts(start=2.0),  # type: ignore[arg-type, return-value]
-        )
-    assert "sleep" in caught.value.original or "lambda" in caught.value.original
+def test_creation_that_hangs_is_a_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark, hello = tmp_path / "hangs", ProcessesPlace.hello
+
+    def hello_once_it_hangs(place: ProcessesPlace, index: int, seconds: float | None) -> Any:
+        assert wait_until(mark.exists)  # a new process takes its time
+        return hello(place, index, seconds)
+
+    def build() -> Any:
+        hang(mark)
+
+    monkeypatch.setattr(ProcessesPlace, "hello", hello_once_it_hangs)
+    with pytest.raises(envfleet.EnvHungError, match=r"did not build its environments within 0\.3 s") as caught:
+        envfleet.make(build, 1, backend="processes", timeout=envfleet.Timeouts(start=0.3))
+    assert "sleep_for_an_hour" in caught.value.original
 
 
-def test_slow_group_is_not_a_hang() -> None:
-    """The limit is for one environment: eight of them may take eight times as long."""
-    fleet = envfleet.make(lambda: Slow(), 8, backend="processes", group_size=8, timeout=0.6)
+def test_slow_group_is_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for one environment: eight of them may take eight times as long.
+
+    By the clock of the watch, 20 s pass in the step of each environment and none otherwise.
+    """
+    steps, looks = tmp_path / "steps", tmp_path / "looks"
+
+    def seconds() -> float:
+        append(looks)
+        return 20.0 * size(steps)
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=seconds))
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.005)
+    fleet = envfleet.make(lambda: Slow(steps, looks), 8, backend="processes", group_size=8, timeout=60.0)
     fleet.reset()
     assert fleet.step(np.zeros(8, np.int64))[0][:, 0].tolist() == [1] * 8
+    assert size(steps) == 8
     fleet.close()
 
 
 class Slow(Counter):
+    """Its step lets the time pass, and ends when the watch has looked at it."""
+
+    def __init__(self, steps: Path, looks: Path) -> None:
+        super().__init__()
+        self.steps, self.looks = steps, looks
+
     def step(self, action: Any) -> Any:
-        time.sleep(0.15)
+        append(self.steps)
+        before = size(self.looks)
+        assert wait_until(lambda: size(self.looks) > before + 1)
         return super().step(action)
+
+
+def append(file: Path) -> None:
+    with file.open("ab") as opened:
+        opened.write(b".")
+
+
+def size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 # --- the caller ends
@@ -357,24 +391,20 @@ def run_script(method: str, then: str) -> tuple[subprocess.Popen[str], list[int]
     return process, [int(pid) for pid in line.split()]
 
 
-def gone_within(pids: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
-            return True
-        time.sleep(0.02)
-    return False
+def named_memory(pid: int) -> list[str]:
+    """What a process has mapped of shared memory that has a name, and so would be left when it is killed."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return [line for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")]
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_no_orphan_when_the_parent_is_killed(method: str) -> None:
-    before = set(Path("/dev/shm").iterdir())
     process, pids = run_script(method, "time.sleep(600)")
-    assert len(pids) == 2 and all(map(psutil.pid_exists, pids))
+    assert len(pids) == 2 and not any(gone([pid]) for pid in pids)
+    assert [named_memory(pid) for pid in (process.pid, *pids)] == [[], [], []]
     process.kill()
     process.communicate()
-    assert gone_within(pids, 2.0)
-    assert set(Path("/dev/shm").iterdir()) == before
+    assert wait_until(lambda: gone(pids))
 
 
 @pytest.mark.parametrize(
@@ -389,9 +419,9 @@ def test_no_orphan_when_the_parent_is_killed(method: str) -> None:
 )
 def test_everything_is_closed_when_the_caller_ends(then: str, code: int) -> None:
     process, pids = run_script("spawn", then)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate()
     assert process.returncode == code
-    assert gone_within(pids, 2.0)
+    assert wait_until(lambda: gone(pids))
     ours = [line for line in errors.splitlines() if "envfleet" in line and "RuntimeError" not in line]
     assert len(ours) <= 1, errors
 
@@ -399,8 +429,8 @@ def test_everything_is_closed_when_the_caller_ends(then: str, code: int) -> None
 def test_ctrl_c_closes_everything_with_one_traceback() -> None:
     process, pids = run_script("spawn", "time.sleep(600)")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
-    assert gone_within(pids, 2.0)
+    _, errors = process.communicate()
+    assert wait_until(lambda: gone(pids))
     assert errors.count("Traceback") == 1 and "KeyboardInterrupt" in errors
 
 
@@ -419,19 +449,21 @@ def test_fleet_made_in_a_short_lived_thread_keeps_its_workers(processes: dict[st
 
 def test_closing_leaves_no_process_thread_or_descriptor(backend: dict[str, Any]) -> None:
     make(Counter, backend).close()  # the launcher thread and such stay
-    gc.collect()
-    me = psutil.Process()
-    before = (me.num_fds(), threading.active_count(), len(me.children(recursive=True)))
+    before = held()
     for _ in range(3):
         fleet = make(Counter, backend)
         fleet.reset()
         fleet.step(ACTIONS)
         fleet.close()
-    deadline = time.monotonic() + 2
-    while threading.active_count() > before[1] and time.monotonic() < deadline:
-        time.sleep(0.01)
+    # Something of an earlier test may end meanwhile, so there may be less; each of three fleets would leave something.
+    assert wait_until(lambda: all(now <= then for now, then in zip(held(), before, strict=True))), (held(), before)
+
+
+def held() -> tuple[int, int, int]:
+    """Descriptors, threads of the system (of any library) and children that this process has."""
     gc.collect()
-    assert (me.num_fds(), threading.active_count(), len(me.children(recursive=True))) == before
+    me = psutil.Process()
+    return me.num_fds(), me.num_threads(), len(me.children(recursive=True))
 
 
 # --- bad observations, actions and calls

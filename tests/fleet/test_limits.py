@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 
 import envfleet
 from envfleet import EnvHungError, Timeouts
+from envfleet.fleet.places.processes import ProcessesPlace
+from envfleet.fleet.places.threads import ThreadsPlace
 from tests.fleet.backends import use
 from tests.fleet.simulators import Counter, HangsOnce, RaisesOnce
+from tests.hanging import hang, take_long
 
 SOME_BACKENDS = pytest.mark.parametrize("name", ["sequential", "threads", "spawn"])
 ACTIONS = np.zeros(2, np.int64)
-LONG = 1.6  # seconds, beyond the limit of a step below
-LIMITS = Timeouts(step=1.0, start=60.0)
+LONG = 1.2  # seconds, in which a limit of a step would have been noticed
+LIMITS = Timeouts(step=0.2, start=600.0)
 
 
 class SlowReset(Counter):
@@ -26,20 +30,26 @@ class SlowReset(Counter):
 
     resets = 0
 
+    def __init__(self, mark: Path) -> None:
+        super().__init__(length=3)
+        self.mark = mark
+
     def reset(self, **kwargs: Any) -> Any:
         self.resets += 1
         if self.resets == 2:
-            time.sleep(LONG)
+            with take_long(self.mark):
+                time.sleep(LONG)
         return super().reset(**kwargs)
 
 
 class SlowToBuildAgain(RaisesOnce):
     """Fails once, and takes longer to be built after that than a step may."""
 
-    def __init__(self, flag: str) -> None:
-        super().__init__(flag)
-        if Path(flag).exists():
-            time.sleep(LONG)
+    def __init__(self, mark: Path) -> None:
+        super().__init__(f"{mark}-once")
+        if Path(self.flag).exists():
+            with take_long(mark):
+                time.sleep(LONG)
 
 
 class HangsInReset(Counter):
@@ -47,43 +57,50 @@ class HangsInReset(Counter):
 
     resets = 0
 
+    def __init__(self, mark: Path) -> None:
+        super().__init__(length=2)
+        self.mark = mark
+
     def reset(self, **kwargs: Any) -> Any:
         self.resets += 1
         if self.resets == 2:
-            time.sleep(3600)
+            hang(self.mark)
         return super().reset(**kwargs)
 
 
 @SOME_BACKENDS
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 def test_a_reset_inside_a_step_has_the_limit_of_resets(
-    name: str, autoreset: str, monkeypatch: pytest.MonkeyPatch
+    name: str, autoreset: str, monkeypatch: pytest.MonkeyPatch, limits_hold: Path
 ) -> None:
-    fleet = envfleet.make(lambda: SlowReset(length=3), 2, timeout=LIMITS, autoreset=autoreset, **use(name, monkeypatch))
+    fleet = envfleet.make(
+        lambda: SlowReset(limits_hold), 1, timeout=LIMITS, autoreset=autoreset, **use(name, monkeypatch)
+    )
     fleet.reset()
     for _ in range(5):
-        infos = fleet.step(ACTIONS)[4]
+        infos = fleet.step(ACTIONS[:1])[4]
         assert "restarted" not in infos
     fleet.close()
 
 
 @SOME_BACKENDS
 def test_a_rebuild_inside_a_step_has_the_limit_of_resets(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, monkeypatch: pytest.MonkeyPatch, limits_hold: Path
 ) -> None:
-    makers = [lambda: SlowToBuildAgain(str(tmp_path / "flag")), Counter]
-    fleet = envfleet.make(makers, timeout=LIMITS, on_error="restart", **use(name, monkeypatch))
+    fleet = envfleet.make(
+        lambda: SlowToBuildAgain(limits_hold), 1, timeout=LIMITS, on_error="restart", **use(name, monkeypatch)
+    )
     fleet.reset()
-    restarted = [bool(np.any(fleet.step(ACTIONS)[4].get("restarted", False))) for _ in range(5)]
+    restarted = [bool(np.any(fleet.step(ACTIONS[:1])[4].get("restarted", False))) for _ in range(5)]
     assert restarted == [False, False, False, True, False]
     assert fleet.statistics().restarts == 0  # of workers: the environment alone was restarted
     fleet.close()
 
 
 def test_a_streaming_fleet_has_the_limit_of_steps_after_a_reset(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    limits_hold: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    makers = [lambda: HangsOnce(str(tmp_path / "flag"), at=0), Counter]
+    makers = [lambda: HangsOnce(limits_hold, at=0), Counter]
     fleet = envfleet.make(makers, backend="processes", workers=2, timeout=Timeouts(step=1.0, start=600.0))
     fleet.reset()
     with caplog.at_level(logging.WARNING, logger="envfleet"):
@@ -94,22 +111,36 @@ def test_a_streaming_fleet_has_the_limit_of_steps_after_a_reset(
     fleet.close()
 
 
-def test_a_reset_that_hangs_is_named_with_its_own_limit(caplog: pytest.LogCaptureFixture) -> None:
-    limits = Timeouts(step=60.0, start=6.0)  # in which a worker must have started again, too
-    makers = [lambda: HangsInReset(length=2), lambda: Counter(length=2)]
+def test_a_reset_that_hangs_is_named_with_its_own_limit(
+    caplog: pytest.LogCaptureFixture, limits_hold: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Timeouts(step=600.0, start=1.0)
+    makers = [lambda: HangsInReset(limits_hold), lambda: Counter(length=2)]
+    give_workers_time_to_start(monkeypatch)
     fleet = envfleet.make(makers, backend="processes", workers=2, timeout=limits, autoreset="same_step")
     fleet.reset()
     fleet.step(ACTIONS)
     with caplog.at_level(logging.WARNING, logger="envfleet"):
         assert fleet.step(ACTIONS)[4]["restarted"][0]
-    assert "environment 0 did not return from its reset within 6 s" in caplog.text
+    assert "environment 0 did not return from its reset within 1 s" in caplog.text
     fleet.close()
 
 
+def give_workers_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of resets is that of starting, too."""
+    monkeypatch.setattr(ProcessesPlace, "hello", partialmethod(_late_hello, ProcessesPlace.hello))
+    monkeypatch.setattr(ThreadsPlace, "hello", partialmethod(_late_hello, ThreadsPlace.hello))
+
+
+def _late_hello(place: Any, hello: Any, index: int, seconds: float | None) -> Any:
+    return hello(place, index, 600.0)
+
+
 @pytest.mark.parametrize("name", ["sequential", "threads"])
-def test_a_reset_that_hangs_and_cannot_be_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = Timeouts(step=60.0, start=1.0)
-    makers = [lambda: HangsInReset(length=2), Counter]
+def test_a_reset_that_hangs_and_cannot_be_killed(name: str, monkeypatch: pytest.MonkeyPatch, limits_hold: Path) -> None:
+    limits = Timeouts(step=600.0, start=1.0)
+    makers = [lambda: HangsInReset(limits_hold), Counter]
+    give_workers_time_to_start(monkeypatch)
     fleet = envfleet.make(makers, timeout=limits, autoreset="same_step", **use(name, monkeypatch))
     fleet.reset()
     fleet.step(ACTIONS)

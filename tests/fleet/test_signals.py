@@ -20,7 +20,7 @@ from envfleet.signals import ENDING, Terminated, handled, terminate
 from tests.fleet.simulators import Counter
 
 ACTIONS = np.zeros(4, np.int64)
-SECONDS = 20.0
+SECONDS = 100.0  # far more than it takes
 # Popen waits until its pipe is closed; a process that another thread forks meanwhile holds it open.
 STARTING = threading.Lock()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import envfleet
 from tests.fleet.backends import same
 from tests.fleet.simulators import Counter, Nested, Talks
+from tests.waiting import wait_until
 
 
 def test_step_async_lets_the_caller_work(backend: dict[str, Any]) -> None:
@@ -68,18 +69,24 @@ def _rows(batch: Any, ids: Any) -> Any:
 
 
 @pytest.mark.parametrize("place", [{"backend": "threads", "workers": 2}, {"backend": "processes", "workers": 2}])
-def test_the_quick_group_comes_first(place: dict[str, Any]) -> None:
-    fleet = envfleet.make([SlowCounter] * 2 + [Counter] * 2, group_size=2, seed=1, **place)
+def test_the_quick_group_comes_first(place: dict[str, Any], tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    fleet = envfleet.make([lambda: WaitingCounter(go_on)] * 2 + [Counter] * 2, group_size=2, seed=1, **place)
     fleet.reset()
     fleet.send(np.zeros(4, np.int64), np.arange(4))
     assert fleet.recv()[4]["env_id"].tolist() == [2, 3]
+    go_on.touch()
     assert fleet.recv(2)[4]["env_id"].tolist() == [0, 1]
     fleet.close()
 
 
-class SlowCounter(Counter):
+class WaitingCounter(Counter):
+    def __init__(self, go_on: Path) -> None:
+        super().__init__()
+        self.go_on = go_on
+
     def step(self, action: Any) -> Any:
-        time.sleep(0.3)
+        assert wait_until(self.go_on.exists)
         return super().step(action)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from tests.hanging import hang
 
 Array = np.ndarray[Any, Any]
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -57,7 +59,7 @@ class Fault:
     kind: str  # kill, hang or raise
     seed: int
     step: int
-    marker: str  # a path that must not exist yet
+    marker: str  # a path that must not exist yet; one that hangs is the mark of `limits_hold`, with "-once" after it
 
     def strike(self) -> None:
         try:
@@ -67,7 +69,7 @@ class Fault:
         if self.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.kind == "hang":
-            time.sleep(60)
+            hang(Path(self.marker.removesuffix("-once")))
         raise RuntimeError("the simulator has failed")
 
 

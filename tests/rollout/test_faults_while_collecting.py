@@ -61,15 +61,15 @@ def assert_cut(rollout: Rollout, envs: list[int]) -> None:
     assert not set(lengths.tolist()) & {0}
 
 
-def counter_with(kind: str, tmp_path: Path) -> Any:
-    return partial(Counter, fault=Fault(kind, SEED + STRUCK, STEP, str(tmp_path / "struck")))
+def counter_with(kind: str, mark: Path) -> Any:
+    return partial(Counter, fault=Fault(kind, SEED + STRUCK, STEP, f"{mark}-once"))
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("kind", ["kill", "hang"])
-def test_a_worker_that_dies_or_hangs(acting: str, kind: str, tmp_path: Path) -> None:
-    timeout = Timeouts(1.0, 60.0)
-    with collecting(counter_with(kind, tmp_path), acting=acting, timeout=timeout, **PROCESSES) as crew:
+def test_a_worker_that_dies_or_hangs(acting: str, kind: str, limits_hold: Path) -> None:
+    timeout = Timeouts(1.0, 600.0)
+    with collecting(counter_with(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as crew:
         rollout = crew.collect(0)
         assert_cut(rollout, [0, 1, 2, 3])
         assert sum(worker.restarts for worker in crew.fleet.statistics().workers) == 1
@@ -79,7 +79,7 @@ def test_a_worker_that_dies_or_hangs(acting: str, kind: str, tmp_path: Path) -> 
 @BOTH_WAYS
 @pytest.mark.parametrize("backend", ["sequential", "threads"])
 def test_an_environment_that_raises(acting: str, backend: str, tmp_path: Path) -> None:
-    env = counter_with("raise", tmp_path)
+    env = counter_with("raise", tmp_path / "struck")
     with collecting(env, acting=acting, backend=backend, on_error="restart") as crew:
         assert_cut(crew.collect(0), [STRUCK])
         assert crew.collect(1).valid.all()
@@ -87,7 +87,7 @@ def test_an_environment_that_raises(acting: str, backend: str, tmp_path: Path) -
 
 @BOTH_WAYS
 def test_memory_of_a_cut_episode_is_forgotten(acting: str, tmp_path: Path) -> None:
-    env = counter_with("raise", tmp_path)
+    env = counter_with("raise", tmp_path / "struck")
     with collecting(env, acting=acting, memory="gru", on_error="restart") as crew:
         rollout = crew.collect(0)
         assert rollout.starts[STEP + 1, STRUCK]
@@ -131,7 +131,9 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -
     found = []
     for acting in ("worker", "central"):
         (tmp_path / acting).mkdir()
-        with collecting(counter_with("kill", tmp_path / acting), acting=acting, memory="gru", **PROCESSES) as crew:
+        with collecting(
+            counter_with("kill", tmp_path / acting / "struck"), acting=acting, memory="gru", **PROCESSES
+        ) as crew:
             rollout = crew.collect(0)
             arrays, valid = kept(rollout), rollout.valid
             log_probs, actions = (arrays[f"columns/{name}"][valid] for name in ("log_probs", "actions"))

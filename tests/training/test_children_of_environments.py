@@ -44,9 +44,9 @@ class HasChildren(CartPoleEnv):
             forked, program = self._processes
             forked.terminate()
             program.terminate()
-            forked.join(20.0)  # without a limit it would hang the run
+            forked.join(100.0)  # without a limit it would hang the run
             forked.kill()
-            ends = (forked.exitcode, program.wait(20.0))
+            ends = (forked.exitcode, program.wait(100.0))
             with Path(self.log).open("a") as file:
                 file.write(f"{ends == (-signal.SIGTERM, -signal.SIGTERM)}\n")
         super().close()

@@ -58,12 +58,8 @@ def workers_of_this_process() -> list[int]:
 
 def fault(kind: str, tmp_path: Path, step: int = STEPS + 10) -> dict[str, Any]:
     """Of the second environment, in the second rollout."""
-    return {
-        "kind": kind,
-        "seed": SEED + 1,
-        "step": step,
-        "marker": str(tmp_path / f"struck-{len(list(tmp_path.iterdir()))}"),
-    }
+    marker = "takes-long" if kind == "hang" else f"struck-{len(list(tmp_path.iterdir()))}"
+    return {"kind": kind, "seed": SEED + 1, "step": step, "marker": str(tmp_path / f"{marker}-once")}
 
 
 @pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("central", "sync")])
@@ -83,6 +79,7 @@ def test_no_more_restarts_than_allowed(tmp_path: Path) -> None:
         run(tmp_path / "run", env_kwargs=fault("kill", tmp_path), **options)
 
 
+@pytest.mark.usefixtures("limits_hold")
 def test_an_environment_that_hangs(tmp_path: Path) -> None:
     witness = Witness()
     options = {**SETTINGS, **PROCESSES, "acting": "central", "timeout": 1.0, "memory": "gru"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,12 @@ import pytest
 import envfleet
 from envfleet.errors import EnvError, WorkerError
 from envfleet.runs.run import Run
+from tests.hanging import hang
 from tests.rollout.envs import Counter
 from tests.training.running import run, weights
 
-PROCESSES = {"backend": "processes", "workers": 2}
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork"}
 EVALUATED = {"eval_every": 1, "eval_episodes": 2, "restarts": 1, "quiet": False}
 
 
@@ -27,9 +28,9 @@ INTERRUPTED: list[bool] = []
 class OnlyWhenEvaluated(Counter):
     """Misbehaves in evaluations alone, which have seeds from 2**30 on."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, mark: str = "") -> None:
         super().__init__()
-        self.how, self.evaluated = how, False
+        self.how, self.mark, self.evaluated = how, mark, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.evaluated = seed is not None and seed >= 2**30
@@ -42,7 +43,7 @@ class OnlyWhenEvaluated(Counter):
         if self.how == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.how == "hang":
-            time.sleep(3600)
+            hang(Path(self.mark))
         elif self.how == "raise":
             raise ValueError("the engine exploded")
         elif self.how == "interrupt" and not INTERRUPTED:
@@ -62,7 +63,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ("how", "options"),
     [
         ("crash", PROCESSES),
-        ("hang", {**PROCESSES, "timeout": 2.0}),
+        ("hang", {**PROCESSES, "timeout": 1.0}),
         ("raise", PROCESSES),
         ("raise", {"on_error": "restart", **PROCESSES}),
         ("raise", {"backend": "threads", "workers": 2}),
@@ -71,10 +72,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ],
 )
 def test_a_failing_evaluation_costs_nothing(
-    how: str, options: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str], undisturbed: bytes
+    how: str,
+    options: dict[str, Any],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    undisturbed: bytes,
+    limits_hold: Path,
 ) -> None:
     once = {**EVALUATED, "eval_every": 10**6}  # at the end alone
-    trained = run(tmp_path / "run", env=OnlyWhenEvaluated, env_kwargs={"how": how}, **{**once, **options})
+    kwargs = {"how": how, "mark": str(limits_hold)}
+    trained = run(tmp_path / "run", env=OnlyWhenEvaluated, env_kwargs=kwargs, **{**once, **options})
     said = capfd.readouterr().err
     assert "failed, and training continues without it" in said
     assert weights(tmp_path / "run") == undisturbed

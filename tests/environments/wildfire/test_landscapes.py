@@ -298,7 +298,7 @@ def test_environments_of_a_process_share_crops_until_the_files_change(
 
 
 def test_threads_that_ask_at_the_same_time_get_the_same_landscape() -> None:
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=100)
 
     @one_copy
     def slow(size: int, fuel: int) -> Landscape:
