@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
@@ -24,6 +25,7 @@ from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
 from tests.training.chained_kills import kill_until_done
 from tests.training.running import SMALL, run, weights
+from tests.waiting import gone, wait_until
 
 LONG: dict[str, Any] = {
     "n_envs": 8,
@@ -73,7 +75,11 @@ SCRIPT = """
 import sys
 from envfleet.algorithms.settings import PPO
 from envfleet.training import resume, train
+sys.path.append({root!r})
+from tests.training.chained_kills import stop_after
 if __name__ == "__main__":
+    if sys.argv[2] == "to be killed":
+        stop_after(4, 2, lambda: print("saved", flush=True))
     if sys.argv[1] == "train":
         train(PPO(**{settings!r}))
     else:
@@ -82,38 +88,30 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path) -> None:
-    options = {**SMALL, **LONG, "env": "Acrobot-v1", "schedule": "overlap", "memory": "lstm", "steps": 8 * 32 * 24}
-    options["eval_every"] = 0
+@pytest.mark.parametrize(("kills", "start_method"), [(1, "fork"), pytest.param(3, "spawn", marks=pytest.mark.proof)])
+def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path, kills: int, start_method: str) -> None:
+    options = {**SMALL, **LONG, "env": "Acrobot-v1", "schedule": "overlap", "memory": "lstm"}
+    options |= {"steps": 8 * 32 * 6 * (kills + 1), "eval_every": 0}
     run(tmp_path / "whole", **options)
     broken = tmp_path / "broken"
     settings = {**options, "output_dir": str(broken), "backend": "processes", "workers": 2}
+    settings["start_method"] = start_method
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(settings=settings, folder=str(broken)))
+    root = str(Path(__file__).parents[2])
+    script.write_text(SCRIPT.format(settings=settings, folder=str(broken), root=root))
     moments = random.Random(1)
-    for kill in range(4):
-        what = "resume" if (broken / "config.yaml").exists() else "train"
-        process = subprocess.Popen([sys.executable, str(script), what])
-        try:
-            if kill == 3:
-                assert process.wait(100) == 0
-                break
-            wait_for_a_checkpoint(broken, process)
+    for number in range(kills):
+        command = [sys.executable, str(script), "resume" if number else "train", "to be killed"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"saved\n"
             time.sleep(moments.uniform(0.0, 0.2))
-            os.kill(process.pid, signal.SIGKILL)
-            assert process.wait(20) == -signal.SIGKILL
-        finally:
+            workers = [worker.pid for worker in psutil.Process(process.pid).children(recursive=True)]
             process.kill()
+        assert process.returncode == -signal.SIGKILL
+        assert workers and wait_until(lambda pids=workers: gone(pids))
+    subprocess.run([sys.executable, str(script), "resume", "to its end"], check=True)
     assert weights(broken) == weights(tmp_path / "whole")
-
-
-def wait_for_a_checkpoint(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until the process has come further than whoever was killed before it."""
-    saved = Checkpoints(folder / "checkpoints")
-    before = saved.steps()[-1:]
-    while saved.steps()[-1:] == before:
-        assert process.poll() is None, "the run ended by itself"
-        time.sleep(0.005)
 
 
 # ---- every kind of simulator ----
