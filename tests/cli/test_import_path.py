@@ -42,7 +42,7 @@ def command(kind: str, folder: Path) -> list[str]:
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("kind", "start_method"), [("script", "spawn"), ("module", "forkserver")])

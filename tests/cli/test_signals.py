@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +19,12 @@ from envfleet.runs.checkpoints import Checkpoints
 from envfleet.signals import Terminated
 from envfleet.training.interruption import Interruption
 from tests.cli.signalling import SignalsItsGroup
+from tests.waiting import gone, wait_until
 
-SECONDS = 60.0
 ENDLESS = ("--steps", "1000000000")
 
 SLOW = """
-import time, gymnasium, numpy as np
+import pathlib, time, gymnasium, numpy as np
 
 class Slow(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -36,6 +35,7 @@ class Slow(gymnasium.Env):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
+        pathlib.Path("stepping").write_text("yes")
         time.sleep(0.5)
         return np.zeros(2, np.float32), 1.0, False, False, {}
 """
@@ -63,28 +63,34 @@ def training(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(what: Path, process: subprocess.Popen[str]) -> None:
-    ends = time.monotonic() + SECONDS
-    while not (what.exists() and what.stat().st_size):
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        assert time.monotonic() < ends, f"{what} did not come"
-        time.sleep(0.05)
+    """Until the process has written into the file."""
+
+    def is_over() -> bool:
+        return process.poll() is not None or (what.exists() and what.stat().st_size > 0)
+
+    assert wait_until(is_over), f"{what} did not come"
+    assert process.poll() is None, process.stderr and process.stderr.read()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_ends(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    with training(tmp_path, "--quiet", "--seed", "1", "--n-envs", "8", "--workers", "2") as process:
+    flags = ["--quiet", "--seed", "1", "--n-envs", "8", "--workers", "2", "--acting", "central"]
+    with training(tmp_path, *flags) as process:
         wait_for(tmp_path / "run" / "metrics.jsonl", process)
-        workers = psutil.Process(process.pid).children(recursive=True)
+        workers = children_of(process)
         # A terminal sends Ctrl-C to all; a service manager tells the main process.
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate()
     assert process.returncode == code
     last = Checkpoints(tmp_path / "run" / "checkpoints").load("last")
     assert errors == f"stopped at step {last.step:,}, everything is saved; go on with: envfleet resume run\n"
     assert not (tmp_path / "run" / "checkpoints" / "final").exists()
     assert len(workers) >= 2
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
+    assert wait_until(lambda: gone(workers))
+
+
+def children_of(process: subprocess.Popen[str]) -> list[int]:
+    return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
 
 
 SHORT: dict[str, Any] = {
@@ -142,7 +148,7 @@ def test_a_signal_to_all_processes_changes_no_result(
 ) -> None:
     flags = [*signalling(tmp_path, number, "step"), "--start-method", start_method]
     with training(tmp_path, *flags) as process:
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate()
     assert process.returncode == code, errors
     assert "restart" not in errors and "everything is saved" in errors, errors
     run = tmp_path / "run"
@@ -155,13 +161,17 @@ def test_a_signal_to_all_processes_changes_no_result(
 
 def test_a_signal_while_workers_start_leaves_nothing_behind(tmp_path: Path) -> None:
     with training(tmp_path, *signalling(tmp_path, signal.SIGTERM, "make")) as process:
-        _, errors = process.communicate(timeout=SECONDS)
-        group = [other.pid for other in psutil.process_iter() if _group_of(other.pid) == process.pid]
+        _, errors = process.communicate()
+        left = not wait_until(lambda: gone(members_of_group(process.pid)))
     assert process.returncode == 143, errors
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
-    assert not group
+    assert not left
     assert not (tmp_path / "run").exists()
+
+
+def members_of_group(group: int) -> list[int]:
+    return [pid for pid in psutil.pids() if _group_of(pid) == group]
 
 
 def _group_of(pid: int) -> int | None:
@@ -183,27 +193,25 @@ def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int
 
 def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    # A rollout takes 500 s: nothing but the second signal can end this in time.
+    # A rollout takes 500 s: nothing but the second signal ends this before the test is given up.
     flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2"]
+    flags += ["--acting", "central"]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("  folder"):  # the last of what is said before the first rollout
                 break
-        time.sleep(1.0)
+        (tmp_path / "stepping").unlink(missing_ok=True)  # one environment was tried before
+        wait_for(tmp_path / "stepping", process)
         os.killpg(process.pid, signal.SIGINT)
-        time.sleep(1.0)
-        assert process.poll() is None
         assert process.stderr.readline() == "\n"
         assert process.stderr.readline() == "stopping after this update; once more ends at once, without saving\n"
-        workers = psutil.Process(process.pid).children(recursive=True)
-        began = time.monotonic()
+        workers = children_of(process)
+        assert workers and process.poll() is None
         os.killpg(process.pid, signal.SIGTERM)
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = process.communicate()
     assert process.returncode == 143
-    assert time.monotonic() - began < 30.0
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
+    assert wait_until(lambda: gone(workers))
     assert not (tmp_path / "run").exists()  # nothing was trained, so the name is free again

@@ -87,7 +87,6 @@ def test_scripts_need_no_guard_and_register_for_workers(method: str, stdin: bool
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
         )
     assert done.stdout.splitlines() == ["[1.0]", "[1.0, 1.0, 1.0]", "once"], done.stderr
 
