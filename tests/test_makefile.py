@@ -1,62 +1,124 @@
-"""What the targets of the Makefile run, with the variables of whoever calls them."""
+"""What the targets of the Makefile run: they are run, with stand-ins for Python and the programs of the set-up."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PROGRAMS = ("envfleet", "lint-imports", "mypy", "python", "ruff")
+# Writes its name and its arguments, a line of tabs for each call, and does nothing.
+STAND_IN = """#!/bin/sh
+{ printf '%s' "${0##*/}"; for word; do printf '\\t%s' "$word"; done; echo; } >> calls
+"""
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+Make = Callable[..., list[list[str]]]
 
 
-def commands(*arguments: str) -> list[str]:
-    """The commands of Envfleet that `make` would run."""
-    told = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    lines = told.replace("\\\n", " ").splitlines()
-    return [" ".join(line.split()) for line in lines if "/envfleet " in line]
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Runs `make` in a folder of its own; returns the calls of all programs but those of the set-up."""
+    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "docs").mkdir()
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    for name in PROGRAMS:
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+
+    def run(*arguments: str) -> list[list[str]]:
+        command = ["make", f"VENV={tmp_path / 'venv'}", f"PYTHON={programs / 'python'}", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        calls = [line.split("\t") for line in (tmp_path / "calls").read_text().splitlines()]
+        (tmp_path / "calls").unlink()
+        return [call for call in calls if not _is_set_up(call)]
+
+    return run
 
 
-def test_train_20k_has_the_settings_of_the_older_system() -> None:
-    [command] = commands("train-20k")
-    flags = "--steps 20000 --n-envs 2 --episode-length 750 --epochs 6 --minibatch-size 128"
-    assert flags in command and "--env envfleet/GameBoy-v0" in command
-    assert "--output-dir training_runs/train-20k__" in command
+def _is_set_up(call: list[str]) -> bool:
+    return call[0] == "python" and (call[1] == "-c" or call[1:3] == ["-m", "pip"])
+
+
+def flags_of(call: list[str]) -> dict[str, str]:
+    """The flags of a call that have a value; none is given twice."""
+    pairs = [(word, value) for word, value in itertools.pairwise(call) if word.startswith("--")]
+    assert len(dict(pairs)) == len(pairs), call
+    return dict(pairs)
+
+
+def test_train_20k_has_the_settings_of_the_older_system(make: Make) -> None:
+    [call] = make("train-20k")
+    assert call[:3] == ["envfleet", "train", "ppo"]
+    flags = flags_of(call)
+    assert flags.pop("--output-dir").startswith("training_runs/train-20k__")
+    wanted = {"--env": "envfleet/GameBoy-v0", "--steps": "20000", "--n-envs": "2", "--episode-length": "750"}
+    wanted |= {"--epochs": "6", "--minibatch-size": "128", "--learning-rate-schedule": "constant"}
+    assert flags.items() >= wanted.items()
 
 
 @pytest.mark.parametrize("target", ["train", "train-20k", "train-parallel", "train-pure-rl"])
-def test_variables_on_the_command_line_win(target: str) -> None:
+def test_variables_on_the_command_line_win(target: str, make: Make) -> None:
     given = {
         "TRAIN_STEPS": "777", "TRAIN_ENVS": "5", "TRAIN_EPISODE_LENGTH": "123", "TRAIN_UPDATE_EPOCHS": "9",
         "TRAIN_BATCH_SIZE": "32", "TRAIN_OUTPUT_DIR": "elsewhere",
     }  # fmt: skip
-    command = commands(target, *(f"{name}={value}" for name, value in given.items()))[0]
-    for flag in ("--steps 777", "--n-envs 5", "--episode-length 123", "--epochs 9", "--minibatch-size 32"):
-        assert command.count(flag.split()[0] + " ") == 1 and flag in command
-    assert f"--output-dir elsewhere/{target}__" in command
+    call = make(target, *(f"{name}={value}" for name, value in given.items()), "ARGS=--gamma 0.9")[0]
+    flags = flags_of(call)
+    assert flags.pop("--output-dir").startswith(f"elsewhere/{target}__")
+    wanted = {"--steps": "777", "--n-envs": "5", "--episode-length": "123", "--epochs": "9", "--minibatch-size": "32"}
+    assert flags.items() >= {**wanted, "--gamma": "0.9"}.items()
 
 
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [
-        (["train"], 20000),  # in place of the preset's
-        (["train", "TRAIN_STEPS=50000"], 50000),
-        (["train-20k"], 20000),
-        (["train-parallel"], 5000),
-        (["train-parallel", "TRAIN_STEPS=777"], 777),
-        (["train-pure-rl"], 20000),
-        (["train-pure-rl", "TRAIN_STEPS=777", "TRAIN_RANDOM_STEPS=0"], 0),
+        (["train"], "20000"),  # in place of the preset's
+        (["train", "TRAIN_STEPS=50000"], "50000"),
+        (["train-20k"], "20000"),
+        (["train-parallel"], "5000"),
+        (["train-parallel", "TRAIN_STEPS=777"], "777"),
+        (["train-pure-rl"], "20000"),
+        (["train-pure-rl", "TRAIN_STEPS=777", "TRAIN_RANDOM_STEPS=0"], "0"),
     ],
 )
-def test_random_play_has_the_steps_of_the_training(arguments: list[str], steps: int) -> None:
-    words = commands(*arguments)[0].split()
-    assert words.count("--random-steps") == 1 and words[words.index("--random-steps") + 1] == str(steps)
+def test_random_play_has_the_steps_of_the_training(arguments: list[str], steps: str, make: Make) -> None:
+    assert flags_of(make(*arguments)[0])["--random-steps"] == steps
 
 
-def test_train_ends_with_plot_evaluation_and_video_of_the_same_run() -> None:
-    train, plot, evaluation, film = commands("train")
-    folder = train.partition("--output-dir ")[2].split()[0]
-    assert f"plot {folder}" in plot and f"evaluate {folder} --episodes 50" in evaluation
-    assert f"--video {folder}/videos/agent.mp4" in film
+def test_train_ends_with_plot_evaluation_and_video_of_the_same_run(make: Make) -> None:
+    train, plot, evaluation, film = make("train")
+    folder = flags_of(train)["--output-dir"]
+    assert plot == ["envfleet", "plot", folder]
+    assert evaluation == ["envfleet", "evaluate", folder, "--episodes", "50"]
+    assert film == ["envfleet", "evaluate", folder, "--episodes", "1", "--video", f"{folder}/videos/agent.mp4"]
+
+
+def test_test_runs_the_suite_in_two_processes(make: Make) -> None:
+    [call] = make("test", "ARGS=-k collect -x")
+    assert call[:5] == ["python", "-m", "pytest", "-n", "2"]
+    assert call[-3:] == ["-k", "collect", "-x"]
+    assert make("test", "TEST_PROCESSES=0")[0][3:5] == ["-n", "0"]
+
+
+def test_proof_runs_what_the_suite_leaves_out_and_keeps_the_result(make: Make, tmp_path: Path) -> None:
+    [call] = make("proof")
+    assert call[:5] == ["python", "-m", "pytest", "-m", "proof"]
+    assert (tmp_path / "docs" / "proof.txt").read_text().startswith("commit ")
+
+
+def test_lint_runs_every_check(make: Make) -> None:
+    assert make("lint") == [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"], ["lint-imports"]]
+
+
+def test_without_a_target_all_of_them_are_listed() -> None:
+    told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("setup", "train", "test", "lint", "proof", "bench"):
+        assert f"  make {target} " in told

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 import envfleet
 from envfleet.fleet import cores
 from envfleet.fleet.cores import OwnCore, own_core
+from envfleet.fleet.places import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
 FREE = {4, 5, 6}
@@ -70,3 +72,14 @@ def test_workers_may_run_everywhere_after_many_steps() -> None:
             fleet.step(fleet.action_space.sample())
         for each in fleet.statistics().workers:
             assert os.sched_getaffinity(each.pid) == os.sched_getaffinity(0)
+
+
+def test_every_worker_of_a_fleet_keeps_to_its_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Forked workers have what is put in the place of moving here."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(FREE))
+    monkeypatch.setattr(processes, "can_spin", lambda: True)
+    monkeypatch.setattr(OwnCore, "keep", lambda own: (tmp_path / str(own._home)).touch())
+    with envfleet.make("CartPole-v1", 4, backend="processes", workers=2, start_method="fork", quiet=True) as fleet:
+        fleet.reset(seed=1)
+        fleet.step(fleet.action_space.sample())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["4", "5"]
