@@ -112,11 +112,11 @@ demo: $(STAMP)  ## a minute of wildfires on every backend, and the settings that
 settings-page: $(STAMP)  ## write docs/settings.md from the settings of the algorithms
 	@$(BIN)/python -m envfleet.cli.settings_page docs/settings.md
 
-# Files of tests are divided among so many processes; TEST_PROCESSES=0 runs them in one.
+# The tests are divided among so many processes; TEST_PROCESSES=0 runs them in one.
 TEST_PROCESSES ?= 2
 
-test: $(STAMP)  ## run the whole test suite
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(ARGS)
+test: $(STAMP)  ## run the test suite
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)
 
 digests: $(STAMP)  ## pin the results of the fixed short runs anew, after a change that was meant to change them
 	@$(BIN)/python -m tests.digests
@@ -150,7 +150,7 @@ learning: $(STAMP)  ## learn what takes too long for the tests; curves and figur
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn $(ARGS)
 
-proof: $(STAMP)  ## run the full matrices of backend, workers and start method; the result goes to docs/proof.txt
+proof: $(STAMP)  ## run what takes too long for the tests: full matrices, more seeds, a soak; the result goes to docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \
 		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS); } > docs/proof.txt || \
 		{ cat docs/proof.txt; exit 1; }
