@@ -195,7 +195,6 @@ def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     # A rollout takes 500 s: nothing but the second signal ends this before the test is given up.
     flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2"]
-    flags += ["--acting", "central"]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:
