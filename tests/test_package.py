@@ -58,7 +58,7 @@ def test_environments_are_registered_as_soon_as_gymnasium_is_loaded() -> None:
 def test_environments_are_registered_if_gymnasium_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(gymnasium.registry, "envfleet/GameBoy-v0")
     register_with_gymnasium()
-    assert gymnasium.spec("envfleet/GameBoy-v0").entry_point == REGISTERED["envfleet/GameBoy-v0"]
+    assert gymnasium.spec("envfleet/GameBoy-v0").entry_point == REGISTERED["envfleet/GameBoy-v0"][0]
 
 
 def test_exported_names_are_sorted_and_real() -> None:

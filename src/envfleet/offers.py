@@ -79,7 +79,7 @@ class HeldOut:
 class HoldsOut(Protocol):
     """An environment that can train on a part of what there is."""
 
-    def held_out(self) -> HeldOut | None:
+    def generalisation(self) -> HeldOut | None:
         """None where training has everything."""
         ...
 

@@ -191,10 +191,11 @@ def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int
         assert caught.value.code == code
 
 
-def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path) -> None:
+@pytest.mark.parametrize("acting", ["worker", "central"])
+def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: str) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     # A rollout takes 500 s: nothing but the second signal ends this before the test is given up.
-    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2"]
+    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2", "--acting", acting]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:

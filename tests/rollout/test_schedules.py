@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class Noting:
     def publish(self, weights: Array) -> None:
         self.published = float(weights[0])
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, until: float = math.inf) -> None:
         self.weights_of.append((number, self.published))
 
     def finish(self) -> Any:

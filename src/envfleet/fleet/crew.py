@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from envfleet.clock import GRACE_SECONDS
-from envfleet.errors import EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
+from envfleet.errors import ClosedError, EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
@@ -66,6 +66,7 @@ class Crew:
         self._restart_times: list[deque[float]] = [deque() for _ in plans]
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies that were read while another group's was awaited
+        self._stopped = False  # by a thread that may not be the one that waits
 
     # --- start
 
@@ -388,6 +389,8 @@ class Crew:
 
     def _restart(self, worker: int, reason: str, stack: str | None = None) -> None:
         """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
+        if self._stopped:  # that is why it died
+            raise ClosedError("the fleet was closed while its environments were stepping")
         times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
         while times and now - times[0] > restarts.within:
             times.popleft()
@@ -454,6 +457,7 @@ class Crew:
 
     def stop(self, seconds: float) -> None:
         """Tells all workers to stop and waits for them."""
+        self._stopped = True
         if hasattr(self, "_words"):
             for line in self._worker_words:
                 self._words[line + WorkerWord.STOP] = 1

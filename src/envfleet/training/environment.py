@@ -13,7 +13,6 @@ from typing import Any
 
 from envfleet.errors import SettingsError
 from envfleet.extras import import_provider, refuse_missing_extra
-from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.settings import Settings, declared_settings
 from envfleet.settings.values import shown
 
@@ -130,6 +129,8 @@ def name_of(env: str | Callable[..., Any]) -> str:
     """How the environment is called in run folders and titles."""
     if isinstance(env, str):
         return env.rpartition(":")[2] or env
+    from envfleet.fleet.wrapping import WrappedEnv
+
     if isinstance(env, WrappedEnv):
         return name_of(env.env)
     return getattr(env, "__name__", type(env).__name__)

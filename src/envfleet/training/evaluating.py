@@ -139,7 +139,7 @@ def evaluate_run(
 
 def _held_out(env: Any) -> HeldOut | None:
     offer = env.unwrapped
-    return offer.held_out() if isinstance(offer, HoldsOut) else None
+    return offer.generalisation() if isinstance(offer, HoldsOut) else None
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def test_every_backend_gives_the_same_bytes(name: str) -> None:
 
 
 def test_levels_beside_those_of_the_training(make: Any) -> None:
-    offer = make(**EASY).held_out()
+    offer = make(**EASY).generalisation()
     assert offer.env_kwargs == {"num_levels": 0, "start_level": 0} and offer.trained == "levels 0 to 19"
-    assert make(distribution_mode="easy").held_out() is None
+    assert make(distribution_mode="easy").generalisation() is None
     assert ProcgenSettings(**{**EASY, **offer.env_kwargs}).num_levels == 0

@@ -94,7 +94,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
             raise ProtocolError("render() was called before reset()")
         return self._playing.draw_screen()
 
-    def held_out(self) -> HeldOut | None:
+    def generalisation(self) -> HeldOut | None:
         """All levels, beside the few that were trained on (`envfleet.offers.HoldsOut`)."""
         if not self.settings.num_levels or self.settings.distribution_mode == "exploration":
             return None

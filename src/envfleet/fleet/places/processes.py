@@ -205,14 +205,14 @@ class ProcessesPlace:
 
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             seat.bell.ring()
-        for index, seat in self._seats.items():
+        while self._seats:  # another thread may just be starting a worker again
+            index, seat = self._seats.popitem()
             if not seat.process.wait(max(0.0, until - time.monotonic())):
                 _log.debug("worker %d did not close in time and was killed", index)
                 seat.process.kill()
             seat.release()
-        self._seats.clear()
         self._plans.clear()
         self._large.clear()
         if self._server is not None:
