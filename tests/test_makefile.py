@@ -23,7 +23,7 @@ Make = Callable[..., list[list[str]]]
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Runs `make` in a folder of its own; returns the calls of all programs but those of the set-up."""
-    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+    for name in ("Makefile", "constraints.txt", "procgen.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "docs").mkdir()
     programs = tmp_path / "venv" / "bin"

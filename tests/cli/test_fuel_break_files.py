@@ -196,6 +196,6 @@ def test_what_is_given_wins_over_a_named_preset_and_others_take_what_they_have_o
     found = resolve(given).settings
     assert (found.n_envs, found.env_kwargs["grid_size"], found.replay_size) == (3, 12, 10_000)
     ppo = resolve(PPO(env="CartPole-v1", preset="low-memory", seed=0)).settings
-    assert (ppo.n_envs, ppo.minibatch_size, ppo.env_kwargs) == (2, 16, {})
+    assert (ppo.n_envs, ppo.workers, ppo.env_kwargs) == (8, 2, {})
     with pytest.raises(SettingsError, match="low-memory"):
         DQN(preset="low-memry")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from envfleet import cli
+from envfleet import cli, clock
 from envfleet.algorithms.settings import BACKENDS
 from envfleet.cli.train import Train
 from envfleet.errors import SettingsError
@@ -336,7 +336,8 @@ def test_episodes_alone_are_the_budget(tmp_path: Path) -> None:
 def test_a_duration_alone_is_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     seconds = SimpleNamespace(monotonic=lambda: float(next(looks)), perf_counter=time.perf_counter)
-    monkeypatch.setattr(progress, "time", seconds)  # one passes with every look at the clock
+    monkeypatch.setattr(progress, "time", seconds)  # one passes with every look at the clock of the budget
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 0.0))
     run, hours = tmp_path / "run", 60 / 3600
     flags = ["--seed", "1", "--backend", "sequential", "--eval-every", "0", "--output-dir", str(run), "--quiet"]
     assert cli.main(["train", "ppo", *flags, "--duration", str(hours)]) == 0

@@ -52,7 +52,7 @@ def test_streaming_gives_the_bytes_of_stepping(env: Any, backend: dict[str, Any]
         taken[ids] += 1
         if step + 1 < steps:
             fleet.send(_rows(actions[step + 1], ids), ids)
-    with pytest.raises(envfleet.ProtocolError, match="nothing is under way"):
+    with pytest.raises(envfleet.ProtocolError, match=r"call send\(\) first"):
         fleet.recv()
     fleet.close()
     reference.close()

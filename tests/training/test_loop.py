@@ -15,6 +15,7 @@ import psutil
 import pytest
 from gymnasium import spaces
 
+from envfleet import clock
 from envfleet.errors import TrainingError
 from envfleet.rollout.arrays import Rollout
 from envfleet.runs.checkpoints import Checkpoints
@@ -115,7 +116,8 @@ class Clock:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.hours = 0
-        patch.setattr(progress, "time", SimpleNamespace(monotonic=self, perf_counter=time.perf_counter))
+        for module in (progress, clock):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=self, perf_counter=time.perf_counter))
 
     def __call__(self) -> float:
         return 3600.0 * self.hours
@@ -132,17 +134,17 @@ class Hourly(Callback):
 
 @SCHEDULES
 def test_a_budget_of_hours(tmp_path: Path, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    done = run(tmp_path / "run", [Hourly(clock)], steps=10**9, duration=3.0, schedule=schedule)
+    hours = Clock(monkeypatch)
+    done = run(tmp_path / "run", [Hourly(hours)], steps=10**9, duration=3.0, schedule=schedule)
     assert [row["step"] for row in done.metrics] == [ROLLOUT, 2 * ROLLOUT, 3 * ROLLOUT]
     assert weights(tmp_path / "run")
 
 
 def test_the_hours_before_a_resume_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch)
-    run(tmp_path / "run", [Hourly(clock, stop_after=2)], steps=10**9, duration=3.0)
-    clock.hours = 100  # another process, another beginning
-    done = resume(tmp_path / "run", callbacks=[Hourly(clock)], quiet=True)
+    hours = Clock(monkeypatch)
+    run(tmp_path / "run", [Hourly(hours, stop_after=2)], steps=10**9, duration=3.0)
+    hours.hours = 100  # another process, another beginning
+    done = resume(tmp_path / "run", callbacks=[Hourly(hours)], quiet=True)
     assert [row["step"] for row in done.metrics] == [ROLLOUT, 2 * ROLLOUT, 3 * ROLLOUT]
 
 

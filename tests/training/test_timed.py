@@ -129,10 +129,10 @@ def test_a_worker_that_is_inside_a_step_is_not_waited_for(acting: str) -> None:
     ("left", "rounds", "expected"), [(100.0, [10.0, 20.0], False), (50.0, [10.0, 20.0], True), (50.0, [], True)]
 )
 def test_an_update_that_may_be_the_last_is_saved(left: float, rounds: list[float], expected: bool) -> None:
-    training = SimpleNamespace(progress=SimpleNamespace(until=time.monotonic() + left), _last_rounds=rounds)
+    training = SimpleNamespace(progress=SimpleNamespace(time_left=left), _last_rounds=rounds)
     assert Training._may_be_the_last(training) is expected  # type: ignore[arg-type]
 
 
 def test_without_a_duration_nothing_is_saved_for_it() -> None:
-    training = SimpleNamespace(progress=SimpleNamespace(until=math.inf), _last_rounds=[])
+    training = SimpleNamespace(progress=SimpleNamespace(time_left=math.inf), _last_rounds=[])
     assert Training._may_be_the_last(training) is False  # type: ignore[arg-type]

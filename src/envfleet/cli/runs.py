@@ -20,7 +20,7 @@ __all__ = ["Runs"]
 _HEADINGS = ("run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age")
 _TEXTS = 4  # headings of texts; the rest are numbers
 _GAP = 2  # columns of a terminal between two
-_SHORTEST_NAME = 12
+_SHORTEST_NAME = 10
 _ENDLESS = 10_000  # columns of a pipe
 _STYLES = {"running": "green", "finished": "", "stopped": "yellow"}
 

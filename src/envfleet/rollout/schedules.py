@@ -51,8 +51,8 @@ class Schedule:
         """Waits until nothing is under way: the moment to save."""
         if self._begun:
             began = time.perf_counter()
+            self._begun = False  # if it fails, too
             self._ready = self._collector.finish()
-            self._begun = False
             self.waited += time.perf_counter() - began
 
     @property

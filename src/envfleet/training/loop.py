@@ -87,7 +87,8 @@ class Training:
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
         self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
-        self._time_over = False  # a timed run reached its mark in the middle of an update
+        self._whole = True  # what was collected has been learned from
+        self._time_over = False  # a timed run reached its mark in the middle of something
         self._discarded = 0  # steps that were under way then
         self._evaluated_steps = self._filmed_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
@@ -101,7 +102,7 @@ class Training:
         if not self._settings.quiet:
             self._parts.collector.while_waiting = lambda: reporter.console.collecting(self._so_far)
         with Interruption(quiet=self._settings.quiet) as interruption:
-            self._stopped = lambda: interruption.asked or time.monotonic() >= self.progress.until
+            self._stopped = lambda: interruption.asked or self.progress.time_left <= 0.0
             self._exactness.in_a_hurry = self._stopped
             self._prepare()
             self._parts.schedule.until = self.progress.until
@@ -124,12 +125,14 @@ class Training:
         schedule, reporter = self._parts.schedule, self._reporter
         begun = self.progress.share  # the first update has the rates as given, and the last one still learns
         rollout = schedule.next()
+        self._whole = False
         ended = self.progress.add(rollout)
         seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
         self._tell_rollout(rollout, ended)
         began, processor = time.perf_counter(), time.process_time()
         figures = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
         learning = time.perf_counter() - began
+        self._whole = True
         reporter.sampler.add_learner(time.process_time() - processor)
         waited, schedule.waited = schedule.waited, 0.0
         added = self._added()
@@ -151,10 +154,13 @@ class Training:
         self._moment.metrics = dict(self._figures)
 
     def _discard(self) -> None:
-        """The time was over in the middle of a rollout or an update: the run ends with what was saved before it.
+        """The time was over in the middle of something: the run ends with the last whole update.
 
-        With the schedule `overlap` a rollout is always under way, so that the last update may be lost with it.
+        In the middle of a rollout that can still be saved, though not the episodes under way: a resumed run begins
+        fresh ones. In the middle of an update it is what was saved before it.
         """
+        if self._whole and 0 < self.progress.steps != self._saved_steps:
+            self._write_checkpoint(given_up=True)
         if self._saved is None:
             raise SettingsError(
                 f"the {self._settings.duration:g} hours were over before the first update, so nothing was learned",
@@ -258,8 +264,7 @@ class Training:
 
     def _may_be_the_last(self) -> bool:
         """Whether the time of a timed run may be over before the next update is done: nothing can be saved then."""
-        left = self.progress.until - time.monotonic()
-        return left < 3.0 * max(self._last_rounds, default=math.inf)
+        return self.progress.time_left < 3.0 * max(self._last_rounds, default=math.inf)
 
     def _steps_between(self, given: int | None, *, parts: int) -> int:
         """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
@@ -277,12 +282,12 @@ class Training:
         self._parts.schedule.settle()
         with self.progress.aside():
             self._write_checkpoint()
-        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
-    def _write_checkpoint(self) -> None:
+    def _write_checkpoint(self, *, given_up: bool = False) -> None:
+        """What there is to save; not the simulators where the rollout under way was `given_up`."""
         state: dict[str, Any] = {
             "policy": self._reporter.description(self._parts),
-            "parts": take_parts(self._parts, self._exactness, self._reporter.saving()),
+            "parts": take_parts(self._parts, self._exactness, self._reporter.saving(), given_up=given_up),
             "progress": self.progress.state(),
             "best": self._best,
             "best_steps": self._best_steps,
@@ -294,6 +299,7 @@ class Training:
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()
         self._saved = state["progress"]
+        self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on with the counters of a checkpoint."""

@@ -80,6 +80,11 @@ class Progress:
         return self._began + self._settings.duration * 3600.0 - self._seconds_before
 
     @property
+    def time_left(self) -> float:
+        """Seconds until then."""
+        return self.until - time.monotonic()
+
+    @property
     def mean_return(self) -> float:
         return float(np.mean(self._returns)) if self._returns else float("nan")
 

@@ -18,17 +18,21 @@ __all__ = ["begin_fresh_episodes", "restore_parts", "take_parts"]
 
 # Arrays of the collector that outlive a rollout: memory and allowed actions of the episodes under way.
 _LIVE = ("carried", "allowed", "masked")
+_GIVEN_UP = "the time was over in the middle of a rollout"
 _FRESH = 0xF5E5  # names the seeds of fresh episodes among the streams of a run
 
 
-def take_parts(parts: Parts, exactness: Exactness, progress: Callable[[int, int], None]) -> dict[str, Any]:
+def take_parts(
+    parts: Parts, exactness: Exactness, progress: Callable[[int, int], None], *, given_up: bool = False
+) -> dict[str, Any]:
     """The state of learner, simulators and schedule; the schedule must be settled.
 
-    `progress` is told how many groups of environments of how many have been saved.
+    `progress` is told how many groups of environments of how many have been saved. Simulators whose rollout was
+    `given_up` are somewhere in the middle of it, where nothing can go on from.
     """
     assert parts.schedule.idle
     arrays = parts.collector.arrays
-    fleet, reason = _simulators(parts, exactness, progress)
+    fleet, reason = (None, _GIVEN_UP) if given_up else _simulators(parts, exactness, progress)
     collected = parts.schedule.collected
     return {
         "learner": parts.learner.state(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ _ALLOWED = (
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
 _FORBIDDEN = (ast.Pow, ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)  # a power can take for ever
+
+
+_one_at_a_time = threading.Lock()  # Python 3.11 counts the depth of a tree for all threads together, and then refuses
 
 
 def compile_all(
@@ -40,14 +44,16 @@ def compile_all(
             body=tree.body,
         )
     )
-    code = compile(ast.fix_missing_locations(function), f"<{where}>", "eval")
+    with _one_at_a_time:
+        code = compile(ast.fix_missing_locations(function), f"<{where}>", "eval")
     made: Callable[[Sequence[Any]], tuple[Any, ...]] = eval(code, {"__builtins__": {}, **_FUNCTIONS})
     return made
 
 
 def _checked(text: str, lengths: Mapping[str, int], places: Mapping[str, int], where: str) -> ast.expr:
     try:
-        body = ast.parse(text, mode="eval").body
+        with _one_at_a_time:
+            body = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError) as error:
         raise SettingsError(f"{where}: received {text!r}, expected an expression such as 'health / 4'") from error
     return _Reader(text, lengths, places, where).read(body)
