@@ -41,8 +41,12 @@ def rows_for(what: str, n_envs: int) -> dict[str, dict[str, Any] | str]:
             rows |= {f"{backend}, {count} workers": {"backend": backend, "workers": count} for count in several}
         return rows | {"SyncVectorEnv": "gymnasium-sync", "AsyncVectorEnv": "gymnasium-async"}
     for acting in ("worker", "central"):
-        for count in several:
-            rows[f"acting {acting}, {count} workers"] = {"backend": "processes", "workers": count, "acting": acting}
+        for count in several or [1]:  # one environment: a process of its own beside the caller's
+            rows[f"acting {acting}, {count} worker{'s' if count > 1 else ''}"] = {
+                "backend": "processes",
+                "workers": count,
+                "acting": acting,
+            }
     return rows
 
 
