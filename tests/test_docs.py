@@ -63,7 +63,12 @@ EXAMPLES = [
 ]
 FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
 EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
-COMMANDS = [pytest.param(page, id=page.name) for page in PAGES if blocks(page, "sh")]
+LONG = {"gameboy.md", "wildfire.md"}  # trainings of a quarter of a minute, which tests of their own have too
+COMMANDS = [
+    pytest.param(page, id=page.name, marks=[pytest.mark.proof] if page.name in LONG else [])
+    for page in PAGES
+    if blocks(page, "sh")
+]
 
 
 @pytest.mark.proof

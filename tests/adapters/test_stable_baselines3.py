@@ -243,7 +243,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.usefixtures("one_thread")
 def test_ppo_learns_on_a_fleet() -> None:
     """CartPole-v1, seed 0, 20,480 steps in 8 environments: a mean return of at least 200 (random: 22)."""

@@ -279,8 +279,7 @@ def test_pictures_are_told_apart_by_the_nature_network(tmp_path: Path) -> None:
     assert score(tmp_path / "run", env=Picture, env_kwargs={"size": 36}, network="nature", **settings) >= 9.0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)  # on a machine that others use as well
+@pytest.mark.proof
 def test_pictures_are_told_apart(tmp_path: Path) -> None:
     """At least 9 of 10 quarters named right, within 6,000 steps, seed 1."""
     settings = {"steps": 6_000, "gamma": 0.1, "n_step": 1, "train_frequency": 8, "learning_starts": 500}

@@ -40,20 +40,22 @@ class Case:
 
 CASES = [
     Case("CartPole-v1", 1, 50_000, 475.0),  # the budget that was promised is 100,000 steps
-    Case("Acrobot-v1", 1, 60_000, -100.0),
     Case("Pendulum-v1", 1, 100_000, -300.0),
     Case(f"{HERE}:Masked", 1, 20_000, 0.95 * STEPS),
     Case(f"{HERE}:Nested", 1, 40_000, 0.95 * STEPS),
     # The preset of images and its convolutions; 4 is perfect, and random play gets 1.
     Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
     Case(f"{HERE}:RememberCue", 1, 40_000, 0.95, "gru"),
+]
+FOR_THE_PROOF = [
+    *(Case("CartPole-v1", seed, 50_000, 475.0) for seed in range(2, 6)),
+    Case("Acrobot-v1", 1, 60_000, -100.0),
     Case(f"{HERE}:RememberCue", 1, 60_000, 0.95, "lstm"),
 ]
-OTHER_SEEDS = [Case("CartPole-v1", seed, 50_000, 475.0) for seed in range(2, 6)]
 
 
 @pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(case, marks=pytest.mark.proof) for case in OTHER_SEEDS)], ids=str
+    "case", [*CASES, *(pytest.param(case, marks=pytest.mark.proof) for case in FOR_THE_PROOF)], ids=str
 )
 def test_a_preset_reaches_the_score(case: Case, tmp_path: Path) -> None:
     assert case.play(tmp_path / "run") >= case.score

@@ -39,9 +39,9 @@ FOUR_WAYS = pytest.mark.parametrize(
     ("schedule", "acting", "memory"),
     [
         ("sync", "worker", "none"),
-        ("sync", "central", "gru"),
+        pytest.param("sync", "central", "gru", marks=pytest.mark.proof),
         ("overlap", "worker", "gru"),
-        ("overlap", "central", "none"),
+        pytest.param("overlap", "central", "none", marks=pytest.mark.proof),
     ],
 )
 

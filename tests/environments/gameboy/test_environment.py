@@ -363,7 +363,7 @@ def test_nothing_is_written_beside_the_rom(make: Any, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["battery.gb"]
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_memory_is_small_and_stays(make: Any) -> None:
     """Over a thousand episodes to their end, with pictures as well; and of eight consoles that play."""
     process = psutil.Process()

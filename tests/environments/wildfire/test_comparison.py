@@ -73,6 +73,7 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
     assert not burned[order > 0].any()
 
 
+@pytest.mark.proof
 def test_the_same_seed_compares_the_same(compared: Comparison, tmp_path: Path) -> None:
     again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1)
     other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2)

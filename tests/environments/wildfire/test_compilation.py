@@ -37,7 +37,7 @@ print(sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_a_second_start_compiles_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     starts = [
