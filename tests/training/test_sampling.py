@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from envfleet.runs.live_view import OURS
 from envfleet.runs.metrics import read_metrics
 from envfleet.training import sampling
 from envfleet.training.sampling import Sampler, shared_memory_counted_once
@@ -63,6 +64,7 @@ def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "system/memory_mb" in row]
     assert rows and rows[-1].keys() >= KEYS
     assert rows[-1]["system/memory_mb"] > 50
+    assert all(name in ("step", "time") or name.startswith(OURS) for name in rows[-1])  # not taken for the user's own
     seconds = [row["time/seconds"] for row in rows]
     assert seconds == sorted(seconds)
 

@@ -29,7 +29,8 @@ __all__ = [
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _NAME_WIDTH = 10
 _SUCCESS = "rollout/success_rate"
-_OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/")  # other figures are the user's own
+# Other figures are the user's own, and shown.
+OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/", "replay/", "system/")
 _MOST_OWN = 10  # of those that are shown; metrics.jsonl has all
 # Where the time goes: metric, word, character without colour, colour.
 _SHARES = (
@@ -241,7 +242,7 @@ def _own(progress: Progress) -> list[tuple[str, str]]:
     if math.isfinite(rate := progress.metrics.get(_SUCCESS, math.nan)):
         found.append(("success", f"{100 * rate:.0f} %"))
     for name, value in progress.metrics.items():
-        if not name.startswith(_OURS) and math.isfinite(value):
+        if not name.startswith(OURS) and math.isfinite(value):
             found.append((name.removeprefix("info/"), number(value)))
     return found[:_MOST_OWN]
 

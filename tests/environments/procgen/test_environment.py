@@ -14,7 +14,7 @@ import envfleet
 from envfleet.environments import REGISTERED
 from envfleet.environments.procgen import library
 from envfleet.environments.procgen.environment import ProcgenEnv
-from envfleet.environments.procgen.settings import GAMES, ProcgenSettings
+from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, GAMES, ProcgenSettings
 from envfleet.errors import MissingExtraError, ProtocolError, SettingsError, StateError
 from tests.fleet.backends import BACKENDS, same, trace
 
@@ -175,7 +175,6 @@ def test_every_setting_of_the_looks_reaches_the_game(make: Any, changes: dict[st
         ("coinrun", {"num_levels": -1}, "num_levels"),
         ("coinrun", {"start_level": 5}, "num_levels 0"),
         ("coinrun", {"start_level": 2**31 - 1, "num_levels": 2}, "sum"),
-        ("coinrun", {"distribution_mode": "exploration", "num_levels": 3}, "one level of its own"),
         ("coinrun", {"levels": 3}, "levels"),
         ("coinrum", {}, "did you mean 'coinrun'"),
     ],
@@ -185,12 +184,16 @@ def test_wrong_options_are_refused_in_python(game: str, settings: dict[str, Any]
         ProcgenEnv(game, **settings)
 
 
-def test_modes_of_some_games() -> None:
-    for game, mode in (("chaser", "extreme"), ("maze", "memory"), ("ninja", "exploration")):
-        env = ProcgenEnv(game, distribution_mode=mode)
-        env.reset(seed=1)
-        env.step(3)
-        env.close()
+@pytest.mark.parametrize(("game", "mode"), [("chaser", "extreme"), ("maze", "memory")])
+def test_modes_of_some_games(make: Any, game: str, mode: str) -> None:
+    assert not same(make(game, distribution_mode=mode).reset(seed=1), make(game).reset(seed=1))
+
+
+def test_exploration_is_one_level_whatever_a_preset_says(make: Any) -> None:
+    env = make("ninja", distribution_mode="exploration", num_levels=200)
+    levels = {env.reset(seed=seed)[1]["level"] for seed in range(5)}
+    assert levels == {EXPLORATION_LEVELS["ninja"]}
+    assert env.generalisation() is None
 
 
 def test_calls_at_the_wrong_moment(make: Any) -> None:

@@ -43,7 +43,9 @@ class ProcgenSettings(Settings):
     num_levels: int = setting(0, "How many levels there are; 0 for all of them.", minimum=0, maximum=_LARGEST)
     start_level: int = setting(0, "The number of the first level.", minimum=0, maximum=_LARGEST)
     distribution_mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = setting(
-        "hard", "How difficult levels are; extreme, memory and exploration are modes of some games only."
+        "hard",
+        "How difficult levels are; extreme, memory and exploration are modes of some games only. exploration is one "
+        "hard level, whatever num_levels and start_level are.",
     )
     use_sequential_levels: bool = setting(
         False, "Whether a level that is solved leads to another one within the same episode."
@@ -69,8 +71,6 @@ class ProcgenSettings(Settings):
                     f"start_level: got {self.start_level} with num_levels 0, which is all levels from 0 on; say how "
                     "many levels there are with num_levels"
                 )
-        if self.distribution_mode == "exploration" and (self.num_levels or self.start_level):
-            found.append("num_levels and start_level: the mode exploration has one level of its own; leave both out")
         return found
 
 
