@@ -30,6 +30,7 @@ __all__ = [
     "private_memory",
     "quota_cores",
     "return_freed_memory",
+    "simulator_versions",
     "total_memory",
     "usable_cores",
 ]
@@ -38,6 +39,13 @@ ROOT = Path("/")
 _CGROUP_MOUNT = "sys/fs/cgroup"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # as <malloc.h> numbers them
 _DESCRIBED_LIBRARIES = ("gymnasium", "numpy", "torch")
+# Environments whose simulator is a package of its own: the module they are in, and what the package may be called.
+_SIMULATORS = {
+    "envfleet.environments.gameboy": ("pyboy",),
+    "envfleet.environments.procgen": ("procgen-mirror", "procgen-gym"),
+    "gymnasium.envs.box2d": ("Box2D", "box2d-py"),
+    "gymnasium.envs.mujoco": ("mujoco",),
+}
 
 
 # ---------------------------------------------------------------------------------------------------- cores
@@ -258,6 +266,13 @@ def describe(*, root: Path = ROOT) -> dict[str, Any]:
         "kernel": platform.release(),
         "libraries": {name: version for name in _DESCRIBED_LIBRARIES if (version := _version(name))},
     }
+
+
+def simulator_versions(module: str) -> dict[str, str]:
+    """The version of what simulates an environment whose class is in this module, where it is an installed package."""
+    packages = next((names for start, names in _SIMULATORS.items() if f"{module}.".startswith(f"{start}.")), None)
+    names = packages or (module.partition(".")[0],)
+    return {name: version for name in names if name != "envfleet" and (version := _version(name))}
 
 
 def _cpu_model(root: Path) -> str:

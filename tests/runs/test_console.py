@@ -185,8 +185,10 @@ def test_the_view_fits_the_terminal(width: int) -> None:
 
 def test_the_view_shows_everything_at_80_columns() -> None:
     progress = Progress("t", 4000)
+    taken = {"": 187.4, "_caller": 20.0, "_learner": 80.0, "_workers": 87.4, "_others": 12.0}
+    system = {"system/memory_mb": 1234.5, **{f"system/cpu_percent{role}": value for role, value in taken.items()}}
     for step, score in enumerate((1.0, 2.0, 3.0, 10.0), start=1):
-        progress.take(250 * step, 2.0, {**METRICS, "rollout/ep_rew_mean": score}, HEALTH)
+        progress.take(250 * step, 2.0, {**METRICS, **system, "rollout/ep_rew_mean": score}, HEALTH)
     assert [line.plain.rstrip() for line in view(progress, 80, verbose=True)] == [
         "  " + "━" * 9 + "╌" * 26 + "  25 %  1,000 of 4,000 steps  0:00:03 left",
         "  return           10  ▁▁▂█  best 10",
@@ -195,6 +197,7 @@ def test_the_view_shows_everything_at_80_columns() -> None:
         "  speed         1,000 steps/s",
         "  time       ██████████▓▓▓▓▓▒▒▒▒░  env 50 % act 25 % learn 20 % wait 5 %",
         "  workers           2  busy 80 %  150 MB  2 restarts",
+        "  machine       187 %  caller 20, learner 80, workers 87  1,234 MB  others 12 %",
         "  train/approx_kl            0.0123",
     ]
 

@@ -88,10 +88,12 @@ class RunFolder:
         checkpoint_dir: str | Path | None = None,
         base: Path | None = None,
         settings: Mapping[str, Any] | None = None,
+        libraries: Mapping[str, str] | None = None,
     ) -> RunFolder:
         """A new run folder with its manifest: `path` itself, or a name of its own under `root`.
 
-        The manifest keeps the `settings` that the run begins with; those of a resumed run are compared with them.
+        The manifest keeps the `settings` that the run begins with; those of a resumed run are compared with them. It
+        has the versions of these `libraries` beside those that every run needs.
         A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`. Relative paths are
         meant from `base`, by default the current folder.
         """
@@ -101,7 +103,7 @@ class RunFolder:
         elsewhere = None if checkpoint_dir is None else base / checkpoint_dir
         made = tuple(parent for parent in folder.parents if not parent.exists())
         run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
-        manifest = _manifest(env, algorithm, seed, elsewhere, settings)
+        manifest = _manifest(env, algorithm, seed, elsewhere, settings, libraries or {})
         recover(folder, run.checkpoints)
         try:
             run = replace(run, held=run._make_room(overwrite=overwrite))
@@ -242,8 +244,14 @@ def _free_name(root: Path, env: str, algorithm: str, seed: int) -> str:
 
 
 def _manifest(
-    env: str, algorithm: str, seed: int, checkpoint_dir: Path | None, settings: Mapping[str, Any] | None
+    env: str,
+    algorithm: str,
+    seed: int,
+    checkpoint_dir: Path | None,
+    settings: Mapping[str, Any] | None,
+    libraries: Mapping[str, str],
 ) -> dict[str, Any]:
+    here = machine.describe()  # with the versions of Python, torch, Gymnasium and NumPy
     return {
         "format": _FORMAT,
         "env": env,
@@ -251,7 +259,7 @@ def _manifest(
         "seed": seed,
         "envfleet": metadata.version("envfleet"),
         "git": _git_commit(),
-        "machine": machine.describe(),  # with the versions of Python, torch, Gymnasium and NumPy
+        "machine": {**here, "libraries": {**here["libraries"], **libraries}},
         "command": sys.argv,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),

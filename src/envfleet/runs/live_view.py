@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
+    "BUSY_PERCENT",
+    "OURS",
     "Curve",
     "Progress",
     "WorkerHealth",
@@ -31,6 +33,7 @@ _NAME_WIDTH = 10
 _SUCCESS = "rollout/success_rate"
 # Other figures are the user's own, and shown.
 OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/", "replay/", "system/")
+BUSY_PERCENT = 10.0  # of a core; other work above it makes a run slower
 _MOST_OWN = 10  # of those that are shown; metrics.jsonl has all
 # Where the time goes: metric, word, character without colour, colour.
 _SHARES = (
@@ -173,6 +176,8 @@ def view(progress: Progress, width: int, *, verbose: bool) -> list[Text]:
         lines.append(_time_line(progress, width))
     if progress.health:
         lines.append(_workers_line(progress.health))
+    if "system/cpu_percent" in progress.metrics:
+        lines.append(_machine_line(progress.metrics))
     if verbose:
         lines += [_row(name[: _NAME_WIDTH + 14], number(value), 26) for name, value in _train(progress)]
     for line in lines:
@@ -227,6 +232,17 @@ def _workers_line(health: Sequence[WorkerHealth]) -> Text:
     restarts, memory = sum(worker.restarts for worker in health), sum(worker.memory_mb for worker in health)
     line = _row("workers", f"{len(health):>8}  busy {100 * busy:.0f} %  {memory:,.0f} MB  ")
     return line.append(f"{restarts} restart{'' if restarts == 1 else 's'}", style="yellow" if restarts else "")
+
+
+def _machine_line(metrics: Mapping[str, float]) -> Text:
+    """What the run takes of the machine, and what others do; 100 % is one core."""
+    roles = [
+        f"{role} {metrics.get(f'system/cpu_percent_{role}', 0.0):.0f}" for role in ("caller", "learner", "workers")
+    ]
+    line = _row("machine", f"{metrics['system/cpu_percent']:>6.0f} %  {', '.join(roles)}")
+    line.append(f"  {metrics.get('system/memory_mb', 0.0):,.0f} MB")
+    others = metrics.get("system/cpu_percent_others", 0.0)
+    return line.append(f"  others {others:.0f} %", style="yellow" if others > BUSY_PERCENT else "")
 
 
 def _own_row(name: str, value: str) -> Text:

@@ -16,7 +16,7 @@ from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
 from envfleet.fleet.plan import group_ranges
-from envfleet.machine import available_memory
+from envfleet.machine import available_memory, simulator_versions
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
 from envfleet.rollout.program import ActingProgram
@@ -44,6 +44,7 @@ class Resolved:
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     stage: Stage  # one environment of the run, for all that needs a single one
+    simulators: dict[str, str]  # versions
 
 
 def resolve(settings: TrainingSettings) -> Resolved:
@@ -73,7 +74,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
         stage.close()
         raise
     assert filled.seed is not None
-    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space, stage)
+    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space, stage, seen.simulators)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class _Seen:
     entry_point: str
     own: frozenset[str]  # the settings that it declares for itself
     frames: int  # of which an observation is a stack
+    simulators: dict[str, str]  # versions
 
 
 def _first_look(stage: Stage) -> _Seen:
@@ -107,6 +109,7 @@ def _look(env: Any) -> _Seen:
         entry_point=str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__),
         own=frozenset(() if own is None else kinds_of(own)),
         frames=frames_stacked(env),
+        simulators=simulator_versions(type(env.unwrapped).__module__),
     )
 
 

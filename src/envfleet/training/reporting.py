@@ -87,6 +87,7 @@ class Reporter:
             checkpoint_dir=settings.checkpoint_dir,
             base=base,
             settings=recorded,
+            libraries=resolved.simulators,
         )
         lock = folder.lock()
         try:
@@ -102,7 +103,8 @@ class Reporter:
         self._parts = parts
         # What `auto` chose here; a comparison divides by the number of workers.
         placement = {"backend": parts.fleet.backend, "workers": parts.fleet.workers, "acting": parts.placement.acting}
-        self.folder.update_manifest(placement=placement)
+        threads = {"learner": self._resolved.settings.threads, "acting": 1, "worker": 1}
+        self.folder.update_manifest(placement=placement, threads=threads)
         if self._resumed:
             self._metrics.cut_after(steps)
         self._tensorboard = TensorBoardWriter(self.folder.logs, iterate_metrics(self.folder.metrics))

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from envfleet.runs.comparison.comparison import RunComparison
 from envfleet.runs.comparison.figures import RunFigures
 from envfleet.runs.grouping import CHANGES_NO_RESULT, differing_settings
+from envfleet.runs.live_view import BUSY_PERCENT
 
 __all__ = ["Check", "checks_of"]
 
 _BUDGETS = ("steps", "num_episodes", "duration")
 _MOST_NAMED = 8  # names in a sentence
-_BUSY_PERCENT = 10.0  # of a core; other work above it makes a run slower
 _OVERLAP = 0.05  # of the shorter run's time
 
 
@@ -115,7 +115,7 @@ def _machine_was_free(runs: Sequence[RunFigures]) -> Check:
         pairs = [f"{first} and {second}" for first, second in together]
         return Check(question, "no", f"{_listed(pairs)} ran at the same time")
     loads = {run.name: run.cpu_percent("others") for run in runs}
-    busy = [f"{name} ({load:.0f} %)" for name, load in loads.items() if load is not None and load > _BUSY_PERCENT]
+    busy = [f"{name} ({load:.0f} %)" for name, load in loads.items() if load is not None and load > BUSY_PERCENT]
     if busy:
         return Check(question, "no", f"other work took a part of a core beside {_listed(busy)}")
     if any(load is None for load in loads.values()):
