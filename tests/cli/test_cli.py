@@ -131,7 +131,7 @@ def test_what_did_not_work_out_has_another_code_than_a_wrong_command(
 def test_a_reader_that_has_gone_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has enough
-    program = [sys.executable, "-m", "envfleet.cli", "doctor", "--json"]
+    program = [sys.executable, "-m", "envfleet", "doctor", "--json"]
     done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert done.returncode == 141
@@ -155,7 +155,7 @@ def test_arguments_of_the_process_are_used(capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.parametrize("command", [[], ["train"], ["train", "ppo"], ["resume"], ["evaluate"], ["runs"]])
 def test_the_module_runs_as_a_program_and_help_imports_nothing_heavy(command: list[str]) -> None:
-    program = [sys.executable, "-X", "importtime", "-m", "envfleet.cli", *command, "--help"]
+    program = [sys.executable, "-X", "importtime", "-m", "envfleet", *command, "--help"]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert f"usage: {' '.join(['envfleet', *command])}" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -192,7 +192,7 @@ def test_check_names_what_it_had_no_time_for_and_ends_with_0(capsys: pytest.Capt
 def test_check_of_an_unknown_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", "CartPol-v1"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: 'CartPol-v1' is not a registered environment\nhint: nearest: CartPole-v1")
+    assert error.startswith("error: there is no environment 'CartPol-v1'\nhint: did you mean CartPole-v1")
 
 
 def test_an_id_is_left_to_gymnasium() -> None:

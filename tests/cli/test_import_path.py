@@ -34,7 +34,7 @@ def clean_path(monkeypatch: pytest.MonkeyPatch) -> None:
 def command(kind: str, folder: Path) -> list[str]:
     """`envfleet` as pip installs it, or `python -m envfleet.cli`."""
     if kind == "module":
-        return [sys.executable, "-m", "envfleet.cli"]
+        return [sys.executable, "-m", "envfleet"]
     script = folder / "bin" / "envfleet"
     script.parent.mkdir()
     script.write_text("import sys\nfrom envfleet.cli import main\nsys.exit(main())\n")

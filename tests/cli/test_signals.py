@@ -44,7 +44,7 @@ class Slow(gymnasium.Env):
 @contextmanager
 def training(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
     """A run, without `--steps` an endless one, in a group of processes of its own as a terminal has it."""
-    command = [sys.executable, "-m", "envfleet.cli", "train", "ppo", "--output-dir", "run", "--backend", "processes"]
+    command = [sys.executable, "-m", "envfleet", "train", "ppo", "--output-dir", "run", "--backend", "processes"]
     process = subprocess.Popen(
         [*command, "--eval-every", "0", *(() if "--steps" in flags else ENDLESS), *flags],
         cwd=folder,

@@ -61,7 +61,7 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> None:
     """Neither by our own lines nor by what the environments say."""
     (tmp_path / "chatty.py").write_text(CHATTY)
-    command = [sys.executable, "-m", "envfleet.cli", "train", "ppo", "--env", "chatty:make", "--backend", backend]
+    command = [sys.executable, "-m", "envfleet", "train", "ppo", "--env", "chatty:make", "--backend", backend]
     command += ["--n-envs", "2", "--rollout-steps", "32", "--steps", "256", "--output-dir", "run", "--verbose"]
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -75,7 +75,7 @@ def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> 
 
 def test_a_command_without_stderr_does_not_write_into_its_own_files(tmp_path: Path) -> None:
     """A closed descriptor is not left to the next file that is opened."""
-    program = f"exec {sys.executable} -m envfleet.cli runs nowhere 2>&-"
+    program = f"exec {sys.executable} -m envfleet runs nowhere 2>&-"
     assert subprocess.run(["sh", "-c", program], cwd=tmp_path, check=False).returncode == 2
     code = "import os\nfrom envfleet.streams import steady_streams\nwith steady_streams():\n    os.fstat(2)\n"
     assert subprocess.run(["sh", "-c", f"exec {sys.executable} -c '{code}' 2>&-"], check=False).returncode == 0
@@ -115,7 +115,7 @@ def test_messages_with_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_program_in_plain_ascii() -> None:
-    program = [sys.executable, "-m", "envfleet.cli", "train", "ppo", "--help"]
+    program = [sys.executable, "-m", "envfleet", "train", "ppo", "--help"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

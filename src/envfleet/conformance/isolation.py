@@ -10,7 +10,6 @@ An environment that was given as an object, or that cannot be sent to another pr
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import time
@@ -28,9 +27,8 @@ from envfleet.conformance.interface import check_picklable
 from envfleet.conformance.report import CheckReport, Findings, own_stack
 from envfleet.conformance.seeding import GlobalGenerators
 from envfleet.errors import EnvHungError, SettingsError, WorkerError
-from envfleet.extras import import_provider
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import make, one_env
+from envfleet.fleet.make import make, one_env, spec_of
 from envfleet.fleet.plan import Restarts, Timeouts
 
 __all__ = ["SECONDS", "examine"]
@@ -195,7 +193,7 @@ def _report(name: str, seed: int, seconds: float, findings: Findings) -> CheckRe
 
 def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     if isinstance(env, str):
-        _refuse_unknown_id(env)
+        spec_of(env)  # refuses what does not exist
         # Gymnasium's own passive checker would raise the first problem; ours names them all.
         return functools.partial(gymnasium.make, env, disable_env_checker=True, **env_kwargs)
     if callable(env) and not isinstance(env, gymnasium.Env):
@@ -206,18 +204,6 @@ def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
             hint="give the callable that builds it",
         )
     return None
-
-
-def _refuse_unknown_id(env: str) -> None:
-    import_provider(env)
-    try:
-        gymnasium.spec(env)
-    except (gymnasium.error.Error, ImportError) as error:
-        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
-        why = "" if unheard_of else f": {error}"
-        near = difflib.get_close_matches(env, gymnasium.registry, n=3)
-        hint = f"nearest: {', '.join(near)}" if near else f"name the module that registers it: module:{env}"
-        raise SettingsError(f"{env!r} is not a registered environment{why}", hint=hint) from error
 
 
 def _name(env: Any) -> str:

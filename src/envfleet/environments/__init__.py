@@ -12,18 +12,18 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["REGISTERED", "register", "register_with_gymnasium"]
+__all__ = ["PROCGEN_GAMES", "REGISTERED", "register", "register_with_gymnasium"]
 
 _PROCGEN = "envfleet.environments.procgen.environment:ProcgenEnv"
-_PROCGEN_GAMES = (
-    "bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot "
-    "heist jumper leaper maze miner ninja plunder starpilot"
-)
+PROCGEN_GAMES = (
+    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
+    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
+)  # fmt: skip
 # id -> where its class is, and the arguments that make it this one
 REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
     "envfleet/GameBoy-v0": ("envfleet.environments.gameboy.environment:GameBoyEnv", {}),
     "envfleet/Wildfire-v0": ("envfleet.environments.wildfire.environment:WildfireEnv", {}),
-    **{f"procgen/{game}": (_PROCGEN, {"game": game}) for game in _PROCGEN_GAMES.split()},
+    **{f"procgen/{game}": (_PROCGEN, {"game": game}) for game in PROCGEN_GAMES},
 }
 
 

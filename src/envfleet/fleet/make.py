@@ -249,8 +249,9 @@ def spec_of(env_id: str) -> Any:
         spec = gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
+        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
         raise SettingsError(
-            f"there is no environment {env_id!r}: {error}",
+            f"there is no environment {env_id!r}{'' if unheard_of else f': {error}'}",
             hint=f"did you mean {', '.join(near)}?" if near else f"name the module that registers it: module:{name}",
         ) from None
     refuse_missing_extra(spec.entry_point)

@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envfleet.environments import PROCGEN_GAMES
 from envfleet.environments.procgen.library import PICTURE, Game
-from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, GAMES, ProcgenSettings, mode_problem
+from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings, mode_problem
 from envfleet.errors import ProtocolError, SettingsError, StateError
 from envfleet.offers import HeldOut
 from envfleet.settings import Settings
@@ -34,11 +35,10 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
     settings_class: ClassVar[type[Settings]] = ProcgenSettings
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
-        if game not in GAMES:
-            near = difflib.get_close_matches(game, GAMES, n=1)
-            raise SettingsError(
-                f"there is no Procgen game {game!r}", hint=f"did you mean {near[0]!r}?" if near else ", ".join(GAMES)
-            )
+        if game not in PROCGEN_GAMES:
+            near = difflib.get_close_matches(game, PROCGEN_GAMES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else ", ".join(PROCGEN_GAMES)
+            raise SettingsError(f"there is no Procgen game {game!r}", hint=hint)
         if render_mode not in (None, "rgb_array"):
             raise SettingsError(f"received render_mode {render_mode!r}, expected 'rgb_array' or none")
         self.game, self.settings, self.render_mode = game, ProcgenSettings(**settings), render_mode

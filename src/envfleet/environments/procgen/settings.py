@@ -10,12 +10,8 @@ from typing import Literal
 
 from envfleet.settings import Settings, setting
 
-__all__ = ["EXPLORATION_LEVELS", "GAMES", "MODES", "ProcgenSettings", "mode_problem"]
+__all__ = ["EXPLORATION_LEVELS", "MODES", "ProcgenSettings", "mode_problem"]
 
-GAMES = (
-    "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
-    "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
-)  # fmt: skip
 # Modes that only some games have. All have easy and hard.
 MODES = {
     "extreme": ("chaser", "dodgeball", "leaper", "starpilot"),

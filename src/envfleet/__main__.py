@@ -1,4 +1,4 @@
-"""`python -m envfleet.cli`: the same as `envfleet`."""
+"""`python -m envfleet`: the same as `envfleet`."""
 
 import sys
 
