@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ def compared(trained: Path, threads: Path, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-def figures_of(run: Path) -> dict[str, Any]:
+def figures_of(run: Path, score: float = 21) -> dict[str, Any]:
     """What compare should say, read and computed without anything of it."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     updates = [row for row in rows if "time/fps" in row]
@@ -43,7 +45,7 @@ def figures_of(run: Path) -> dict[str, Any]:
     settled = [
         (row, at) for row, at in ended if row["rollout/episodes"] >= min(100, updates[-1]["rollout/episodes"] / 2)
     ]
-    reached = [(row["step"], at) for row, at in settled if row["rollout/ep_rew_mean"] >= 21]
+    reached = [(row["step"], at) for row, at in settled if row["rollout/ep_rew_mean"] >= score]
     memory = [row["system/memory_mb"] for row in updates if "system/memory_mb" in row]
     return {
         "steps": steps[-1],
@@ -54,7 +56,7 @@ def figures_of(run: Path) -> dict[str, Any]:
         "updates": updates[-1]["train/n_updates"],
         "final_return": ended[-1][0]["rollout/ep_rew_mean"],
         "best_return": max(row["rollout/ep_rew_mean"] for row, _ in settled),
-        "final_evaluation": [row["eval/mean_reward"] for row in rows if "eval/mean_reward" in row][-1],
+        "final_evaluation": next((row["eval/mean_reward"] for row in rows[::-1] if "eval/mean_reward" in row), None),
         "steps_to_score": reached[0][0] if reached else None,
         "seconds_to_score": reached[0][1] if reached else None,
         "peak_memory_mb": max(memory),
@@ -79,6 +81,44 @@ def test_the_figures_are_those_of_the_metrics(trained: Path, threads: Path, comp
     answers = {check["question"]: check["answer"] for check in written["checks"]}
     assert answers["Are the weights of runs of the same seed bit-identical?"] == "yes"
     assert answers["Did they make the same number of updates?"] == "yes"
+
+
+@pytest.mark.slow
+def test_two_timed_runs_and_what_is_said_of_them(tmp_path: Path) -> None:
+    """The whole story, by the commands that the page has: ten seconds on one core, ten on all, and both compared."""
+    runs = {name: tmp_path / "timed" / name for name in ("sequential", "parallel")}
+    ten_seconds = ["--duration", str(10 / 3600), "--eval-every", "0", "--seed", "1", "--n-envs", "16"]
+    for name, backend in (("sequential", "sequential"), ("parallel", "processes")):
+        told = envfleet(
+            "train", "ppo", "--env", "CartPole-v1", *ten_seconds, "--backend", backend, "--output-dir", runs[name]
+        )
+        assert "10 s" in told or "hours" in told, told
+    out = tmp_path / "compared"
+    report = envfleet(
+        "compare", "--sequential", runs["sequential"], "--parallel", runs["parallel"], "--output-dir", out
+    )
+    assert "One seed proves nothing" in report and "Speed-up is against sequential." in report
+    written = json.loads((out / "comparison.json").read_text())
+    rows = {row[0]: row[1:] for row in Page((out / "comparison.html").read_text()).cells}
+    for place, (group, run) in enumerate(zip(written["groups"], runs.values(), strict=True)):
+        for name, value in figures_of(run, group["score"]).items():
+            assert group[name] == (None if value is None else pytest.approx(value)), name
+        assert group["cpu_percent"] > 0 and group["peak_memory_mb"] > 50 and group["workers"] == (1, 2)[place]
+        assert rows["steps"][place] == f"{group['steps']:,.0f}"
+        assert rows["steps/s"][place] == f"{group['steps_per_second']:,.0f}"
+    assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "comparison_report.txt").read_text() in report
+    first, second = (figures_of(run)["steps_per_second"] for run in runs.values())
+    assert written["groups"][1]["speedup"] == pytest.approx(second / first)
+    assert written["groups"][1]["efficiency"] == pytest.approx(second / first / 2)
+
+
+def envfleet(*arguments: object) -> str:
+    """What a command prints, in a process of its own."""
+    command = [sys.executable, "-m", "envfleet", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 def test_the_picture_has_both_groups(compared: Path) -> None:

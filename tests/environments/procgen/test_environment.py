@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,12 +13,15 @@ import numpy as np
 import pytest
 
 import envfleet
-from envfleet.environments import REGISTERED
+from envfleet.environments import PROCGEN_GAMES, REGISTERED
 from envfleet.environments.procgen import library
 from envfleet.environments.procgen.environment import ProcgenEnv
-from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, GAMES, ProcgenSettings
+from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings
 from envfleet.errors import MissingExtraError, ProtocolError, SettingsError, StateError
+from envfleet.training import resume
 from tests.fleet.backends import BACKENDS, same, trace
+from tests.training.chained_kills import kill_until_done
+from tests.training.running import run, weights
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("procgen") is None and importlib.util.find_spec("procgen_gym") is None,
@@ -56,8 +61,8 @@ def played(env: ProcgenEnv, chosen: list[int]) -> list[Any]:
 
 
 def test_all_games_are_registered_and_step() -> None:
-    assert {f"procgen/{game}" for game in GAMES} <= set(REGISTERED)
-    for game in GAMES:
+    assert {f"procgen/{game}" for game in PROCGEN_GAMES} <= set(REGISTERED)
+    for game in PROCGEN_GAMES:
         env = gymnasium.make(f"procgen/{game}", distribution_mode="easy", disable_env_checker=True)
         observation, info = env.reset(seed=1)
         assert env.observation_space.contains(observation) and observation.any() and info["level"] >= 0
@@ -240,13 +245,30 @@ def test_a_state_of_other_levels_is_refused(make: Any) -> None:
 # ---- in a fleet
 
 
-@pytest.mark.parametrize("name", ["threads", "spawn", "fork"])
+@pytest.mark.parametrize("name", ["threads", "spawn", "fork", "forkserver"])
 def test_every_backend_gives_the_same_bytes(name: str) -> None:
     traces = []
     for place in (BACKENDS["sequential"], BACKENDS[name]):
         with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **place) as fleet:
             traces.append(trace(fleet, 60, seed=3))
     assert same(*traces)
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    options = {"env": "procgen/coinrun", "env_kwargs": EASY, "network": "nature", "n_envs": 4, "rollout_steps": 8}
+    options |= {"minibatch_size": 16, "epochs": 1, "steps": 4 * 8 * 12, "checkpoint_every": 1}
+    run(tmp_path / "whole", **options)
+    broken = tmp_path / "broken"
+    kills = kill_until_done(broken, lambda: run(broken, **options), lambda: resume(broken, quiet=True), kills=2, seed=5)
+    assert kills == 2
+    assert weights(broken) == weights(tmp_path / "whole")
+
+
+def test_a_run_records_the_version_of_the_library(tmp_path: Path) -> None:
+    run(tmp_path / "run", env="procgen/coinrun", network="nature", n_envs=1, steps=8, rollout_steps=8, minibatch_size=8)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["machine"]["libraries"].keys() & {"procgen-mirror", "procgen-gym"}
+    assert manifest["threads"] == {"learner": 1, "acting": 1, "worker": 1}
 
 
 def test_levels_beside_those_of_the_training(make: Any) -> None:
