@@ -146,9 +146,9 @@ bench-dqn: $(STAMP)  ## the same for DQN; the results go to docs/benchmarks/dqn.
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.dqn --output docs/benchmarks/dqn.json $(ARGS)
 
-learning: $(STAMP)  ## learn what takes too long for the tests; curves and figures go to docs/learning
+learning: $(STAMP)  ## learn what takes too long for the tests; curves go to docs/learning; LEARNING_DIR=folder keeps the runs and goes on with them
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
-	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn $(ARGS)
+	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn coinrun $(ARGS)
 
 proof: $(STAMP)  ## run what takes too long for the tests: full matrices, more seeds, a soak; the result goes to docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \

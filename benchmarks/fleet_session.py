@@ -60,7 +60,7 @@ def build_fleet(mode: str, workload_name: str, n_envs: int) -> Stepper:
     settings: dict[str, Any] = {"backend": "threads" if mode == "threads" else "processes"}
     if mode == "trusted":
         settings["trusted"] = True
-    fleet = envfleet.make(workload.env, n_envs, seed=0, quiet=True, **settings)
+    fleet = envfleet.make(workload.env, n_envs, seed=0, quiet=True, env_kwargs=workload.env_kwargs, **settings)
     actions = batches_of_actions(workload, n_envs)
     stepping = half_batches if mode == "half-batches" else whole_batches
     return Stepper(stepping(fleet, actions), fleet.close)

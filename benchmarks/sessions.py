@@ -58,9 +58,9 @@ class Session:
         # A folder of its own to work in: some libraries leave files where they are imported.
         self._folder = tempfile.TemporaryDirectory(prefix="fleet-benchmark-")
         self._errors = open(Path(self._folder.name) / "stderr", "w+", errors="replace")  # noqa: SIM115 (closed below)
-        paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        if python is not None:
-            paths = [str(ROOT)]  # another library's environment sees the workloads and nothing else of ours
+        paths = [str(ROOT), str(ROOT / "src")]
+        if python is None:  # another library's environment sees the workloads, and our Procgen, and nothing else
+            paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._process = subprocess.Popen(
             [str(python or sys.executable), "-m", module, *map(str, arguments)],
             stdin=subprocess.PIPE,

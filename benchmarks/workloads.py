@@ -14,7 +14,7 @@ import hashlib
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -115,6 +115,7 @@ class Workload:
     title: str
     env: str | Callable[[], gymnasium.Env[Any, Any]]
     registered_by: str | None = None  # the module that tells Gymnasium of the id
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def register(self) -> None:
         """Makes the id known to Gymnasium."""
@@ -125,16 +126,18 @@ class Workload:
         """One environment, built exactly as the fleet builds it."""
         self.register()
         if isinstance(self.env, str):
-            return gymnasium.make(self.env, disable_env_checker=True)
-        return self.env()
+            return gymnasium.make(self.env, disable_env_checker=True, **self.env_kwargs)
+        return self.env(**self.env_kwargs)
 
 
+COINRUN = {"num_levels": 200, "distribution_mode": "easy"}
 WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("cartpole", "CartPole-v1", "CartPole-v1"),
         Workload("halfcheetah", "HalfCheetah-v5", "HalfCheetah-v5"),
         Workload("breakout", "Breakout 210×160×3", "ALE/Breakout-v5", "ale_py"),
+        Workload("coinrun", "CoinRun 64×64×3", "procgen/coinrun", "envfleet", COINRUN),
         Workload("python", "1 ms of Python, 84×84", PythonMillisecond),
         Workload("hash", "1 ms without the GIL", HashMillisecond),
         *(

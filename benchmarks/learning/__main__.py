@@ -1,7 +1,8 @@
 """Learns the tasks that take too long for the tests: `python -m benchmarks.learning halfcheetah lunarlander`.
 
 One run at a time; each goes to docs/learning/TASK.json as soon as it has ended, and those that the file has are
-not repeated. At the end the curves and docs/learning.md are made from the files.
+not repeated. With the variable LEARNING_DIR the runs are kept there, and one that was cut short goes on. At the end the
+curves and docs/learning.md are made from the files.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _missing(task: Task, runs: list[dict[str, Any]]) -> Iterator[tuple[str, int]
 
 
 def _run(task: str, library: str, seed: int, backend: str) -> dict[str, Any]:
-    """One run in a process of its own; warnings of simulators are of no interest unless it fails."""
+    """One run in a process of its own, whose progress is shown."""
     if library == PEER:
         command = [str(python_of(PEER)), "-m", "benchmarks.learning.peer_run", task, "--seed", str(seed)]
         paths = [ROOT]
@@ -68,9 +69,9 @@ def _run(task: str, library: str, seed: int, backend: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.learning.our_run", task, "--seed", str(seed), "--backend", backend]
         paths = [ROOT, ROOT / "src"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with code {done.returncode}\n{done.stderr[-2000:]}")
+        raise SystemExit(f"{' '.join(command)} ended with code {done.returncode}")
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

@@ -1,55 +1,77 @@
-"""One learning run of Envfleet; prints its curve and its evaluation as one line of JSON."""
+"""One learning run of Envfleet; prints its curve and its evaluation as one line of JSON.
+
+With the variable LEARNING_DIR the run's folder is kept there, and a run that was cut short goes on.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import fmean
-from time import monotonic
 from typing import Any
 
 import envfleet.training
 from benchmarks.learning.tasks import TASKS, Task
 from envfleet.algorithms.settings import DQN, PPO
+from envfleet.runs.checkpoints import Checkpoints
+from envfleet.runs.metrics import read_metrics
 from envfleet.training.callbacks import Callback, Moment
-from envfleet.training.evaluating import evaluate_run
+from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
 ALGORITHMS = {"ppo": PPO, "dqn": DQN}
+RETURN, EPISODES = "learning/return", "learning/episodes"
 
 
 class Curve(Callback):
-    """Takes note of the episodes that end in each rollout: (steps so far, their mean return, their number)."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[int, float, int]] = []
-        self.steps = 0
+    """Writes the episodes that end in each rollout into the metrics: their mean return and their number."""
 
     def on_rollout(self, moment: Moment, rollout: Any) -> None:
-        self.steps = moment.steps
         returns, _ = rollout.episodes()
         if len(returns):
-            self.points.append((moment.steps, round(fmean(returns.tolist()), 2), len(returns)))
+            moment.metrics[RETURN], moment.metrics[EPISODES] = fmean(returns.tolist()), float(len(returns))
 
 
 def learn(task: Task, seed: int, backend: str) -> dict[str, Any]:
     """Trains with the preset and the task's settings, then evaluates the final policy."""
-    curve, began = Curve(), monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/run"
-        settings = ALGORITHMS[task.algorithm](
-            env=task.env, seed=seed, backend=backend, output_dir=path, eval_every=0, quiet=True, **task.settings
-        )
-        envfleet.training.train(settings, callbacks=[curve])
-        minutes = (monotonic() - began) / 60
-        evaluation = evaluate_run(path, episodes=task.evaluation_episodes)
+    with _folder() as parent:
+        path = parent / f"{task.name}-seed-{seed}"
+        if not (path / "config.yaml").exists():
+            settings = ALGORITHMS[task.algorithm](
+                env=task.env, seed=seed, backend=backend, output_dir=str(path), eval_every=0, **task.settings
+            )
+            envfleet.training.train(settings, callbacks=[Curve()])
+        elif Checkpoints(path / "checkpoints").step_of("final") is None:
+            envfleet.training.resume(path, callbacks=[Curve()])
+        rows = [row for row in read_metrics(path / "metrics.jsonl") if "time/seconds" in row]
+        played = evaluate_run(path, episodes=task.evaluation_episodes)
+    evaluation = _figures(played)
+    if played.held_out is not None:
+        evaluation["held_out"] = _figures(played.held_out)
     return {
         "seed": seed,
-        "steps": curve.steps,  # whole rollouts: a little more than the budget
-        "minutes": minutes,
-        "curve": curve.points,
-        "evaluation": {"mean": evaluation.mean_reward, "std": evaluation.std_reward, "episodes": evaluation.episodes},
+        "steps": rows[-1]["step"],  # whole rollouts: a little more than the budget
+        "minutes": rows[-1]["time/seconds"] / 60,
+        "curve": [(row["step"], round(row[RETURN], 2), int(row[EPISODES])) for row in rows if RETURN in row],
+        "evaluation": evaluation,
     }
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    if kept := os.environ.get("LEARNING_DIR"):
+        yield Path(kept).expanduser().resolve()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _figures(played: RunEvaluation) -> dict[str, Any]:
+    return {"mean": played.mean_reward, "std": played.std_reward, "episodes": played.episodes}
 
 
 def main() -> None:

@@ -89,10 +89,7 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
             axes.plot(curves[0][0], means, color=colour, linewidth=2.2, label=label)
         else:
             axes.plot([], [], color=colour, label=f"{title}, {len(curves)} seeds")
-    if task.least is not None:
-        axes.axhline(
-            task.least, color="#666666", linewidth=1, linestyle="--", label=f"wanted of the evaluation: {task.least:g}"
-        )
+    _draw_wanted(axes, task, max(run["steps"] for run in runs))
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
     axes.set_ylabel(f"return, mean of the last {task.recent} training episodes")
@@ -103,6 +100,21 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
     plt.close(figure)
+
+
+def _draw_wanted(axes: Any, task: Task, steps: int) -> None:
+    """Lines at the wanted returns, and what others have published for as many steps."""
+    grey = "#666666"
+    for wanted, words in ((task.least, "of the evaluation"), (task.least_in_training, "in training")):
+        if wanted is not None:
+            axes.axhline(wanted, color=grey, linewidth=1, linestyle="--", label=f"wanted {words}: {wanted:g}")
+    if task.published is None:
+        return
+    label = "published, each run or their mean"
+    for at, returns in task.published.training.items():
+        if at <= 1.05 * steps:
+            axes.plot([at] * len(returns), returns, "o", color=COLOURS["stable-baselines3"], markersize=4, label=label)
+            label = "_said once"
 
 
 # ----------------------------------------------------------------------------------------------------- page
@@ -118,6 +130,7 @@ def render_page(results: Sequence[Mapping[str, Any]]) -> str:
         task = TASKS[result["task"]]
         sections += [f"## {_title(task)}", _description(task, result), f"![{_title(task)}](learning/{task.name}.png)"]
         sections += ["\n".join(_table(task, result["runs"])), *_comparison(task, result["runs"])]
+        sections += ["\n".join(_published(task, result["runs"]))] if task.published else []
         targets += list(_targets(task, result["runs"]))
     return "\n\n".join([*sections, "## Targets", "\n".join(targets_table(targets))]) + "\n"
 
@@ -127,28 +140,56 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in (machine["libraries"] | result["libraries"]).items())
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
     if not task.beside_peer:
-        return (
+        words = (
             f"By the preset alone: `envfleet train {task.algorithm} --env {task.env} --seed S`, then "
             f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
         )
+        if len(task.seeds) == 1:
+            words += " One seed: another may end elsewhere."
+        return words
     settings = ", ".join(f"`{name}={value}`" for name, value in task.settings.items())
     return f"Beside Stable-Baselines3 at equal steps and settings: {_PEERS[task.algorithm].format(settings)}. {where}"
 
 
 def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
-    evaluation = f"evaluation, {task.evaluation_episodes} episodes"
-    yield table_line("", "seed", "steps", f"last {task.recent} training episodes", evaluation)
-    yield table_line("---", "---:", "---:", "---:", "---:")
+    played = f"{task.evaluation_episodes} episodes"
+    with_held_out = any("held_out" in run["evaluation"] for run in runs)
+    evaluations = ["levels of the training", "all levels"] if with_held_out else ["evaluation"]
+    evaluations = [f"{name}, {played}" for name in evaluations]
+    yield table_line("", "seed", "steps", f"last {task.recent} training episodes", *evaluations)
+    yield table_line("---", "---:", "---:", "---:", *("---:" for _ in evaluations))
     for run in sorted(runs, key=lambda run: (run["library"], run["seed"])):
         title = TITLES[run["library"]]
-        played = run["evaluation"]
+        figures = [run["evaluation"], *([run["evaluation"]["held_out"]] if with_held_out else [])]
         yield table_line(
             f"**{title}**" if run["library"] == "envfleet" else title,
             run["seed"],
             f"{run['steps']:,}",
-            f"{end_of_curve(run, task.recent):,.0f}",
-            f"{played['mean']:,.0f} ± {played['std']:,.0f}",
+            _number(end_of_curve(run, task.recent)),
+            *(f"{_number(each['mean'])} ± {_number(each['std'])}" for each in figures),
         )
+
+
+def _number(value: float) -> str:
+    """With decimals where returns are small."""
+    return f"{value:,.0f}" if abs(value) >= 20 else f"{value:.2f}"
+
+
+def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
+    """Our training return where others have published theirs."""
+    assert task.published is not None
+    yield f"Beside the {task.published.source}:"
+    yield ""
+    yield table_line("steps", "Envfleet, training", "published, training", "published, all levels")
+    yield table_line("---:", "---:", "---:", "---:")
+    for steps, returns in task.published.training.items():
+        ours = []
+        for run in runs:
+            points = [point for point in run["curve"] if point[0] <= steps]
+            if run["steps"] >= steps:
+                ours.append(_number(end_of_curve({**run, "curve": points}, task.recent)))
+        theirs = ", ".join(map(_number, returns))
+        yield table_line(f"{steps:,}", ", ".join(ours) or "–", theirs, _number(task.published.held_out[steps]))
 
 
 def _comparison(task: Task, runs: Sequence[Run]) -> Iterator[str]:
@@ -175,6 +216,14 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         for run in ours:
             name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
             yield _at_least(name, run["evaluation"]["mean"], task.least)
+    if task.least_in_training is not None:
+        for run in ours:
+            name = f"{_title(task)}, seed {run['seed']}: mean of the last {task.recent} training episodes"
+            yield _at_least(name, end_of_curve(run, task.recent), task.least_in_training)
+    if task.least_held_out is not None:
+        for run in ours:
+            name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} episodes on all levels"
+            yield _at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
     if ours and theirs:
         name = f"{_title(task)}: our mean over the seeds against Stable-Baselines3's lowest seed"
         lowest = min(end_of_curve(run, task.recent) for run in theirs)
@@ -184,7 +233,7 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
 
 
 def _at_least(name: str, measured: float, wanted: float) -> dict[str, Any]:
-    return {"target": name, "wanted": f">= {wanted:,.0f}", "measured": measured, "reached": measured >= wanted}
+    return {"target": name, "wanted": f">= {_number(wanted)}", "measured": measured, "reached": measured >= wanted}
 
 
 if __name__ == "__main__":

@@ -41,6 +41,24 @@ class Curve(BaseCallback):
             self._returns.clear()
 
 
+def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of ours under the names that its PPO has for them."""
+    return {
+        "n_steps": settings["rollout_steps"],
+        "batch_size": settings["minibatch_size"],
+        "n_epochs": settings["epochs"],
+        "gamma": settings["gamma"],
+        "gae_lambda": settings["lam"],
+        "learning_rate": settings["learning_rate"],
+        "clip_range": settings["clip_range"],
+        "clip_range_vf": settings.get("clip_range_values"),
+        "ent_coef": settings["entropy_coefficient"],
+        "vf_coef": settings["value_coefficient"],
+        "max_grad_norm": settings["max_gradient_norm"],
+        "device": "cpu",
+    }
+
+
 def ppo(task: Task, seed: int) -> tuple[Any, Any]:
     """A model with the task's settings, and its environments."""
     settings = task.settings
@@ -48,19 +66,9 @@ def ppo(task: Task, seed: int) -> tuple[Any, Any]:
     model = PPO(
         "MlpPolicy",
         vector,
-        n_steps=settings["rollout_steps"],
-        batch_size=settings["minibatch_size"],
-        n_epochs=settings["epochs"],
-        gamma=settings["gamma"],
-        gae_lambda=settings["lam"],
-        learning_rate=settings["learning_rate"],
-        clip_range=settings["clip_range"],
-        ent_coef=settings["entropy_coefficient"],
-        vf_coef=settings["value_coefficient"],
-        max_grad_norm=settings["max_gradient_norm"],
         policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh},
         seed=seed,
-        device="cpu",
+        **ppo_arguments(settings),
     )
     return model, vector
 

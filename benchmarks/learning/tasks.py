@@ -10,6 +10,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Published:
+    """What others have reached with these settings: the mean return of the last 100 episodes at a number of steps."""
+
+    source: str
+    training: dict[int, tuple[float, ...]]  # one value for each of their runs, or their mean
+    held_out: dict[int, float]
+
+
+@dataclass(frozen=True)
 class Task:
     """One environment to learn."""
 
@@ -21,7 +30,10 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)  # beside the preset
     algorithm: str = "ppo"
     least: float | None = None  # mean return of the evaluation that is wanted
+    least_in_training: float | None = None  # the same of the last training episodes
+    least_held_out: float | None = None  # and of the evaluation on what was never trained on
     beside_peer: bool = False  # learned by Stable-Baselines3 too, with the same settings
+    published: Published | None = None
 
 
 # Every value is given, so that both libraries have the same; `peer_run` hands them to Stable-Baselines3.
@@ -70,6 +82,12 @@ _LUNARLANDER_DQN = {
     "n_step": 1,
 }
 
+_TRAIN_PROCGEN = Published(
+    "PPO of openai/train-procgen (its `results/*/progress-coinrun*.csv`, three runs, mean over five updates)",
+    {250_000: (6.04, 6.02, 6.16), 500_000: (6.69,), 1_000_000: (8.14, 7.94, 7.58), 2_000_000: (8.38, 8.22, 8.46)},
+    {250_000: 5.63, 500_000: 6.41, 1_000_000: 7.45, 2_000_000: 7.83},
+)
+
 TASKS = {
     task.name: task
     for task in (
@@ -84,6 +102,16 @@ TASKS = {
             settings=_LUNARLANDER_DQN,
             algorithm="dqn",
             beside_peer=True,
+        ),
+        Task(
+            "coinrun",
+            "procgen/coinrun",
+            (1,),
+            500,
+            100,
+            least_in_training=7.5,
+            least_held_out=7.0,
+            published=_TRAIN_PROCGEN,
         ),
     )
 }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENVS = HERE.parent.parent / ".venvs"
+PROCGEN = HERE.parent.parent / "procgen.txt"  # the library of the games
 NAMES = ("gymnasium", "stable-baselines3", "tianshou", "pufferlib", "pyretechnics")
 
 
@@ -68,6 +69,8 @@ def install(name: str) -> str | None:
             _install_pufferlib(requirements)
         else:
             _pip(name, "install", "-r", str(requirements))
+        if name == "stable-baselines3":  # which is compared on CoinRun
+            _pip(name, "install", "--no-deps", "--require-hashes", "-r", str(PROCGEN))
     except subprocess.CalledProcessError as error:
         reason = _last_line(error.stderr or error.stdout or str(error))
         note.write_text(f"installation failed: {reason}\n")
@@ -104,6 +107,7 @@ def _digest(name: str) -> str:
     parts = [
         (HERE / f"{name}.txt").read_bytes(),
         (HERE / "environments.txt").read_bytes(),
+        *([PROCGEN.read_bytes()] if name == "stable-baselines3" else []),
         sys.version.encode(),
     ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

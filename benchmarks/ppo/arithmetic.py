@@ -1,6 +1,6 @@
 """A session with nothing but the arithmetic of PPO on images: the limit of what two cores can learn from.
 
-The same passes as the workload `images` has, on tensors that are ready: forward passes for acting, in batches
+The same passes as the workload has, on tensors that are ready: forward passes for acting, in batches
 as large as the groups are, one for the values at the rollout's edge, and forward, backward and Adam for every
 minibatch. No environment, no rollout, no shuffling, no loss; gradients begin at the heads, as given numbers.
 One of several processes does its share of all of it and never waits for the others.
@@ -9,25 +9,22 @@ One of several processes does its share of all of it and never waits for the oth
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.plain_loop import Meeting
 from benchmarks.ppo.workloads import SIZES
 from benchmarks.stepping import Stepper, serve
 
+if TYPE_CHECKING:
+    from torch import nn
+
 GROUPS, ACTIONS = 4, 15  # of the workload's 32 environments
 
 
-def build_arithmetic(*, threads: int, channels_last: bool, parts: int) -> Stepper:
-    """One cycle of the workload, divided by the number of processes that share it."""
-    import torch
+def nature() -> nn.Module:
     from torch import nn
 
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    sizes = SIZES["images"]
-    layout = torch.channels_last if channels_last else torch.contiguous_format
-
-    body = nn.Sequential(
+    return nn.Sequential(
         nn.Conv2d(3, 32, 8, stride=4),
         nn.ReLU(inplace=True),
         nn.Conv2d(32, 64, 4, stride=2),
@@ -37,8 +34,46 @@ def build_arithmetic(*, threads: int, channels_last: bool, parts: int) -> Steppe
         nn.Flatten(),
         nn.Linear(1024, 512),
         nn.ReLU(inplace=True),
-    ).to(memory_format=layout)
-    heads = nn.Linear(512, ACTIONS + 1)
+    )
+
+
+def impala() -> nn.Module:
+    """Espeholt et al. (2018), figure 3, right, with 16, 32 and 32 channels."""
+    from torch import nn
+
+    class Residual(nn.Module):
+        def __init__(self, channels: int) -> None:
+            super().__init__()
+            convolutions = [nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)]
+            self.inner = nn.Sequential(nn.ReLU(), convolutions[0], nn.ReLU(inplace=True), convolutions[1])
+
+        def forward(self, images: Any) -> Any:
+            return images + self.inner(images)
+
+    def section(channels: int, depth: int) -> list[nn.Module]:
+        convolution = nn.Conv2d(channels, depth, 3, padding=1)
+        return [convolution, nn.MaxPool2d(3, stride=2, padding=1), Residual(depth), Residual(depth)]
+
+    sections = [*section(3, 16), *section(16, 32), *section(32, 32)]
+    end = [nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(2048, 256), nn.ReLU(inplace=True)]
+    return nn.Sequential(*sections, *end)
+
+
+BODIES = {"images": (nature, 512), "impala": (impala, 256)}  # and how many features each has
+
+
+def build_arithmetic(workload: str, *, threads: int, channels_last: bool, parts: int) -> Stepper:
+    """One cycle of the workload, divided by the number of processes that share it."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    sizes, (network, features) = SIZES[workload], BODIES[workload]
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+
+    body = network().to(memory_format=layout)
+    heads = nn.Linear(features, ACTIONS + 1)
     adam = torch.optim.Adam([*body.parameters(), *heads.parameters()], lr=1e-9, fused=True)
 
     def images(count: int) -> torch.Tensor:
@@ -67,6 +102,7 @@ def build_arithmetic(*, threads: int, channels_last: bool, parts: int) -> Steppe
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", choices=BODIES, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
@@ -74,7 +110,9 @@ def main() -> None:
     parts = options.barrier[2] if options.barrier else 1
     wait = Meeting(*options.barrier).wait if options.barrier else lambda: None
     serve(
-        lambda: build_arithmetic(threads=options.threads, channels_last=options.channels_last, parts=parts),
+        lambda: build_arithmetic(
+            options.workload, threads=options.threads, channels_last=options.channels_last, parts=parts
+        ),
         wait,
     )
 

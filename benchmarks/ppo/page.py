@@ -56,6 +56,12 @@ The environment computes about 50 µs a step ({iterations} iterations in Python)
 forward passes (acting in groups of 8, values with them, one more at the rollout's edge), backward passes and Adam
 steps on tensors that are ready: no environment, no loss, no shuffling, nothing to wait for. Its fastest way is
 the limit.""",
+    "coinrun": """\
+Procgen's CoinRun (easy, 200 levels), the Nature CNN for everyone; the other libraries step our environment of it.""",
+    "collecting-coinrun": """\
+Stepping alone: `step` with actions that are drawn beforehand, rollouts of 128 steps with a policy in the workers that
+likes all actions alike and costs nothing, and independent processes that step their share of the environments in a
+plain loop, keep nothing and talk to nobody.""",
     "balanced": """\
 A step of the environment computes so long ({iterations} iterations) that collecting takes {relation:.2f} times as
 long as learning in `sync`, found by trials before the rounds; the learner has one thread.""",
@@ -147,6 +153,10 @@ def _sizes(name: str, table: Mapping[str, Any]) -> str:
     if name.startswith("scaling"):
         return f"{text}. {NOTES['scaling']}"
     text += f", {sizes['epochs']} epochs, minibatches of {sizes['minibatch_size']:,}."
+    if name == "collecting-coinrun":
+        return NOTES[name]
+    if name == "coinrun":
+        return f"{text} {NOTES[name]}"
     if sizes["env"] == IMAGES_ENV:
         return f"{text} {NOTES['images'].format(iterations=IMAGE_ITERATIONS)}"
     if name == "balanced":
@@ -181,6 +191,8 @@ def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict
         columns["times the fastest other"] = {row: times_peer(rows, row) for row in compared}
     if any(row.startswith(ARITHMETIC) for row in rows):
         columns["of the limit"] = {row: share_of_limit(rows, row) for row in ours}
+    if name == "collecting-coinrun":
+        columns["of independent processes"] = {row: ratio(rows, row, "limit") for row in ours}
     if name == "recurrent":
         columns["of the speed without memory"] = {row: ratio(rows, row, "feed-forward") for row in ("gru", "lstm")}
     if name == "balanced":
@@ -270,9 +282,15 @@ def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"`train` has {spread(upkeep['speed_over_bare'])} of the bare loop's speed; "
             f"{100 * upkeep['reporting']:.1f} % of its time is spent in console, metrics and TensorBoard. "
-            f"A checkpoint takes {1000 * upkeep['checkpoint_seconds']:.0f} ms, which is "
+            f"{_sampling(upkeep)}A checkpoint takes {1000 * upkeep['checkpoint_seconds']:.0f} ms, which is "
             f"{100 * upkeep['checkpoint_seconds'] / 60:.2f} % of a minute."
         )
+
+
+def _sampling(upkeep: Mapping[str, Any]) -> str:
+    if "sampling" not in upkeep:
+        return ""
+    return f"Samples of CPU and memory take {100 * upkeep['sampling']:.2f} %. "
 
 
 def spread(figures: Mapping[str, float] | None) -> str:

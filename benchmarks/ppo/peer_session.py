@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.ppo.workloads import IMAGES_ENV, MEMORY_UNITS, Sizes
+from benchmarks.ppo.workloads import MEMORY_UNITS, Sizes
 from benchmarks.stepping import Stepper, serve, training_options
 
 WARM_UPDATES = 2
@@ -46,7 +46,7 @@ def build_model(sizes: Sizes, *, recurrent: bool) -> Any:
         # One memory for actor and critic, as ours: by default it has two, which takes longer.
         memory = {"lstm_hidden_size": MEMORY_UNITS, "shared_lstm": True, "enable_critic_lstm": False}
         return RecurrentPPO("MlpLstmPolicy", vector, policy_kwargs=memory, **shared)
-    if sizes.env == IMAGES_ENV:
+    if sizes.has_images:
         return PPO("CnnPolicy", vector, **shared)
     return PPO("MlpPolicy", vector, policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}}, **shared)
 

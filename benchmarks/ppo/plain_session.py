@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
 from benchmarks.ppo.peer_session import WARM_UPDATES, make_env
-from benchmarks.ppo.workloads import IMAGES_ENV, Sizes
+from benchmarks.ppo.workloads import Sizes
 from benchmarks.stepping import Stepper, serve, training_options
 
 GAMMA, LAMBDA, CLIP, VALUE_WEIGHT, LARGEST_NORM = 0.99, 0.95, 0.2, 0.5, 0.5
@@ -76,7 +76,7 @@ class PlainPPO:
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
         self.envs = gymnasium.vector.SyncVectorEnv([lambda: make_env(sizes.env, **sizes.env_kwargs)] * sizes.n_envs)
-        self._agent = Agent(self.envs, images=sizes.env == IMAGES_ENV)
+        self._agent = Agent(self.envs, images=sizes.has_images)
         self._adam = torch.optim.Adam(self._agent.parameters(), lr=3e-4, eps=1e-5)
         self._random = np.random.default_rng(0)
         shape = (sizes.rollout_steps, sizes.n_envs)

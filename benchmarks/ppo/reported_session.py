@@ -19,6 +19,7 @@ import termios
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any
@@ -68,16 +69,22 @@ class Reporting:
 
     def __init__(self, training: Training, parts: Parts, reporter: Reporter) -> None:
         self._training, self._parts = training, parts
-        self._seconds, self.checkpoint_seconds = 0.0, 0.0
-        told = reporter.update
+        self._seconds, self.sampling_seconds, self.checkpoint_seconds = 0.0, 0.0, 0.0
+        told, sampled = reporter.update, reporter.sampler.sample
 
-        def timed(*args: Any) -> dict[str, float]:
+        def timed(*args: Any) -> None:
             began = perf_counter()
-            figures = told(*args)
+            told(*args)
             self._seconds += perf_counter() - began
+
+        def sample(workers: Any) -> dict[str, float]:
+            began = perf_counter()
+            figures = sampled(workers)
+            self.sampling_seconds += perf_counter() - began
             return figures
 
         reporter.update = timed  # type: ignore[method-assign]  # nothing else sees every figure on its way
+        reporter.sampler.sample = sample  # type: ignore[method-assign]
 
     def save(self) -> None:
         """One checkpoint; the rollout that a checkpoint waits for is collected before, as it is not lost."""
@@ -112,7 +119,7 @@ def train(settings: dict[str, Any]) -> None:
             "checkpoint_minutes": NEVER,
         }
         resolved = resolve(PPO(**settings, **kept))
-        with closing(Reporter.of_new_run(resolved)) as reporter, closing(assemble(resolved)) as parts:
+        with closing(Reporter.of_new_run(resolved, Path(folder))) as reporter, closing(assemble(resolved)) as parts:
             turns = Turns()
             training = Training(resolved, parts, reporter, [turns])
             reporting = Reporting(training, parts, reporter)
@@ -125,19 +132,25 @@ def train(settings: dict[str, Any]) -> None:
 
 
 def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
-    seconds = [0.0]
+    seconds, whole = 0.0, 0.0  # of the last turn, and of all
 
     def advance() -> int:
+        nonlocal seconds, whole
         reporting.take_seconds()  # of the turn that is measured last, the whole of it counts
         began = perf_counter()
         turns.take(UPDATES_AT_ONCE)
-        seconds[0] = perf_counter() - began
+        seconds = perf_counter() - began
+        whole += seconds
         return UPDATES_AT_ONCE * steps_per_update
 
     def facts() -> dict[str, Any]:
-        share = reporting.take_seconds() / seconds[0]
+        share = reporting.take_seconds() / seconds
         turns.take(errand=reporting.save)
-        return {"reporting": share, "checkpoint_seconds": reporting.checkpoint_seconds}
+        return {
+            "reporting": share,
+            "sampling": reporting.sampling_seconds / whole,
+            "checkpoint_seconds": reporting.checkpoint_seconds,
+        }
 
     def build() -> Stepper:
         turns.done.wait()  # until the first update

@@ -103,10 +103,22 @@ def start_peer(module: str, arguments: Sequence[object]) -> Session:
     return Session(module, arguments, python=python_of(LIBRARY))
 
 
-def arithmetic_rows(cores: int) -> list[Row]:
+def stepping_row(name: str, title: str, workload: str, n_envs: int) -> Row:
+    """The fleet's `step` with actions that are drawn beforehand."""
+    arguments = ["--mode", "step", "--workload", workload, "--envs", n_envs]
+    return Row(name, title, lambda: Session("benchmarks.fleet_session", arguments), ours=True)
+
+
+def independent_loops(name: str, title: str, workload: str, n_envs: int, processes: int) -> Row:
+    """As many processes as asked for, each stepping its share of the environments in a plain loop."""
+    arguments = ["--workload", workload, "--envs", n_envs // processes]
+    return Row(name, title, lambda: Together("benchmarks.plain_loop", arguments, processes))
+
+
+def arithmetic_rows(workload: str, cores: int) -> list[Row]:
     """The ways to use all cores for arithmetic alone; the fastest is the limit."""
     module = "benchmarks.ppo.arithmetic"
-    threads = ["--threads", str(cores)]
+    threads = ["--workload", workload, "--threads", str(cores)]
     layout = ["--channels-last"]
     return [
         Row("arithmetic-threads", f"arithmetic alone, {cores} threads", lambda: Session(module, threads)),
@@ -118,6 +130,6 @@ def arithmetic_rows(cores: int) -> list[Row]:
         Row(
             "arithmetic-processes",
             f"arithmetic alone, {cores} processes, channels last",
-            lambda: Together(module, ["--threads", "1", *layout], cores),
+            lambda: Together(module, ["--workload", workload, "--threads", "1", *layout], cores),
         ),
     ]

@@ -13,11 +13,13 @@ from benchmarks.ppo.rows import (
     Row,
     arithmetic_rows,
     independent_collectors,
+    independent_loops,
     our_row,
     plain_loop_rows,
     stable_baselines3_rows,
+    stepping_row,
 )
-from benchmarks.ppo.workloads import COMPUTED_ENV, SIZES, Sizes
+from benchmarks.ppo.workloads import COINRUN, COINRUN_ENV, COMPUTED_ENV, SIZES, Sizes
 
 SCALING_ENVS, SCALING_GROUP = 32, 8
 
@@ -60,8 +62,33 @@ def halfcheetah(procedure: Procedure) -> Table:
 
 def images(procedure: Procedure) -> Table:
     sizes = SIZES["images"]
-    rows = [*_schedules(sizes), *_others(sizes), *arithmetic_rows(procedure.cores)]
+    rows = [*_schedules(sizes), *_others(sizes), *arithmetic_rows("images", procedure.cores)]
     return _table("images", "Images of 64×64×3", rows, procedure)
+
+
+def impala(procedure: Procedure) -> Table:
+    sizes = SIZES["impala"]
+    rows = [*_schedules(sizes), *arithmetic_rows("impala", procedure.cores)]
+    return _table("impala", "Images of 64×64×3, IMPALA network", rows, procedure)
+
+
+def coinrun(procedure: Procedure) -> Table:
+    sizes = SIZES["coinrun"]
+    rows = [*_schedules(sizes), *_others(sizes)]
+    return _table("coinrun", "CoinRun, 32 environments", rows, procedure)
+
+
+def collecting_coinrun(procedure: Procedure) -> Table:
+    """CoinRun at random: with `step`, in rollouts of a policy that costs nothing, and by independent processes."""
+    sizes, cores = SIZES["collecting-coinrun"], procedure.cores
+    random = sizes.ours(policy="benchmarks.ppo.random_policy:Indifferent", acting="worker")
+    rows = [
+        stepping_row("step", "Envfleet, `step`", "coinrun", sizes.n_envs),
+        our_row("rollouts", "Envfleet, rollouts of a random policy in the workers", random, collect_only=True),
+        independent_loops("limit", f"{cores} independent processes, plain loops", "coinrun", sizes.n_envs, cores),
+        independent_loops("loop", "1 process, plain loop", "coinrun", sizes.n_envs, 1),
+    ]
+    return _table("collecting-coinrun", "CoinRun at random, 64 environments", rows, procedure)
 
 
 def recurrent(procedure: Procedure) -> Table:
@@ -91,9 +118,9 @@ def _balanced(iterations: int) -> Sizes:
     return replace(SIZES["balanced"], env_kwargs={"iterations": iterations})
 
 
-def _scaling(name: str, title: str, env: str, procedure: Procedure, **kwargs: Any) -> Table:
+def _scaling(name: str, title: str, env: str, procedure: Procedure, network: str = "auto", **kwargs: Any) -> Table:
     """Two workers against one, and two independent processes against one; nothing is learned."""
-    sizes = Sizes(env, SCALING_ENVS, 128, 1024, 1, kwargs)
+    sizes = Sizes(env, SCALING_ENVS, 128, 1024, 1, kwargs, network)
     part = replace(sizes, n_envs=SCALING_ENVS // procedure.cores)
     groups: dict[str, Any] = {"group_size": SCALING_GROUP}
     cores, alone = procedure.cores, {"backend": "sequential", **groups}
@@ -115,13 +142,27 @@ def scaling_cartpole(procedure: Procedure) -> Table:
     return _scaling("scaling-cartpole", "Two workers against one: CartPole-v1", "CartPole-v1", procedure)
 
 
+def scaling_coinrun(procedure: Procedure) -> Table:
+    title = "Two workers against one: CoinRun, Nature CNN"
+    return _scaling("scaling-coinrun", title, COINRUN_ENV, procedure, "nature", **COINRUN)
+
+
+def scaling_gameboy(procedure: Procedure) -> Table:
+    return _scaling("scaling-gameboy", "Two workers against one: Game Boy", "envfleet/GameBoy-v0", procedure)
+
+
 TABLES: dict[str, Callable[[Procedure], Table]] = {
     "cartpole-8": cartpole_8,
     "cartpole-64": cartpole_64,
     "halfcheetah": halfcheetah,
     "images": images,
+    "impala": impala,
+    "coinrun": coinrun,
+    "collecting-coinrun": collecting_coinrun,
     "recurrent": recurrent,
     "balanced": balanced,
     "scaling-computed": scaling_computed,
     "scaling-cartpole": scaling_cartpole,
+    "scaling-coinrun": scaling_coinrun,
+    "scaling-gameboy": scaling_gameboy,
 }

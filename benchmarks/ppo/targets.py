@@ -77,13 +77,23 @@ def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
         ours = best_of_ours(rows)
         yield at_least(f"{name}, `{ours}`: share of arithmetic alone", share_of_limit(rows, ours), 0.85)
         yield at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
+    elif name == "impala":
+        ours = best_of_ours(rows)
+        yield at_least(f"{name}, `{ours}`: share of arithmetic alone", share_of_limit(rows, ours), 0.85)
+    elif name == "coinrun":
+        ours = best_of_ours(rows)
+        yield at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
+    elif name == "collecting-coinrun":
+        yield at_least(f"{name}, `step`: share of independent processes", ratio(rows, "step", "limit"), 0.75)
+        yield at_least(f"{name}, rollouts: share of independent processes", ratio(rows, "rollouts", "limit"), 0.9)
     elif name == "recurrent":
         yield at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
         yield at_least(f"{name}, GRU: times the better sb3-contrib", times_peer(rows, "gru"), 2.0)
     elif name == "balanced":
         yield at_least(f"{name}: `overlap` over `sync`", ratio(rows, "overlap", "sync"), 1.2)
     elif name.startswith("scaling"):
-        yield at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), 0.9)
+        wanted = 0.95 if name in {"scaling-coinrun", "scaling-gameboy"} else 0.9
+        yield at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), wanted)
 
 
 def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
@@ -120,6 +130,8 @@ def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
 def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
     yield at_least("speed of `train` over that of the bare loop", upkeep.get("speed_over_bare"), 0.98)
     yield _below("share of the time in console, metrics and TensorBoard", upkeep.get("reporting"), 0.02)
+    if "sampling" in upkeep:
+        yield _below("share of the time for samples of CPU and memory", upkeep["sampling"], 0.005)
     seconds = upkeep.get("checkpoint_seconds")
     minute = None if seconds is None else seconds / 60.0
     yield _below("share of the time for a checkpoint every minute", minute, 0.01)

@@ -13,7 +13,7 @@ from benchmarks.sessions import Session
 
 
 def measure_upkeep(procedure: Procedure) -> dict[str, Any]:
-    """Speed of the whole loop over that of the bare one, the share of time in reporting, seconds of a checkpoint."""
+    """The whole loop over the bare one, shares of the time in reporting and sampling, seconds of a checkpoint."""
     settings = SIZES["cartpole-8"].ours()
     arguments = ["--settings", json.dumps(settings)]
     rows = measure_rows(
@@ -29,5 +29,6 @@ def measure_upkeep(procedure: Procedure) -> dict[str, Any]:
     if rounds:
         results["speed_over_bare"] = ratio(rows, "whole", "bare")
         results["reporting"] = median(each["reporting"] for each in rounds)
+        results["sampling"] = rounds[-1]["sampling"]  # of all rounds: there is one every few seconds
         results["checkpoint_seconds"] = median(each["checkpoint_seconds"] for each in rounds)
     return results

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 IMAGES_ENV = "benchmarks.ppo.environments:SyntheticImages"
+COINRUN_ENV = "envfleet.environments.procgen.environment:ProcgenEnv"
 COMPUTED_ENV = "benchmarks.ppo.environments:ComputedSteps"
 MEMORY_UNITS, PIECE_STEPS = 128, 32
 
@@ -23,6 +24,11 @@ class Sizes:
     minibatch_size: int
     epochs: int
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    network: str = "auto"
+
+    @property
+    def has_images(self) -> bool:
+        return self.env in (IMAGES_ENV, COINRUN_ENV)
 
     @property
     def rollout_size(self) -> int:
@@ -58,11 +64,15 @@ class Sizes:
         }
 
 
+COINRUN = {"game": "coinrun", "num_levels": 200, "distribution_mode": "easy"}
 SIZES = {
     "cartpole-8": Sizes("CartPole-v1", 8, 128, 256, 4),
     "cartpole-64": Sizes("CartPole-v1", 64, 128, 2048, 4),
     "halfcheetah": Sizes("HalfCheetah-v5", 8, 256, 64, 10),
     "images": Sizes(IMAGES_ENV, 32, 128, 1024, 3),
+    "coinrun": Sizes(COINRUN_ENV, 32, 128, 1024, 3, COINRUN, "nature"),
+    "collecting-coinrun": Sizes(COINRUN_ENV, 64, 128, 1024, 1, COINRUN),
+    "impala": Sizes(IMAGES_ENV, 32, 32, 512, 3, network="impala"),
     "recurrent": Sizes("CartPole-v1", 8, 128, 256, 4),
     # More epochs than elsewhere: with four, acting alone takes as long as learning.
     "balanced": Sizes(COMPUTED_ENV, 8, 128, 256, 10),
