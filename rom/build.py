@@ -82,7 +82,7 @@ def _with_header(rom: bytes) -> bytes:
     return bytes(image)
 
 
-# ---- generated.h and generated.c: pictures and the world ----
+# ---- generated.h and generated.c: graphics and the world ----
 
 
 def _generate(folder: Path) -> None:

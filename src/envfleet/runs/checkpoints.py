@@ -7,7 +7,7 @@
     checkpoints/last, best, final                links to such folders, replaced atomically
     checkpoints/pieces/NAME.safetensors          append-only data (a replay buffer), in parts that checkpoints share
 
-If the process is killed, the old or the new checkpoint is intact, beside at most a folder whose name starts
+If the process is killed, the old or the new checkpoint is intact. At most a folder remains whose name starts
 with a dot. Reading runs no code: the files are JSON and safetensors.
 """
 

@@ -297,7 +297,7 @@ def _near_runs(folder: Path) -> str:
     return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"
 
 
-# ---- what there is ----
+# ---- list of runs ----
 
 
 @dataclass(frozen=True)

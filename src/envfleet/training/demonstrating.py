@@ -94,7 +94,7 @@ def _wanted(resolved: Resolved) -> int:
     return int(getattr(resolved.settings, "demonstration_steps", 1))
 
 
-# ---- what the environment itself shows
+# ---- demonstrations by the environment
 
 
 def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory], str]:

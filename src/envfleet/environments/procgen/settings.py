@@ -43,9 +43,7 @@ class ProcgenSettings(Settings):
         "Difficulty of the levels. Only some games have extreme, memory and exploration. exploration plays one "
         "hard level and ignores num_levels and start_level.",
     )
-    use_sequential_levels: bool = setting(
-        False, "Continue the episode with another level after one is solved."
-    )
+    use_sequential_levels: bool = setting(False, "Continue the episode with another level after one is solved.")
     use_backgrounds: bool = setting(True, "Draw background images; otherwise the background is black.")
     restrict_themes: bool = setting(False, "Use the same theme in all levels.")
     use_monochrome_assets: bool = setting(False, "Draw objects as rectangles of one colour instead of images.")

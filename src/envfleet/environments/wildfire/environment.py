@@ -125,7 +125,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         landscape = self._begun()
         return picture(landscape, self._breaks, self.burn_probability())
 
-    # ---- demonstrations, comparisons, pictures ----
+    # ---- demonstrations, comparisons, rendering ----
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
         """Breaks by fire-path centrality, on ridges and at random, on `percentage_increment` to 20 % of the blocks."""

@@ -63,7 +63,7 @@ class RunFigures:
         if not self._elapsed or self._elapsed[-1] <= 0:
             raise SettingsError(f"{name} has no update in its metrics yet", hint="train it for longer")
 
-    # --- what it is
+    # --- identity
 
     @property
     def env(self) -> str:
@@ -95,7 +95,7 @@ class RunFigures:
         placement = self.manifest.get("placement")
         return placement if isinstance(placement, dict) else {}
 
-    # --- how far, how fast
+    # --- progress and speed
 
     @cached_property
     def steps(self) -> int:
@@ -142,7 +142,7 @@ class RunFigures:
         steps, seconds = (np.array([0, *column], dtype=float) for column in zip(*updates, strict=True))
         return Series(steps, seconds, steps)
 
-    # --- how good
+    # --- returns
 
     @cached_property
     def returns(self) -> Series:
@@ -186,7 +186,7 @@ class RunFigures:
         there = np.flatnonzero(returns.values >= score)
         return (int(returns.steps[there[0]]), float(returns.seconds[there[0]])) if len(there) else None
 
-    # --- what it took of the machine
+    # --- machine load
 
     @cached_property
     def memory(self) -> tuple[str | None, Series]:
@@ -245,7 +245,7 @@ class RunFigures:
         columns = zip(*found, strict=True) if found else ((), (), ())
         return Series(*(np.array(column, dtype=float) for column in columns))
 
-    # --- what it learned
+    # --- weights
 
     def weights(self) -> dict[int, Path]:
         """The weights file of each checkpoint, by step."""
