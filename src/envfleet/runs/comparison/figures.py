@@ -142,7 +142,7 @@ class RunFigures:
         steps, seconds = (np.array([0, *column], dtype=float) for column in zip(*updates, strict=True))
         return Series(steps, seconds, steps)
 
-    # --- returns
+    # --- learning results
 
     @cached_property
     def returns(self) -> Series:
