@@ -244,7 +244,7 @@ class Replay:
         ]
 
     def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array, Array]:
-        """Return n-step returns, bootstrap discounts, last entries and their status of chains that begin at `entries`."""
+        """Return n-step returns, bootstrap discounts, last entries and their status of the chains from `entries`."""
         if steps == 1:
             became = self._became.take(entries)
             discounts = np.where(became & _TERMINATED, np.float32(0.0), np.float32(gamma))

@@ -41,7 +41,7 @@ class ReplayPlan:
 
     @property
     def rows(self) -> int:
-        """`most`, plus one row for the observations after the newest step, plus rows for frames of the oldest stacks."""
+        """`most`, plus a row for the observations after the newest step, plus rows for frames of the oldest stacks."""
         return self.most + 1 + (self.frame_stack - 1 if self.stacked else 0)
 
     @property
