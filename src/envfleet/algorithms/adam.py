@@ -68,7 +68,7 @@ class FlatAdam:
         return {name: tensor.cpu().numpy().copy() for name, tensor in parts.items()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Goes on from what `state` gave."""
+        """Restore the result of `state`."""
         for tensor, name in ((self._first[0], "first"), (self._second[0], "second"), (self._steps[0], "steps")):
             tensor.copy_(torch.from_numpy(np.asarray(state[name])))
 
