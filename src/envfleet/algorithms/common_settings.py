@@ -150,7 +150,7 @@ class TrainingSettings(Settings):
     acting: Literal["auto", "worker", "central"] = setting(
         "auto",
         "Where the policy runs while collecting. worker: each worker has its own copy. central: the learner acts for "
-        "all, so that slow environments can be spread over any number of workers. auto measures which is faster. It "
+        "all, so that slow environments can be spread over any number of workers. auto chooses by measurement. It "
         "never changes results.",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = setting(
@@ -187,7 +187,7 @@ class TrainingSettings(Settings):
     eval_sampled: bool = setting(
         False,
         "Evaluate with sampled actions, as in training, instead of the best ones (stochastic, not deterministic); "
-        "`evaluate` does the same.",
+        "the command `evaluate` follows this setting.",
     )
     video_every: int = setting(
         0,
@@ -281,5 +281,5 @@ class TrainingSettings(Settings):
         raise NotImplementedError
 
     def describe_policy(self) -> dict[str, Any]:
-        """Return the policy as plain data, for `envfleet.policies.described`."""
+        """Return the policy as plain data, for its checkpoint."""
         raise NotImplementedError
