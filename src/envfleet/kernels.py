@@ -1,4 +1,4 @@
-"""Kernels compiled by Numba: once, kept on disk, and running without the GIL."""
+"""Numba kernels: compiled once, cached on disk, run without the GIL."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
-    """A decorator that compiles functions at their first call; `what` needs it, and `extra` installs Numba.
+    """Return a decorator that compiles functions at their first call.
 
-    Numba keeps the code beside the module, or in the user's cache folder, or, if neither can be written, in a
-    temporary folder. A kernel and what it calls stand in one module: the code on disk is thrown away when this file
-    changes, and only then.
+    If Numba is missing, the error says that `what` needs it and that the extra `extra` installs it.
+
+    Numba caches the code beside the module, or in the user's cache folder or, if neither is writable, in a temporary
+    folder. Keep a kernel and the functions it calls in one module: the cache is invalidated only when the kernel's own
+    file changes.
     """
     try:
         import numba
@@ -33,7 +35,7 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         try:
             return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
-        except RuntimeError:  # there is no folder that it could be kept in
+        except RuntimeError:  # no cache folder is writable
             return cast(F, _kept_in(_temporary_folder(), function, options))
 
     return compiled
@@ -42,26 +44,26 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
 def _kept_in(folder: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    config: Any = numba.config  # its names are made at run time
-    before = config.CACHE_DIR  # read when a function is decorated, so others are not concerned
+    config: Any = numba.config  # its attributes are created at run time
+    before = config.CACHE_DIR  # only read when a function is decorated, so other functions are not affected
     config.CACHE_DIR = str(folder)
     try:
         return numba.njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # not even there: each process compiles for itself
+    except RuntimeError:  # not writable either: each process compiles for itself
         return numba.njit(nogil=True, **options)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def _temporary_folder() -> Path:
-    """A folder that nobody else can write: what is kept in it is loaded as code."""
+    """Return a folder that no other user can write to, because its files are loaded as code."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir(), f"envfleet-kernels-{user}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError:
-        return folder  # it cannot be used, which is noticed when something is kept there
+        return folder  # unusable: the caller notices when it writes there
     if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
         return folder
     return Path(tempfile.mkdtemp(prefix="envfleet-kernels-"))

@@ -90,7 +90,7 @@ def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypa
     learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
     room = int(1.02 * learner._plan.bytes)
     monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: room)
-    with pytest.raises(ResourceError, match="what is demonstrated needs"):
+    with pytest.raises(ResourceError, match="the demonstration replay needs"):
         learner.show(as_rollout(trajectories, SPACE))
 
 

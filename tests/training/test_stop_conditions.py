@@ -83,7 +83,7 @@ def test_a_run_that_has_ended_says_so_and_goes_on_only_without_its_condition(
     resume(tmp_path / "run", env=Flat, steps=7 * UPDATE)
     told = capsys.readouterr().err
     assert "it has ended at step 384: the evaluation at step 384 had a return of 3 (stop_score 3)" in told
-    assert "it goes on with another --stop-score or --patience, or with none" in told
+    assert "to continue, set --stop-score or --patience to another value or none" in told
     assert weights(tmp_path / "run") == before
     assert last_step(resume(tmp_path / "run", env=Flat, stop_score=None, quiet=True)) == 6
     run(tmp_path / "whole", **FLAT)
