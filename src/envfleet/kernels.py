@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
     """Return a decorator that compiles a function at its first call.
 
-    If Numba is missing, the error names `what` needs it and the `extra` that installs it.
+    `what` (the feature that needs Numba) and `extra` (which installs it) are for the error if Numba is missing.
 
     The compiled code is cached beside the module, else in the user's cache folder, else in a temporary folder. A kernel
     and the functions it calls must be in one module, because Numba recompiles only when the kernel's own file changes.

@@ -10,7 +10,7 @@ from envfleet.errors import SettingsError
 
 __all__ = ["LARGEST_SEED", "checked_seed", "derive_seed", "draw_seed", "stream"]
 
-LARGEST_SEED = 2**63 - 1  # what torch and simulators written in C can take
+LARGEST_SEED = 2**63 - 1  # limit of torch and of simulators written in C
 
 
 def checked_seed(seed: int) -> int:

@@ -63,7 +63,7 @@ class FleetVecEnv(VecEnv):
     # --- stepping
 
     def reset(self) -> VecEnvObs:
-        """Resets all environments, with the seeds and options given since the last reset."""
+        """Reset all environments, with the seeds and options given since the last reset."""
         if self._stepping:  # drop the pending step, as the VecEnv contract says
             self.step_wait()
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
@@ -113,7 +113,7 @@ class FleetVecEnv(VecEnv):
         return _own(observations), rewards.astype(np.float32), dones, rows
 
     def close(self) -> None:
-        """Closes the fleet."""
+        """Close the fleet."""
         self.fleet.close()
 
     # --- the environments themselves
@@ -124,7 +124,7 @@ class FleetVecEnv(VecEnv):
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Sets the attribute of the chosen environments; the others keep theirs."""
+        """Set the attribute of the chosen environments; the others keep theirs."""
         chosen = set(self._get_indices(indices))
         values = [value] * self.num_envs if len(chosen) == self.num_envs else self.get_attr(attr_name)
         self.fleet.set_attr(attr_name, [value if i in chosen else old for i, old in enumerate(values)])

@@ -187,7 +187,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # untyped if tiansho
         return list(self.fleet.call("render", **kwargs))
 
     def close(self) -> None:
-        """Closes the fleet."""
+        """Close the fleet."""
         self.fleet.close()
         self.is_closed = True
 

@@ -193,7 +193,7 @@ class Examination:
             reason = str(error).partition("\nhint:")[0]
             self.findings.resumable = False
             self.findings.note(f"{STARTS_FRESH}: {reason}{f'; {error.hint}' if error.hint else ''}")
-        except RAISED as error:  # a get_state of the user's may raise anything
+        except RAISED as error:  # a user's get_state() may raise anything
             self.findings.raised("giving its state", error)
         else:
             self.findings.has_state = self.findings.changed = True

@@ -63,8 +63,8 @@ def examine(
     factory = _factory(env, dict(env_kwargs or {}))
     if factory is None:
         findings.note(
-            "an environment was given, not what builds it: nothing was said about second instances, "
-            "close and worker processes"
+            "an environment was given, not a factory: second instances, close and worker processes "
+            "were not checked"
         )
     else:
         check_picklable(factory, findings)
@@ -152,7 +152,7 @@ def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | 
     findings.error(what, fix, own_stack(stack))
 
 
-# --- after it
+# --- after the examination
 
 
 def _try_resume(factory: Callable[[], Any] | None, seed: int, budget: Budget, findings: Findings) -> None:
@@ -188,7 +188,7 @@ def _report(name: str, seed: int, seconds: float, findings: Findings) -> CheckRe
     )
 
 
-# --- what was given
+# --- the given environment
 
 
 def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:

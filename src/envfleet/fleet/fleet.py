@@ -237,7 +237,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return seeds
 
     def step(self, actions: Any) -> StepResult:
-        """Steps every environment once."""
+        """Step every environment once."""
         inline = self._crew.step_inline
         if inline is None or self._exchange.object_actions:
             self.step_async(actions)
@@ -421,7 +421,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if workers is None:
             where = "closed" if self._state is CLOSED else f"of the backend {self.backend!r}"
             raise AttributeError(
-                f"this fleet is {where}: envs are within reach only where they live in the caller\n"
+                f"this fleet is {where}: envs is only available if the environments run in the caller's thread\n"
                 "hint: backend='sequential', or call(), get_attr(), set_attr() and apply(), which work everywhere"
             )
         return [env for worker in workers for group in worker.groups for env in group.envs()]

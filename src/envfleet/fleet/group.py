@@ -111,7 +111,7 @@ class Group:
     # --- stepping
 
     def step(self, slot: int, actions: list[Any] | None = None) -> Extras | None:
-        """Steps every environment once with its action and fills the arrays of `slot`."""
+        """Step every environment once with its action and fill the arrays of `slot`."""
         self._begin()
         if actions is None:
             actions = read_rows(self._action_space, self._actions)

@@ -125,7 +125,7 @@ class ColumnTable:
         self._known[path].add((kind, dtype, shape))
 
     def read(self, present: int, rows: list[slice], infos: dict[str, Any]) -> None:
-        """Adds the columns whose bit is set in `present` to `infos`, for the environments in `rows`."""
+        """Add the columns whose bit is set in `present` to `infos`, for the environments in `rows`."""
         for bit, column in enumerate(self._columns):
             if not present >> bit & 1:
                 continue

@@ -336,7 +336,7 @@ class _Wanted:
             what = "environments" if most == n_envs else "groups of environments"
             reason = "; ".join([*filter(None, [reason]), f"{count} workers, not {given}: there are {most} {what}"])
         if self.trusted and backend != "processes" and self.backend != "auto":
-            raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
+            raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason
 
     def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:

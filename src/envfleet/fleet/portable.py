@@ -132,7 +132,7 @@ def voluntary_switches() -> int | None:
 
 
 def name_process(name: str) -> None:
-    """Shows `name` (15 characters) in htop and ps for the calling process."""
+    """Show `name` (15 characters) in htop and ps for the calling process."""
     if uses_linux():
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 

@@ -27,7 +27,7 @@ class SingleEnv:
         self._observation_leaves, self._action_leaves = leaves_of(self.observation_space), leaves_of(self.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Begin an episode."""
         observations, infos = self._fleet.reset(seed=[seed], options=options)
         return self._first(observations), _own_info(infos)
 

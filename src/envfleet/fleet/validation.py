@@ -61,7 +61,7 @@ class Validation:
         return self.mode != "off"
 
     def report(self, env: int, deviation: Deviation) -> None:
-        """Logs a deviation, once for each kind."""
+        """Log a deviation, once for each kind."""
         if self.quiet or self.mode != "warn" or self._reported.setdefault(deviation.kind, deviation) is not deviation:
             return  # setdefault checks and sets in one call, because threads share the dictionary
         _log.warning("environment %d returned %s (reported once)\nhint: %s", env, deviation.what, deviation.fix)
