@@ -63,8 +63,7 @@ def examine(
     factory = _factory(env, dict(env_kwargs or {}))
     if factory is None:
         findings.note(
-            "an environment was given, not a factory: second instances, close and worker processes "
-            "were not checked"
+            "an environment was given, not a factory: second instances, close and worker processes were not checked"
         )
     else:
         check_picklable(factory, findings)
@@ -127,7 +126,7 @@ def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[
         except WorkerError as error:
             _note_fault(findings, doing, error.stack, patience if error.hung else None, error.ending)
             break
-        except EnvHungError as error:  # in this process
+        except EnvHungError as error:  # the examination runs in this process
             _note_fault(findings, doing, error.original, patience)
             break
         findings, doing = news or findings, following

@@ -127,14 +127,14 @@ class Probe:
         )
         try:
             return bool(value)
-        except ValueError as error:  # an array of several
+        except ValueError as error:  # an array with several elements
             raise CheckStopped from error
 
     def _look_at_reward(self, reward: Any) -> None:
         if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
             what = f"the reward is {short(reward)} ({kind_of(reward)}), expected a number"
             array = as_array(reward)
-            one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet takes its element
+            one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet accepts it
             (self.findings.warning if one else self.findings.error)(what, "return float(reward) from step")
         elif not math.isfinite(reward):
             what = f"the reward is {reward} (step {self.steps}), expected a finite number"

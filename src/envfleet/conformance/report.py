@@ -76,7 +76,7 @@ class CheckReport:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """The problems that cost speed, comfort or learning."""
+        """The problems that break nothing but should be fixed."""
         return tuple(problem for problem in self.problems if problem.severity == "warning")
 
     def raise_for_errors(self) -> None:

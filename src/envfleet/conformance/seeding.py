@@ -16,7 +16,7 @@ from envfleet.conformance.values import fingerprint
 __all__ = ["GlobalGenerators", "check_independent", "check_reproducible", "check_seed_matters"]
 
 _OWN_GENERATOR = "draw every random number from self.np_random, after `super().reset(seed=seed)` in reset"
-_SEED_STEPS = 50  # enough to see a seed at work
+_SEED_STEPS = 50  # enough to see an effect of the seed
 
 
 class GlobalGenerators:

@@ -84,7 +84,7 @@ class Crew:
             return self.place.hello(plan.index, limit)
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
-                raise  # the environment's own
+                raise  # raised by the environment itself
             stack = self.place.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(

@@ -105,7 +105,7 @@ class ColumnTable:
         for key, value in info.items():
             kind = _kind_of(value)
             here = (*path, key)
-            if kind is None or not isinstance(key, str) or key == "final_obs":  # an observation stays whole
+            if kind is None or not isinstance(key, str) or key == "final_obs":  # do not split an observation
                 continue
             kinds = self._known.setdefault(here, set())
             if kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS:
