@@ -17,13 +17,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles functions at their first call.
+    """Return a decorator that compiles a function at its first call.
 
-    If Numba is missing, the error says that `what` needs it and that the extra `extra` installs it.
+    `what` (the feature that needs Numba) and `extra` (which installs it) are for the error if Numba is missing.
 
-    Numba caches the code beside the module, or in the user's cache folder or, if neither is writable, in a temporary
-    folder. Keep a kernel and the functions it calls in one module: the cache is invalidated only when the kernel's own
-    file changes.
+    The compiled code is cached beside the module, else in the user's cache folder, else in a temporary folder. A kernel
+    and the functions it calls must be in one module, because Numba recompiles only when the kernel's own file changes.
     """
     try:
         import numba
@@ -35,7 +34,7 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         try:
             return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
-        except RuntimeError:  # no cache folder is writable
+        except RuntimeError:  # Numba found no writable cache folder
             return cast(F, _kept_in(_temporary_folder(), function, options))
 
     return compiled
@@ -44,12 +43,12 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
 def _kept_in(folder: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    config: Any = numba.config  # its attributes are created at run time
-    before = config.CACHE_DIR  # only read when a function is decorated, so other functions are not affected
+    config: Any = numba.config  # its attributes are set at run time
+    before = config.CACHE_DIR  # read only while a function is decorated, so other kernels are unaffected
     config.CACHE_DIR = str(folder)
     try:
         return numba.njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # not writable either: each process compiles for itself
+    except RuntimeError:  # no cache at all: each process compiles for itself
         return numba.njit(nogil=True, **options)(function)
     finally:
         config.CACHE_DIR = before
@@ -63,7 +62,7 @@ def _temporary_folder() -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError:
-        return folder  # unusable: the caller notices when it writes there
+        return folder  # unusable; Numba will fail when it writes to it
     if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
         return folder
     return Path(tempfile.mkdtemp(prefix="envfleet-kernels-"))

@@ -72,7 +72,7 @@ def test_a_given_environment_stays_open_and_is_noted() -> None:
     report = check(Closing())
     assert report.problems == ()
     assert closed == []
-    assert any("not what builds it" in note for note in report.notes)
+    assert any("not a factory" in note for note in report.notes)
 
 
 def test_a_state_that_is_no_plain_data_is_noted() -> None:
