@@ -18,7 +18,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compi
 .PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo '  ARGS="..." is passed to the command of a target; PYTHON=python3.12 chooses the Python for .venv.'
 

@@ -144,7 +144,7 @@ def test_check_tries_nothing_that_has_errors_or_cannot_be_built_again() -> None:
     report = examine(Wrong, steps=40, seconds=600)
     assert not report.ok
     assert report.resumable is None
-    assert any("was not tried: mend the errors first" in note for note in report.notes)
+    assert any("was not tried: fix the errors first" in note for note in report.notes)
     report = examine(gymnasium.make("CartPole-v1"), steps=40, seconds=600)
     assert report.resumable is None
     assert any("whether resume is exact was not tried" in note for note in report.notes)

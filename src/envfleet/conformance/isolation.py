@@ -159,7 +159,7 @@ def _try_resume(factory: Callable[[], Any] | None, seed: int, budget: Budget, fi
     if factory is None:
         findings.note("it gives its state as plain data; whether resume is exact was not tried")
     elif any(problem.severity == "error" for problem in findings.problems):
-        findings.note("whether resume is exact was not tried: mend the errors first")
+        findings.note("whether resume is exact was not tried: fix the errors first")
     elif not budget.allows_more():
         findings.skip(_EXACTNESS)
     elif (reason := why_inexact(factory, seed=seed, seconds=budget.left)) is not None:

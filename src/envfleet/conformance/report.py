@@ -91,7 +91,7 @@ class CheckReport:
         verdict = "ok" if self.ok else "not ok"
         if self.ok and self.skipped:
             verdict = "ok as far as it was examined"
-        head = f"{self.env}: {verdict}, {found}" if found else f"{self.env}: {verdict}, nothing to mend"
+        head = f"{self.env}: {verdict}, {found}" if found else f"{self.env}: {verdict}, nothing to fix"
         notes = "\n".join(_wrap(f"note: {note}") for note in self.notes)
         parts = (head, *map(str, self.errors + self.warnings), notes, self._unexamined())
         return "\n\n".join(part for part in parts if part)
@@ -133,7 +133,7 @@ class Findings:
     def raised(self, operation: str, error: BaseException) -> None:
         """Add an exception of the environment's own code, with its traceback."""
         what = f"{operation} raised {type(error).__name__}"
-        fix = f"mend what the traceback shows, then check again ({operation} must not raise)"
+        fix = f"fix what the traceback shows, then check again ({operation} must not raise)"
         self._add(Problem("error", what, fix, own_traceback(error)))
 
     def note(self, text: str) -> None:

@@ -31,7 +31,7 @@ from envfleet.fleet.validation import NUMBERS, BadReward
 __all__ = ["Extras", "Group"]
 
 _BAD_OBSERVATION = (
-    "mend the environment or its observation_space; envfleet.check(env) finds more; "
+    "fix the environment or its observation_space; envfleet.check(env) finds more; "
     "validate='off' leaves out the checks of bounds and NaN"
 )
 
@@ -323,7 +323,7 @@ class Group:
         return ObservationError(
             f"bad reward: expected a number, received {received}",
             self._members[i].context("step", step=self._steps_taken(i), action=action),
-            hint="mend the environment's reward: return one float; validate='off' lets NaN pass",
+            hint="fix the environment's reward: return one float; validate='off' lets NaN pass",
         )
 
     # --- everything else
