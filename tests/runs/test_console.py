@@ -153,7 +153,7 @@ def test_start_and_finish_explain(lines: Any) -> None:
     assert lines() == ["CartPole-v1 · ppo", "  backend  threads  (2 cores)", "  n        1"]
     console.finish({"steps": 10, "evaluation": "500 ± 0"}, ["envfleet evaluate runs/x"])
     assert lines() == [
-        "", "  steps       10", "  evaluation  500 ± 0", "go on with:", "  envfleet evaluate runs/x",
+        "", "  steps       10", "  evaluation  500 ± 0", "next:", "  envfleet evaluate runs/x",
     ]  # fmt: skip
 
 

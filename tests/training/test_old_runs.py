@@ -33,7 +33,7 @@ def change(file: Path, **values: Any) -> None:
 def test_it_resumes(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = envfleet.resume(old_run)
     console = "".join(capsys.readouterr())
-    assert f"going on from step {STOPPED_AT}" in console
+    assert f"resuming from step {STOPPED_AT}" in console
     assert "fresh episodes" not in console  # the simulators were restored too
     assert run.checkpoint().step == BUDGET
     steps = [row["step"] for row in run.metrics if "rollout/ep_rew_mean" in row]

@@ -170,7 +170,7 @@ def test_a_run_that_lost_its_second_half_ends_with_the_same_bytes(
         (cut / "checkpoints" / name).unlink()
     done = resume(cut, trust=True)
     said = capsys.readouterr().err
-    assert f"going on from step {2 * rollout}" in said
+    assert f"resuming from step {2 * rollout}" in said
     assert "fresh episodes" not in said
     assert done.metrics[-1]["step"] == updates * rollout
     assert steps_in(cut) == steps_in(whole)
@@ -225,7 +225,7 @@ def test_killed_inside_the_writing_of_a_checkpoint(
             os._exit(1)  # nothing of pytest may go on in here
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     resume(broken)
-    assert f"going on from step {goes_on_from * 4 * 32}" in capsys.readouterr().err
+    assert f"resuming from step {goes_on_from * 4 * 32}" in capsys.readouterr().err
     assert steps_in(broken) == steps_in(whole)
     assert weights(broken) == weights(whole)
     left = sorted(path.name for path in (broken / "checkpoints").iterdir())

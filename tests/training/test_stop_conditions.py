@@ -99,5 +99,5 @@ def test_conditions_need_evaluations(setting: str, value: Any) -> None:
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_by_command(tmp_path / "run", "--stop-score", "1", "--eval-every", "1", "--eval-episodes", "1") == 0
     assert cli.main(["resume", str(tmp_path / "run"), "--stop-score", "none", "--steps", "640"]) == 0
-    assert "going on from step" in capsys.readouterr().err
+    assert "resuming from step" in capsys.readouterr().err
     assert Run.load(tmp_path / "run").settings["stop_score"] is None

@@ -210,7 +210,7 @@ class Checkpoints:
         kept = f"{good[-1]} is kept; " if good else ""
         raise CheckpointError(
             f"the checkpoint of step {step} cannot be written to {self.folder}: {error.strerror or error}",
-            hint=f"{kept}free some space or make the folder writable, then go on with `envfleet resume`",
+            hint=f"{kept}free some space or make the folder writable, then run `envfleet resume`",
         ) from error
 
     # ---- looking ----

@@ -134,7 +134,7 @@ class Console:
         for name, value in summary.items():
             self._print(f"  {name.ljust(width)}  {value}")
         if commands:
-            self._print("go on with:")
+            self._print("next:")
             for command in commands:
                 self._print(f"  {command}")
 

@@ -13,7 +13,7 @@ from envfleet.errors import ResourceError
 __all__ = ["discard", "sync_folder", "write_file", "write_whole", "writing"]
 
 
-_THEN = "then go on with `envfleet resume`"
+_THEN = "then run `envfleet resume`"
 
 
 @contextmanager

@@ -214,7 +214,7 @@ class RunFolder:
             go_on = f"envfleet resume {shlex.quote(str(self.shown))}"
             raise SettingsError(
                 f"{taken} exists and is not empty",
-                hint=f"go on with it: `{go_on}`; replace it: --overwrite; or give another folder",
+                hint=f"continue it: `{go_on}`; replace it: --overwrite; or give another folder",
             )
         if there and not self.manifest.exists():
             raise SettingsError(

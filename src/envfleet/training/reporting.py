@@ -350,7 +350,7 @@ class Reporter:
         """Print one line for a run that was asked to stop, even when quiet."""
         self.console.close()
         command = self._command("resume")
-        self.console.error(f"stopped at step {progress.steps:,}, everything is saved; go on with: {command}")
+        self.console.error(f"stopped at step {progress.steps:,}, everything is saved; resume with: {command}")
 
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
         """A command that works as printed, or a Python call if the run needs objects from a script."""

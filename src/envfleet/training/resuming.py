@@ -70,7 +70,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
                     "--patience to another value or none"
                 )
             else:
-                reporter.console.say(f"going on from step {checkpoint.step:,}")
+                reporter.console.say(f"resuming from step {checkpoint.step:,}")
                 # Record settings only if training continues: a finished run keeps those it was trained with.
                 folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
             return training.run()
