@@ -1,6 +1,6 @@
 """Runs of earlier versions resume, evaluate, plot and are listed; a run of another format is refused by its version.
 
-If one of these tests fails, users' runs fail too. Keep reading what the old run has. If that is impossible, raise the
+If one of these tests fails, users' runs fail too. Make the code read the old run. If that is impossible, raise the
 format of the folder or of the checkpoints, and expect the refusal here.
 """
 
