@@ -1,4 +1,4 @@
-"""Trainings that end before their budget is spent: a score is reached, or evaluations get no better."""
+"""Training that ends before its budget is spent: a score is reached, or evaluations stop improving."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_trial")
 
 
 class Flat(gymnasium.Env[Any, Any]):
-    """Every episode has a return of 3, whatever one does."""
+    """Every episode has a return of 3, whatever the actions."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
