@@ -1,8 +1,8 @@
-"""Builds the homebrew ROM from its C source, its world and its pictures: the same bytes every time.
+"""Build the homebrew ROM from its C source, world and graphics. The build is byte-for-byte reproducible.
 
     python rom/build.py [--output FILE] [--keep FOLDER]
 
-needs Debian's package `sdcc` (the compiler and `makebin`). The header carries no logo of the console's maker.
+Needs Debian's package `sdcc` (the compiler and `makebin`). The header carries no logo of the console's maker.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ GENERATED = "generated.c"
 ROM_BYTES = 32768
 TITLE = b"LANTERN ISLE"
 
-WIDTH, HEIGHT, SIDE = 10, 8, 4  # cells of a screen; screens per row and column of the world
+WIDTH, HEIGHT, SIDE = 10, 8, 4  # cells per screen; screens per row and column of the world
 SHADES = ".-+#"
-# In the order of their numbers in memory; the player can walk on those before "rock".
+# The order gives their numbers in memory. The player can walk on those before "rock".
 CELLS = ("grass", "path", "pit", "opened", "rock", "tree", "water", "bush", "door", "lamp", "lit")
 CELL_OF = {".": 0, "S": 0, "K": 0, ",": 1, "o": 2, "#": 4, "T": 5, "~": 6, "*": 7, "D": 8, "G": 9}
 BLOCKING = set("#T~")
-SHORTEST_ALLOWED = 100  # cells: at half a cell per decision, 200 decisions
+SHORTEST_ALLOWED = 100  # cells; at half a cell per decision, 200 decisions
 Cell = tuple[int, int]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=BINARY, help="where the ROM goes")
-    parser.add_argument("--keep", type=Path, help="a folder for everything that is made on the way")
+    parser.add_argument("--output", type=Path, default=BINARY, help="path of the ROM to write")
+    parser.add_argument("--keep", type=Path, help="folder for the intermediate files")
     arguments = parser.parse_args()
     if missing := [tool for tool in ("sdcc", "makebin") if shutil.which(tool) is None]:
         sys.exit(f"error: {' and '.join(missing)} not found\nhint: apt-get install sdcc")
@@ -70,7 +70,7 @@ def _run(folder: Path, *command: str) -> None:
 
 
 def _with_header(rom: bytes) -> bytes:
-    """The cartridge header: a title, plain 32 KB without a memory controller, and the two checksums."""
+    """Return the ROM with a cartridge header: title, plain 32 KB without a memory controller, and both checksums."""
     image = bytearray(rom)
     image[0x104:0x150] = bytes(0x4C)
     image[0x134 : 0x134 + len(TITLE)] = TITLE
@@ -82,7 +82,7 @@ def _with_header(rom: bytes) -> bytes:
     return bytes(image)
 
 
-# ---- generated.h and generated.c: pictures and the world ----
+# ---- generated.h and generated.c: graphics and the world ----
 
 
 def _generate(folder: Path) -> None:
@@ -98,10 +98,10 @@ def _generate(folder: Path) -> None:
 
 
 def _pictures() -> tuple[dict[str, int], dict[str, list[int]]]:
-    """Tiles in the order of the file: sprites first, because pairs of them begin at even numbers."""
+    """Tiles in the order of the file. Sprites come first because pairs of them must begin at even numbers."""
     blocks = _blocks((HERE / "graphics.txt").read_text(encoding="utf-8"))
     order = {"sprite": [(0, 0), (0, 1), (1, 0), (1, 1)], "item": [(0, 0), (0, 1)], "sign": [(0, 0)]}
-    order["cell"] = [(0, 0), (1, 0), (0, 1), (1, 1)]  # columns and rows of 8 x 8 tiles, as memory has them
+    order["cell"] = [(0, 0), (1, 0), (0, 1), (1, 1)]  # columns and rows of 8 x 8 tiles, in memory order
     data: list[int] = []
     numbers: dict[str, int] = {}
     for kind in ("sprite", "item", "cell", "sign"):
@@ -111,7 +111,7 @@ def _pictures() -> tuple[dict[str, int], dict[str, list[int]]]:
                 data += _tile([line[8 * column : 8 * column + 8] for line in rows[8 * row : 8 * row + 8]])
     if len(data) > 256 * 16:
         sys.exit(f"error: {len(data) // 16} tiles, and the console has 256")
-    numbers |= {f"CELL_{name.upper()}": number for number, name in enumerate(CELLS)}  # of cells the kind, not the tile
+    numbers |= {f"CELL_{name.upper()}": number for number, name in enumerate(CELLS)}  # the kind of a cell, not its tile
     letters = [numbers.get(f"SIGN_LETTER_{chr(code)}", 0) for code in range(ord("A"), ord("Z") + 1)]
     return numbers, {"tile_data": data, "letter_tiles": letters}
 
@@ -134,7 +134,7 @@ def _blocks(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def _tile(rows: list[str]) -> list[int]:
-    """Two bytes a row: the low bits of the eight shades, then the high bits."""
+    """Encode a tile, two bytes per row: the low bits of the eight shades, then the high bits."""
     data = []
     for row in rows:
         shades = [SHADES.index(mark) for mark in row]
@@ -200,7 +200,7 @@ def within(cell: Cell) -> int:
 
 
 def _distances(rows: list[str], start: Cell, *, through_door: bool, within: int | None = None) -> dict[Cell, int]:
-    """Cells from `start` on the shortest way around walls, water and pits."""
+    """Shortest distance in cells from `start` to every reachable cell, around walls, water and pits."""
     blocking = BLOCKING | {"o"} | (set() if through_door else {"D"})
     found = {start: 0}
     queue = deque([start])
@@ -217,8 +217,10 @@ def _distances(rows: list[str], start: Cell, *, through_door: bool, within: int 
 
 
 def _by_screen(distances: dict[Cell, int]) -> list[int]:
-    """Distances in the order of the console's memory: screen by screen, 10 x 8 each. Who stands where there is no
-    way, over a pit or behind the door, counts as far as the nearest cell beside."""
+    """Distances in the console's memory order: screen by screen, 10 x 8 cells each.
+
+    An unreachable cell (over a pit, behind the door) gets the distance of its nearest neighbour plus one.
+    """
     steps = []
     for screen in range(SIDE * SIDE):
         for row in range(HEIGHT):
@@ -230,7 +232,7 @@ def _by_screen(distances: dict[Cell, int]) -> list[int]:
 
 
 def _screen_distances(rows: list[str], target: Cell, *, through_door: bool) -> list[int]:
-    """For every screen, how many borders lie on the way to the target; 99 where there is none."""
+    """For every screen, the number of screen borders on the way to the target; 99 if it cannot be reached."""
     near = {screen_of(target): 0}
     queue = deque(near)
     cells = _distances(rows, target, through_door=through_door)

@@ -1,8 +1,8 @@
-"""Trains on Lantern Isle as users do, and keeps what came out in docs/gameboy.json for the page.
+"""Train on Lantern Isle as users do, and record the results in docs/gameboy.json for the docs page.
 
 python -m rom.learn train train-20k [--seeds 1 2 3] [--folder training_runs/lantern_isle]
 
-One run at a time. Unless `--again` is given, runs that the file has are not repeated, and one that has finished in its
+Runs one training at a time. Unless `--again` is given, runs already in the file are skipped, and a finished run in its
 folder is only evaluated.
 """
 
@@ -25,7 +25,7 @@ from rom.page import main as write_page
 
 CURVES = ROOT / "docs/images/gameboy_learning.png"
 COMMAND = [sys.executable, "-m", "envfleet.cli"]
-# As the Makefile has them, with a seed and a folder given.
+# The flags of the Makefile targets, without seed and folder.
 FLAGS = {
     "train": ["--random-steps", "20000"],
     "train-20k": [
@@ -39,10 +39,10 @@ EVALUATED = {"train": 50}  # episodes
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="+", choices=FLAGS, help="of the Makefile")
+    parser.add_argument("targets", nargs="+", choices=FLAGS, help="targets of the Makefile")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--folder", type=Path, default=ROOT / "training_runs/lantern_isle", help="of the runs")
-    parser.add_argument("--again", action="store_true", help="repeat the runs that the file has")
+    parser.add_argument("--folder", type=Path, default=ROOT / "training_runs/lantern_isle", help="folder of the runs")
+    parser.add_argument("--again", action="store_true", help="repeat runs that are already in the file")
     given = parser.parse_args()
     for target in given.targets:
         for seed in given.seeds:
@@ -82,7 +82,7 @@ def _learned(target: str, seed: int, path: Path, *, again: bool) -> dict[str, An
 
 
 def _evaluated(path: Path, episodes: int) -> dict[str, Any]:
-    """As the preset evaluates, by sampled actions; and how often the best actions alone get there."""
+    """Evaluate with sampled actions, as the preset does, and count how often the best actions alone finish the game."""
     sampled, best = (_played(path, episodes, how) for how in ("--sampled", "--best-actions"))
     return {
         "episodes": episodes,

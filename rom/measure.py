@@ -1,4 +1,4 @@
-"""Measures Lantern Isle: how hard it is for chance, for a memorised solution, and for a bot with the map.
+"""Measure the difficulty of Lantern Isle for random play, for a memorised solution, and for a bot with the map.
 
 python -m rom.measure [--episodes 1000] [--output docs/gameboy.json] [--parts bounds]
 """
@@ -25,10 +25,10 @@ UNSEEN = range(10_000, 10_050)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=1000, help="of random play")
+    parser.add_argument("--episodes", type=int, default=1000, help="episodes of random play")
     parser.add_argument("--output", type=Path, default=Path("docs/gameboy.json"))
     parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; other results are kept"
     )
     given = parser.parse_args()
     figures = json.loads(given.output.read_text(encoding="utf-8")) if given.output.exists() else {}
@@ -38,13 +38,13 @@ def main() -> None:
 
 
 def _bounds(_: int) -> dict[str, Any]:
-    """What no solution can beat, by the map alone."""
+    """Lower bounds on any solution, from the map alone."""
     bounds = {"shortest": shortest_solutions(), "fewest_screens": fewest_screens()}
     return {name: {f"key at {x},{y}": bound for (x, y), bound in found.items()} for name, found in bounds.items()}
 
 
 def _play(episodes: int) -> dict[str, Any]:
-    """The bot, chance, and the bot's solutions by heart."""
+    """Results of the bot, of random play, and of replaying the bot's solutions on other seeds."""
     with closing(GameBoyEnv()) as env:
         bot, chance = _bot(env), _random(env, episodes)
         return {"bot": bot, "random": chance, "by_heart": _by_heart(env, bot.pop("actions"))}
@@ -123,7 +123,7 @@ def _by_heart(env: GameBoyEnv, solutions: list[list[int]]) -> dict[str, Any]:
 
 
 def _frame_cost(steps: int = 1500) -> dict[str, Any]:
-    """Processor time, so that other work on the machine counts little."""
+    """Steps per second of processor time, which other work on the machine barely affects."""
     costs: dict[str, Any] = {"processor": platform.machine()}
     for observation in ("features", "tiles", "pixels"):
         for frame_skip in (4, 8):

@@ -1,4 +1,4 @@
-"""Writes the measured tables into docs/gameboy.md, and a sentence into the README.
+"""Write the measured tables into docs/gameboy.md, and a sentence into the README.
 
 python -m rom.page
 """
@@ -18,12 +18,12 @@ from envfleet.training.assembly import resolve
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, FIGURES, SPEEDS = ROOT / "docs/gameboy.md", ROOT / "docs/gameboy.json", ROOT / "docs/benchmarks/gameboy.json"
 README = ROOT / "README.md"
-# What is wanted: a share of the limit, steps per second, megabytes.
+# Targets: share of the limit, steps per second, megabytes.
 WANTED_SHARE, WANTED_TRAINING, MOST_MEMORY = 0.9, 1360, 50
 
 
 def filled(page: str, figures: dict[str, Any], speeds: dict[str, Any]) -> str:
-    """The page with its tables as the figures have them."""
+    """Return the page with its tables filled from the figures."""
     tables = {
         "settings": reference_table(GameBoySettings),
         "frames": _frames(figures["frames"]),
@@ -74,7 +74,7 @@ def _hardness(figures: dict[str, Any]) -> str:
 
 
 def _preset() -> str:
-    """What a training with features takes where nothing is given, beside the defaults."""
+    """Values that the preset sets for features, next to the defaults."""
     preset, defaults = resolve(PPO(env="envfleet/GameBoy-v0", seed=1)).preset, PPO().to_json()
     rows = [f"| preset `{preset.name}` | value | default |", "|---|---|---|"]
     for name, value in preset.values.items():
@@ -133,7 +133,7 @@ def _speed(speeds: dict[str, Any]) -> str:
 
 
 def _one_run(rows: list[dict[str, Any]]) -> str:
-    """Said of figures that are no medians: a single measurement has no quartiles beside it."""
+    """Mark figures that come from a single run and so have no quartiles."""
     single = all(row["steps_per_second"]["lower"] == row["steps_per_second"]["upper"] for row in rows)
     return " (one run)" if single else ""
 
@@ -153,7 +153,7 @@ def _limit_sentence(speeds: dict[str, Any]) -> str:
 
 
 def _speed_targets(speeds: dict[str, Any], stepping: dict[Any, Any], training: dict[Any, float]) -> list[str]:
-    """What is wanted beside what was measured."""
+    """Table of targets and measured values."""
     best = {
         kind: max((row for (of, _, _), row in stepping.items() if of == kind), key=lambda row: row["share"]["median"])
         for kind in _measured_kinds(speeds)
@@ -182,7 +182,7 @@ def _speed_targets(speeds: dict[str, Any], stepping: dict[Any, Any], training: d
 
 
 def filled_readme(readme: str, figures: dict[str, Any]) -> str:
-    """The README with its sentence on `make train`."""
+    """Return the README with its sentence on `make train` filled in."""
     runs = [run for run in figures.get("training", []) if run["target"] == "train"]
     sentence = ""
     if runs:

@@ -1,4 +1,4 @@
-"""Draws docs/images/lantern_isle.png: six moments of a game that the bot plays.
+"""Draw docs/images/lantern_isle.png: six moments of a game that the bot plays.
 
 python -m rom.picture
 """
@@ -24,7 +24,7 @@ TITLE_FRAMES = 110  # until the title is on the screen
 
 def main() -> None:
     shots = [_title(), *_game()]
-    width, height = 328, 296  # of a shot, enlarged, with its margin
+    width, height = 328, 296  # of an enlarged shot with its margin
     sheet = Image.new("RGB", (3 * width - 8, 2 * height - 8), (255, 255, 255))
     for number, shot in enumerate(shots):
         enlarged = Image.fromarray(np.ascontiguousarray(shot)).resize((320, 288), Image.Resampling.NEAREST)
@@ -41,7 +41,7 @@ def _title() -> Any:
 
 
 def _game() -> list[Any]:
-    """The start, a bush cut, the key found, the screen of the door, the lamp."""
+    """Shots of the start, a cut bush, the found key, the screen with the door, and the lamp."""
     env, bot = GameBoyEnv(render_mode="rgb_array"), Bot()
     env.reset(seed=SEED)
     shots, ended = [env.render()], False

@@ -1,8 +1,8 @@
-"""A bot that plays Lantern Isle by the map: how short a solution can be, and that there is one for every seed.
+"""A bot that plays Lantern Isle by the map, and lower bounds on the length of a solution.
 
-Distances are in frames of walking (2 pixels each) over the places where the player's feet meet no wall. They count
-neither enemies nor bushes nor the frames in which a new screen is drawn, so a fourth of them, rounded up, is less than
-any solution takes in decisions of four frames. The fewest screens are found by trying sets of screens.
+Distances are in frames of walking (2 pixels each) over the positions where the player's feet touch no wall. They ignore
+enemies, bushes and the frames in which a new screen is drawn. So a quarter of them, rounded up, is fewer than any
+solution takes in decisions of four frames. The fewest screens are found by trying sets of screens.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rom.build import BLOCKING, HEIGHT, SIDE, WIDTH, marks, screen_of, world_row
 
 __all__ = ["Bot", "fewest_screens", "frames_to", "shortest_solutions"]
 
-Place = tuple[int, int, int]  # screen, and the player's place on it in pixels
+Place = tuple[int, int, int]  # screen, and the player's position on it in pixels
 DOWN, UP, LEFT, RIGHT = range(4)
-ACTION_OF = {UP: 1, DOWN: 2, LEFT: 3, RIGHT: 4}  # numbers of homebrew.yaml
+ACTION_OF = {UP: 1, DOWN: 2, LEFT: 3, RIGHT: 4}  # action numbers of homebrew.yaml
 SWORD = 5
 SPEED, LAST_X, LAST_Y = 2, 144, 112
-FRAMES = 4  # of a decision
+FRAMES = 4  # frames per decision
 FAR = 1 << 20
-DEEP = 4  # decisions that the bot thinks ahead: a decision may lead past the best place
+DEEP = 4  # decisions that the bot looks ahead, because a decision may overshoot the best position
 
 
 @cache
@@ -32,19 +32,19 @@ def _rows() -> tuple[str, ...]:
 
 
 def _mark(screen: int, x: int, y: int) -> str:
-    """What the world has at a pixel of a screen."""
+    """The mark of the world at a pixel of a screen."""
     return _rows()[screen // SIDE * HEIGHT + y // 16][screen % SIDE * WIDTH + x // 16]
 
 
 def _stands(place: Place, shut: str) -> bool:
-    """Whether the feet, 8 x 8 pixels, are on free cells, and the player over no pit."""
+    """Whether the feet, 8 x 8 pixels, are on free cells and the player is not over a pit."""
     screen, x, y = place
     corners = [(x + 4, y + 8), (x + 11, y + 8), (x + 4, y + 15), (x + 11, y + 15)]
     return all(_mark(screen, *corner) not in shut for corner in corners) and _mark(screen, x + 8, y + 12) != "o"
 
 
 def _after(place: Place, way: int) -> Place:
-    """Where a frame of walking leads if nothing blocks."""
+    """The position after one frame of walking if nothing blocks."""
     screen, x, y = place
     if way == DOWN:
         return (screen + SIDE, x, 0) if y == LAST_Y else (screen, x, y + SPEED)
@@ -57,7 +57,7 @@ def _after(place: Place, way: int) -> Place:
 
 @cache
 def frames_to(mark: str, cell: tuple[int, int], *, door_shut: bool) -> dict[Place, int]:
-    """Frames of walking from every place until the player touches the cell: takes its key, opens it or lights it."""
+    """Frames of walking from every position until the player touches the cell: takes its key, opens or lights it."""
     shut = "".join(BLOCKING) + "G" + ("D" if door_shut else "")
     screen = screen_of(cell)
     left, top = cell[0] % WIDTH * 16, cell[1] % HEIGHT * 16
@@ -72,7 +72,7 @@ def frames_to(mark: str, cell: tuple[int, int], *, door_shut: bool) -> dict[Plac
     while queue:
         place = queue.popleft()
         for way in range(4):
-            # Walking back is walking: the rules are the same in both directions.
+            # Search backwards from the cell: the walking rules are the same in both directions.
             before = _after(place, way)
             if 0 <= before[0] < SIDE * SIDE and before not in found and _stands(before, shut):
                 found[before] = found[place] + 1
@@ -83,13 +83,13 @@ def frames_to(mark: str, cell: tuple[int, int], *, door_shut: bool) -> dict[Plac
 def _touches(mark: str, x: int, y: int) -> bool:
     if mark == "K":
         return abs(x) < 12 and abs(y) < 12
-    # Doors and the lamp are touched by walking against them: the feet end at their side.
+    # The player touches the door and the lamp by walking against them, so the feet stop at their side.
     beside = -4 <= x <= 4 and y in {8, -16}
     return beside or (x in {-12, 12} and -8 <= y <= 0)
 
 
 def shortest_solutions() -> dict[tuple[int, int], int]:
-    """For every place of the key, the fewest decisions from the best start: a bound that no play can beat."""
+    """For every position of the key, a lower bound on the decisions that a solution needs from the best start."""
     [goal], [door] = marks(list(_rows()), "G"), marks(list(_rows()), "D")
     screens = {screen_of(cell) for cell in marks(list(_rows()), "S")}
     to_door = frames_to("D", door, door_shut=True)
@@ -104,9 +104,9 @@ def shortest_solutions() -> dict[tuple[int, int], int]:
 
 
 def fewest_screens() -> dict[tuple[int, int], int]:
-    """For every place of the key, the fewest screens that any solution sees from the best start: again a bound.
+    """For every position of the key, a lower bound on the screens that a solution sees from the best start.
 
-    It lets the player walk anywhere within a screen and through the door, behind which is nothing but the lamp.
+    Assumes that the player can walk anywhere within a screen and through the door. Only the lamp is behind the door.
     """
     [goal] = marks(list(_rows()), "G")
     places = frames_to("G", goal, door_shut=False)
@@ -124,7 +124,7 @@ def fewest_screens() -> dict[tuple[int, int], int]:
 
 
 def _hangs_together(screens: set[int], joined: dict[int, set[int]]) -> bool:
-    """Whether one can walk between all of these screens over no other."""
+    """Whether these screens are connected without leaving the set."""
     first = min(screens)
     found, queue = {first}, [first]
     while queue:
@@ -135,14 +135,14 @@ def _hangs_together(screens: set[int], joined: dict[int, set[int]]) -> bool:
 
 
 class Bot:
-    """Chooses actions from the values of memory that homebrew.yaml names."""
+    """Chooses actions from the memory values that homebrew.yaml names."""
 
     def __init__(self) -> None:
         rows = list(_rows())
         self._keys, [self._door], [self._goal] = marks(rows, "K"), marks(rows, "D"), marks(rows, "G")
 
     def act(self, values: dict[str, Any]) -> int:
-        """The way that leads nearest to what the compass points at; the sword against bushes and what comes near."""
+        """Walk towards the compass target; use the sword against bushes and nearby enemies."""
         if values["sword_frames"] > 1:
             return 0
         distance = self._distances(values)
@@ -156,13 +156,13 @@ class Bot:
         return ACTION_OF[best]
 
     def _best_way(self, place: Place, distance: dict[Place, int], deep: int) -> tuple[int, int]:
-        """The least distance after so many decisions, and the way that begins them."""
+        """The least distance after `deep` decisions, and the first direction of that path."""
         outcomes = []
         for way in range(4):
             following = self._far(place, way, distance)
             frames = distance.get(following, FAR)
             if deep > 1 and following != place and frames:
-                # What comes sooner counts a little more, so that the bot does not put off what it can do now.
+                # Sooner counts slightly more, so that the bot does not put off moves that it can make now.
                 frames = min(frames, self._best_way(following, distance, deep - 1)[0] + 1)
             outcomes.append((FAR if following == place else frames, way))
         return min(outcomes)
@@ -182,7 +182,7 @@ class Bot:
 
     @staticmethod
     def _far(place: Place, way: int, distance: dict[Place, int]) -> Place:
-        """Where a decision of walking leads; a new screen ends it."""
+        """The position after one decision of walking. Entering a new screen ends the decision."""
         for _ in range(FRAMES):
             following = _after(place, way)
             if following not in distance:
@@ -208,7 +208,7 @@ class Bot:
 
     @staticmethod
     def _danger(values: dict[str, Any]) -> int | None:
-        """The way in which an enemy is within the sword's reach, if there is one."""
+        """The direction of an enemy within reach of the sword, if any."""
         for kind, enemy_x, enemy_y in zip(values["enemy_kind"], values["enemy_x"], values["enemy_y"], strict=True):
             x, y = enemy_x - values["player_x"], enemy_y - values["player_y"]
             if kind and abs(x) <= 26 and abs(y) <= 26 and min(abs(x), abs(y)) < 14:

@@ -1,4 +1,4 @@
-"""Environments that hang or are slow on purpose say so in a file, the mark, as long as they are: see `limits_hold`."""
+"""Environments that hang or are slow on purpose create a mark file meanwhile: see `limits_hold`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["hang", "take_long"]
 
 
 def hang(mark: Path) -> None:
-    """For ever, as far as a test is concerned."""
+    """Hang far longer than any test runs."""
     with take_long(mark):
         sleep_for_an_hour()
 
@@ -23,7 +23,7 @@ def sleep_for_an_hour() -> None:
 
 @contextmanager
 def take_long(mark: Path) -> Iterator[None]:
-    """Whatever is done in here is under the time limits of the fleet."""
+    """Apply the fleet's time limits to the code inside the `with` block."""
     mark.write_text(str(os.getpid()))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Environments that give their state as plain data, and do not all continue from it as they would have."""
+"""Environments whose state is plain data, though most do not continue exactly from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Honest(gymnasium.Env[Any, Any]):
-    """A random walk with a drift that each reset draws; all of it is in the instance."""
+    """Random walk with a drift that each reset draws. All state is in the instance."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -42,7 +42,7 @@ class Honest(gymnasium.Env[Any, Any]):
         return observation, -abs(self.place), False, self.time >= 45, info
 
     def observe(self) -> tuple[Any, dict[str, Any]]:
-        """What is seen; the mask forbids to move further out on one side."""
+        """Return observation and info. The mask forbids moving further out beyond -2 and 2."""
         mask = np.array([self.place > -2.0, True, self.place < 2.0], np.int8)
         return np.array([self.place, self.time], np.float32), {"action_mask": mask}
 
@@ -53,11 +53,11 @@ class Honest(gymnasium.Env[Any, Any]):
         return self._drift
 
 
-_simulators: dict[int, dict[str, float]] = {}  # what a C library would keep
+_simulators: dict[int, dict[str, float]] = {}  # stands in for the memory of a C library
 
 
 class Handle(Honest):
-    """A simulator behind a number, as PyBullet and bindings made with ctypes have it."""
+    """Simulator behind an integer handle, as in PyBullet or ctypes bindings."""
 
     def __init__(self) -> None:
         self.handle = len(_simulators)
@@ -71,7 +71,7 @@ class Handle(Honest):
 
 
 class ClassAttribute(Honest):
-    """Each reset draws the drift for all instances."""
+    """Each reset draws a drift shared by all instances."""
 
     shared_drift = 0.0
 
@@ -83,10 +83,10 @@ class ClassAttribute(Honest):
 
 
 class Clock(Honest):
-    """Draws from the generator that everybody shares."""
+    """Draws from NumPy's global generator."""
 
     def drift(self) -> float:
-        return float(np.random.rand())  # noqa: NPY002 - the global one, as users do
+        return float(np.random.rand())  # noqa: NPY002 - the global generator, as user code often does
 
 
 class RaisesWhenRestored(Honest):
@@ -98,7 +98,7 @@ class RaisesWhenRestored(Honest):
 
 
 class CrashesWhenRestored(RaisesWhenRestored):
-    """What a stale address does to the process that uses it."""
+    """Crashes its process, as a stale pointer would."""
 
     def set_state(self, state: dict[str, Any]) -> None:
         os._exit(11)

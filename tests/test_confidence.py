@@ -64,7 +64,7 @@ def test_probability_of_improvement() -> None:
     ],
 )
 def test_bootstrap_of_the_interquartile_mean(scores: np.ndarray, interval: tuple[float, float]) -> None:
-    # Two bootstraps of as many resamples differ by a few percent of the interval's width.
+    # Two bootstraps of this size differ by a few percent of the interval's width.
     margin = 0.05 * (interval[1] - interval[0])
     assert bootstrap_interval(interquartile_mean, scores, resamples=20_000) == pytest.approx(interval, abs=margin)
 
@@ -76,5 +76,5 @@ def test_bootstrap_of_the_probability_of_improvement() -> None:
 
 def test_the_bootstrap_repeats_and_stays_within_each_task() -> None:
     assert bootstrap_interval(interquartile_mean, OURS) == bootstrap_interval(interquartile_mean, OURS)
-    apart = np.array([[0.0, 100.0], [0.0, 100.0]])  # one run drawn for both tasks, or another: always the same
+    apart = np.array([[0.0, 100.0], [0.0, 100.0]])  # runs differ only between tasks, so every resample is the same
     assert bootstrap_interval(lambda drawn: drawn.mean(axis=(1, 2)), apart) == (50.0, 50.0)

@@ -1,7 +1,8 @@
-"""Every example in the README and in docs/ runs: Python as a script, commands as they stand, on a smaller budget.
+"""Every example in the README and in docs/ runs, on a smaller budget: Python as a script, commands as written.
 
-A block whose first line is a comment with a file name (`# my_env.py`, `// settings.json`) is that file, for the others
-of its page. One that begins with `# needs: NAME` runs in a virtual environment of that library, in `make proof`.
+If the first line of a block is a comment with a file name (`# my_env.py`, `// settings.json`), the block is that file
+for the other examples of the page. A block that starts with `# needs: NAME` runs in a virtual environment with that
+library, in `make proof`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FILE = re.compile(r"(?:#|//) ([\w.-]+\.(?:py|yaml|json))\n")
 NEEDS = re.compile(r"# needs: ([\w-]+)\n")
-# What takes minutes in the hands of a reader takes seconds here.
+# Cuts examples that take a reader minutes down to seconds.
 SMALLER = [
     (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
     (re.compile(r"--episodes \d+"), "--episodes 2"),
@@ -63,7 +64,7 @@ EXAMPLES = [
 ]
 FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
 EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
-LONG = {"gameboy.md", "wildfire.md"}  # trainings of a quarter of a minute, which tests of their own have too
+LONG = {"gameboy.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
 COMMANDS = [
     pytest.param(page, id=page.name, marks=[pytest.mark.proof] if page.name in LONG else [])
     for page in PAGES
@@ -74,7 +75,7 @@ COMMANDS = [
 @pytest.mark.proof
 @pytest.mark.parametrize(("page", "code"), FOREIGN)
 def test_example_with_another_library_runs(page: Path, code: str, tmp_path: Path) -> None:
-    """In its own virtual environment under `.venvs`, which is made where it is missing; that takes minutes."""
+    """Runs in a virtual environment under `.venvs`, which is created if missing; that takes minutes."""
     needs = NEEDS.match(code)
     assert needs is not None
     absent = install(needs[1])
@@ -95,7 +96,7 @@ def test_example_with_another_library_runs(page: Path, code: str, tmp_path: Path
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A reader's folder, as the current one; its modules are forgotten afterwards."""
+    """Make an empty folder the current one, as a reader would; its modules are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     known = set(sys.modules)
@@ -106,9 +107,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
-@pytest.mark.filterwarnings("default")  # as a reader runs it
+@pytest.mark.filterwarnings("default")  # as for a reader
 def test_example_runs(page: Path, code: str, folder: Path) -> None:
-    """As a script, but in this process: torch is loaded once."""
+    """Runs the script in this process, so that torch is loaded only once."""
     write_files(page, folder)
     script = folder / "example.py"
     script.write_text(smaller(code))
@@ -119,7 +120,7 @@ def test_example_runs(page: Path, code: str, folder: Path) -> None:
 def test_commands_run(
     page: Path, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands of a page in their order, in this process and on one core: torch is loaded once, by no worker."""
+    """Runs a page's commands in order, in this process and on one core, so that torch is loaded only once."""
     monkeypatch.setattr(placement, "usable_cores", lambda: 1)
     write_files(page, folder)
     lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""An environment's own exception stays catchable as what it is, wherever it was raised."""
+"""An environment's exception can be caught by its own type, wherever it was raised."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CONTEXT = EnvContext(3, "step", 7, None, 5, 1)
 
 
 class OwnError(ValueError):
-    """Wants arguments of its own, which nobody has when the error is raised again."""
+    """Needs arguments that are not available when the error is raised again."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{code}: {reason}")
 
 
 class NeedsArguments(RuntimeError):
-    """Cannot be made without its arguments."""
+    """Cannot be created without its arguments."""
 
     def __new__(cls, code: int, *, reason: str) -> NeedsArguments:
         return super().__new__(cls)
@@ -48,9 +48,9 @@ def raised_as(kind: type[BaseException]) -> EnvError:
         (UnicodeDecodeError, UnicodeDecodeError),
         (OwnError, OwnError),
         (Mixed, Mixed),
-        (NeedsArguments, RuntimeError),  # the nearest base that can be a base
+        (NeedsArguments, RuntimeError),  # the nearest base class that can be subclassed
         (ExceptionGroup, Exception),
-        (SettingsError, ValueError),  # what ours mean is decided by where they are raised
+        (SettingsError, ValueError),  # our own types are not kept: their meaning depends on where they are raised
     ],
 )
 def test_the_type_is_kept_here_and_on_the_way_from_a_worker(kind: Any, catchable: Any) -> None:
@@ -64,7 +64,7 @@ def test_the_type_is_kept_here_and_on_the_way_from_a_worker(kind: Any, catchable
 
 @pytest.mark.parametrize("kind", [Exception, SystemExit, StopIteration, StopAsyncIteration, StateError])
 def test_some_types_are_not_taken_over(kind: Any) -> None:
-    """SystemExit would end the program without a word, StopIteration the loop around a step."""
+    """SystemExit would end the program silently; StopIteration would end the loop around a step."""
     assert env_error_type(kind) is EnvError
 
 

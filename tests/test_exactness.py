@@ -1,4 +1,4 @@
-"""Exactness is claimed only of what was restored in a fresh process and continued with the same bytes."""
+"""Resume is called exact only if a state was restored in a fresh process and continued with the same bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_mujoco_model_that_resets_change() -> None:
 
 
 def test_a_state_that_files_change() -> None:
-    """The state is tried as a checkpoint gives it back, not as the simulator gave it."""
+    """The test restores the state as read from a checkpoint, not as the simulator returned it."""
 
     def stored(state: dict[str, Any]) -> dict[str, Any]:
         state["environments"][0]["simulator"]["format"] = 99
@@ -53,7 +53,7 @@ def test_a_state_that_files_change() -> None:
 
 
 class CountsOutside(Honest):
-    """Counts resets outside the instance; only a reset reads it, and episodes do not end by themselves."""
+    """Counts resets in a class attribute that only a reset reads; episodes never end."""
 
     resets = [0]
 
@@ -73,7 +73,7 @@ def test_what_only_the_next_reset_shows() -> None:
 
 
 class Fails(Honest):
-    """Raises in every third episode; with `restart` that is an ordinary event."""
+    """Raises in its second episode, which is an ordinary event with `on_error="restart"`."""
 
     def __init__(self) -> None:
         self.episode = 0
@@ -116,7 +116,7 @@ def test_actions_of_every_kind() -> None:
     assert why_inexact(Acts, seed=3) is None
 
 
-# ---- what `check` says of it
+# ---- the report of `check`
 
 
 def test_check_claims_what_was_tried() -> None:
@@ -144,7 +144,7 @@ def test_check_tries_nothing_that_has_errors_or_cannot_be_built_again() -> None:
     report = examine(Wrong, steps=40, seconds=600)
     assert not report.ok
     assert report.resumable is None
-    assert any("was not tried: mend the errors first" in note for note in report.notes)
+    assert any("was not tried: fix the errors first" in note for note in report.notes)
     report = examine(gymnasium.make("CartPole-v1"), steps=40, seconds=600)
     assert report.resumable is None
     assert any("whether resume is exact was not tried" in note for note in report.notes)

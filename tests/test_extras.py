@@ -1,4 +1,4 @@
-"""What is not installed is named, with the command that installs it; Numba's code finds a place to be kept."""
+"""Errors about missing libraries name the command that installs them; Numba's cache finds a writable folder."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_prioritised_replay_without_numba(
     assert "error: prioritised replay is compiled by numba, which is not installed" in error
     assert 'hint: pip install "envfleet[replay]"' in error
     assert list(tmp_path.iterdir()) == []
-    assert train(tmp_path / "ppo", "--steps", "64", "--eval-every", "0") == 0  # which needs none
+    assert train(tmp_path / "ppo", "--steps", "64", "--eval-every", "0") == 0  # PPO needs no numba
 
 
 # ---- kernels ----
@@ -82,7 +82,7 @@ def double(number: int) -> int:
 
 @pytest.fixture
 def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for a user whose home folder and whose installation cannot be written."""
+    """Simulate a home folder and an installation that are not writable."""
     refuse = [name for name in vars(numba.core.caching) if name.lstrip("_").startswith(("InTree", "UserWide"))]
     assert len(refuse) >= 2
 
@@ -108,7 +108,7 @@ def test_kernels_are_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.usefixtures("unwritable")
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is loaded as code, and everybody can make folders where temporary files are."""
+    """Cached kernels are loaded as code, and every user can create folders in the temporary directory."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     planted = tmp_path / f"envfleet-kernels-{os.getuid()}"
     (tmp_path / "theirs").mkdir()

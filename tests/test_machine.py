@@ -1,4 +1,4 @@
-"""What the machine module reads, from control groups and processes that the tests make up or start."""
+"""The machine module, with control groups and processes that the tests fake or start."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_private_memory_counts_what_is_not_shared(tmp_path: Path) -> None:
 @pytest.mark.parametrize("portable", [False, True])
 def test_private_memory_grows_with_what_a_process_holds(tmp_path: Path, portable: bool) -> None:
     program = "held = bytearray(b'x') * {size}; print(flush=True); input()"
-    root = tmp_path if portable else machine.ROOT  # without smaps_rollup, psutil is asked
+    root = tmp_path if portable else machine.ROOT  # without smaps_rollup, psutil is used
     sizes = []
     for held in (1, 64 * MIB):
         child = subprocess.Popen(
@@ -292,7 +292,7 @@ def test_the_description_leaves_out_what_is_not_installed(monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_memory_that_is_freed_is_kept_in_threads_too() -> None:
-    """Without it every round asks the system for its 120 MiB again, a page fault for each 4 KiB."""
+    """Without this, every round requests its 120 MiB from the system again, with a page fault for each 4 KiB."""
     script = """
 import resource, threading
 import numpy as np

@@ -1,4 +1,4 @@
-"""What the targets of the Makefile run: they are run, with stand-ins for Python and the programs of the set-up."""
+"""Commands that the Makefile's targets run, recorded by stand-ins for Python and the other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ("envfleet", "lint-imports", "mypy", "python", "ruff")
-# Writes its name and its arguments, a line of tabs for each call, and does nothing.
+# Appends its name and arguments to `calls`, one tab-separated line per call, and does nothing else.
 STAND_IN = """#!/bin/sh
 { printf '%s' "${0##*/}"; for word; do printf '\\t%s' "$word"; done; echo; } >> calls
 """
@@ -22,7 +22,7 @@ Make = Callable[..., list[list[str]]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Runs `make` in a folder of its own; returns the calls of all programs but those of the set-up."""
+    """Run `make` in a temporary folder and return the recorded calls, without those of the setup."""
     for name in ("Makefile", "constraints.txt", "procgen.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "docs").mkdir()
@@ -48,7 +48,7 @@ def _is_set_up(call: list[str]) -> bool:
 
 
 def flags_of(call: list[str]) -> dict[str, str]:
-    """The flags of a call that have a value; none is given twice."""
+    """Return the flags of a call that have a value; fail if one is given twice."""
     pairs = [(word, value) for word, value in itertools.pairwise(call) if word.startswith("--")]
     assert len(dict(pairs)) == len(pairs), call
     return dict(pairs)
@@ -80,7 +80,7 @@ def test_variables_on_the_command_line_win(target: str, make: Make) -> None:
 @pytest.mark.parametrize(
     ("arguments", "steps"),
     [
-        (["train"], "20000"),  # in place of the preset's
+        (["train"], "20000"),  # overrides the preset
         (["train", "TRAIN_STEPS=50000"], "50000"),
         (["train-20k"], "20000"),
         (["train-parallel"], "5000"),

@@ -1,4 +1,4 @@
-"""The public surface, and what an import costs."""
+"""The public API, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ fleet.close()
 
 
 def test_environments_are_registered_as_soon_as_gymnasium_is_loaded() -> None:
-    """Though `import envfleet` does not load it: importing it takes several times as long as all the rest."""
+    """`import envfleet` does not load Gymnasium, which takes several times as long to import as everything else."""
     program = (
         "import sys, envfleet; print('gymnasium' in sys.modules); "
         "import gymnasium; print('envfleet/GameBoy-v0' in gymnasium.registry, gymnasium.__spec__.loader)"
@@ -52,7 +52,7 @@ def test_environments_are_registered_as_soon_as_gymnasium_is_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     before, after = done.stdout.splitlines()
     assert before == "False"
-    assert after.startswith("True <_frozen_importlib_external.SourceFileLoader")  # nothing of ours is left in it
+    assert after.startswith("True <_frozen_importlib_external.SourceFileLoader")  # our import hook is gone
 
 
 def test_environments_are_registered_if_gymnasium_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_every_error_is_named_in_the_docstring_of_its_module() -> None:
 
 
 def test_an_installed_wheel_works(tmp_path: Path) -> None:
-    """The wheel is complete: from it alone, far from the source tree, a fleet of processes steps."""
+    """From the wheel alone, outside the source tree, a fleet of processes steps."""
     root, target = Path(__file__).parents[1], tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(root)]

@@ -1,4 +1,4 @@
-"""Settings from Python, files and mappings: the same values, the same checks, every problem at once."""
+"""Settings from Python, files and mappings: same values, same checks, all problems reported at once."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def refused_mapping(mapping: dict[str, Any]) -> list[str]:
     return str(error.value).splitlines()
 
 
-# ---- what was given ----
+# ---- given names ----
 
 
 def test_given_names_are_known_and_survive_copies() -> None:
-    toy = Toy(learning_rate=3e-4, workers=2)  # one of them with the default's value
+    toy = Toy(learning_rate=3e-4, workers=2)  # learning_rate has its default value
     assert toy.given == {"learning_rate", "workers"}
     for twin in (copy.copy(toy), copy.deepcopy(toy), pickle.loads(pickle.dumps(toy))):
         assert twin == toy
@@ -318,7 +318,7 @@ def test_a_missing_file_names_those_that_are_there(tmp_path: Path) -> None:
         read_settings_file(tmp_path / "folder.yaml")
 
 
-# ---- for people ----
+# ---- descriptions ----
 
 
 def test_differences_are_those_against_the_defaults() -> None:

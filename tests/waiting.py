@@ -1,4 +1,4 @@
-"""Waiting for what happens in other threads and processes."""
+"""Waiting for other threads and processes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import psutil
 
 __all__ = ["gone", "wait_until"]
 
-MOST_SECONDS = 100.0  # far more than it takes; a test that fails does not wait for ever
+MOST_SECONDS = 100.0  # far more than it takes; keeps a failing test from waiting forever
 
 
 def wait_until(holds: Callable[[], object]) -> bool:
-    """Returns as soon as it holds; False if it never does."""
+    """Return True as soon as the condition holds, False if it does not within `MOST_SECONDS`."""
     deadline = time.monotonic() + MOST_SECONDS
     while not holds():
         if time.monotonic() > deadline:
@@ -23,7 +23,7 @@ def wait_until(holds: Callable[[], object]) -> bool:
 
 
 def gone(pids: Iterable[int]) -> bool:
-    """Whether none of these processes runs any more; a zombie does not."""
+    """Return whether none of these processes is running any more; zombies count as gone."""
     return not any(map(_runs, pids))
 
 

@@ -77,7 +77,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = [  # noqa: RUF022  # in the order that dir() and sorted() give, names in capitals among the others
+__all__ = [  # noqa: RUF022  # in the order of sorted(), which dir() uses too
     "ActionError",
     "Callback",
     "CheckReport",

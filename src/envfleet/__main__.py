@@ -1,11 +1,11 @@
-"""`python -m envfleet`: the same as `envfleet`."""
+"""`python -m envfleet`: same as the `envfleet` command."""
 
 import sys
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        # `python -m` puts the current folder first, where a file `queue.py` would take the place of Python's own.
-        # A folder that the user's module:callable needs is added by the command, as the last one.
+        # `python -m` puts the current folder first, so a user's `queue.py` would shadow the standard library's.
+        # If the user's module:callable needs a folder, the command appends it at the end.
         del sys.path[0]
     from envfleet.cli import main
 

@@ -1,4 +1,4 @@
-"""The clock of a timed run: what is under way when its time is over is given up."""
+"""The deadline of a timed run: work in progress at the deadline is dropped."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from envfleet.errors import OutOfTimeError
 
 __all__ = ["GRACE_SECONDS", "check_time"]
 
-GRACE_SECONDS = 0.5  # how long somebody who cannot look at the clock is waited for
+GRACE_SECONDS = 0.5  # extra wait for a worker that cannot check the clock, e.g. inside a long step
 
 
 def check_time(until: float) -> None:
-    """OutOfTimeError at the time `until`, by `time.monotonic()`: all processes of a machine share it."""
+    """Raise OutOfTimeError once `time.monotonic()` has reached `until`; all processes of a machine share that clock."""
     if time.monotonic() >= until:
         raise OutOfTimeError

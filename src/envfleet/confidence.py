@@ -1,4 +1,4 @@
-"""How sure one can be of a mean, and of one algorithm being better than another.
+"""Confidence intervals of a mean, and statistics to compare algorithms.
 
 The second part follows Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021):
 interquartile mean, stratified bootstrap, probability of improvement. Their library, rliable, computes the same figures;
@@ -28,11 +28,11 @@ _T = (
     2.2010, 2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
     2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
 )  # fmt: skip
-_Z = 1.959964  # of the normal distribution
+_Z = 1.959964  # the same quantile of the normal distribution
 
 
 def confidence_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Where the mean lies with a confidence of 95 %, if the values are spread normally."""
+    """95 % confidence interval of the mean, assuming normally distributed values; None for fewer than two values."""
     freedom = len(values) - 1
     if freedom < 1:
         return None
@@ -45,9 +45,9 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def interquartile_mean(scores: Array) -> Array:
-    """The mean of the middle half of the scores of all runs and tasks: [..., run, task] to [...].
+    """Mean of the middle half of the scores of all runs and tasks: [..., run, task] to [...].
 
-    A quarter of the scores is left out at either end, rounded down: of fewer than four none is.
+    Drops a quarter of the scores at either end, rounded down, so fewer than four scores are all kept.
     """
     flat = np.sort(np.reshape(scores, (*scores.shape[:-2], -1)), axis=-1)
     count = flat.shape[-1]
@@ -57,7 +57,7 @@ def interquartile_mean(scores: Array) -> Array:
 
 
 def probability_of_improvement(scores: Array, others: Array) -> Array:
-    """How probable it is that a run of `scores` beats one of `others`, as a mean over tasks; ties count half.
+    """Probability that a run of `scores` beats a run of `others`, averaged over tasks; ties count half.
 
     Both have the shape [..., run, task].
     """
@@ -70,9 +70,9 @@ def probability_of_improvement(scores: Array, others: Array) -> Array:
 def bootstrap_interval(
     statistic: Callable[..., Array], *samples: Array, resamples: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Where a statistic of the samples lies with a confidence of 95 %: the percentiles of its bootstrap.
+    """95 % confidence interval of a statistic, from the percentiles of its bootstrap distribution.
 
-    Each sample is [run, task]. Runs are drawn with replacement, for each task and each sample by itself (stratified).
+    Each sample is [run, task]. Runs are drawn with replacement, separately for each task and sample (stratified).
     `statistic` takes the samples with the resamples as a first axis. The same samples give the same interval.
     """
     generator = np.random.default_rng(seed)

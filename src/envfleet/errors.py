@@ -6,21 +6,21 @@ EnvfleetError
 ├── ProtocolError        a call at the wrong moment (also a RuntimeError)
 │   └── ClosedError      a call after close()
 ├── ActionError          actions of the wrong shape or type (also a ValueError and a TypeError)
-├── EnvError             an environment failed; says which one, when and on what action. It is also an error of the
+├── EnvError             an environment failed; says which one, when and on what action. It is also an instance of the
 │   │                    type that the environment raised: `except ValueError` works (see `env_error_type`)
 │   ├── ObservationError it returned something outside its declared spaces
 │   └── EnvHungError     it did not return in time (also a TimeoutError)
 ├── WorkerError          a worker could not start, or died more often than allowed
 ├── ResourceError        the machine lacks memory or file descriptors for the request
-├── StateError           a simulator cannot give or take its state as plain data
-├── TrainingError        learning went wrong: weights or losses are no longer numbers
-├── OutOfTimeError       the time of a timed run is over; the training takes it and ends
+├── StateError           a simulator cannot save or restore its state as plain data
+├── TrainingError        training diverged: weights or losses are no longer numbers
+├── OutOfTimeError       the time of a timed run is over; training catches it and ends
 ├── CheckpointError      a checkpoint cannot be written, or is missing or damaged
 └── MissingExtraError    an optional dependency is not installed (also an ImportError)
 
-Messages say what was received and what was expected; a line that starts with `hint:` says what to do. Errors that a
-fleet raises at a wrong call are Gymnasium's too; those classes are in `fleet/protocol.py`, because Gymnasium takes long
-to import.
+Messages say what was received and what was expected; a line that starts with `hint:` says what to do. The errors that
+a fleet raises for a misplaced call also derive from Gymnasium's. Those classes are in `fleet/protocol.py`, because
+importing Gymnasium is slow.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class EnvfleetError(Exception):
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.hint = hint
-        # Not super(): another base, such as an environment's own exception, may want other arguments.
+        # Not super(): another base, such as an environment's own exception, may take other arguments.
         Exception.__init__(self, message if hint is None else f"{message}\nhint: {hint}")
 
 
@@ -103,7 +103,7 @@ class EnvContext:
 
 
 class EnvError(EnvfleetError):
-    """An environment raised; `context` says which and when, `original` is its own traceback."""
+    """An environment raised an exception; `context` says which and when, `original` is its traceback."""
 
     def __init__(self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None) -> None:
         self.message, self.context, self.original = message, context, original
@@ -112,7 +112,7 @@ class EnvError(EnvfleetError):
             text = f"{text}\n\n{original.rstrip()}"
         super().__init__(text, hint=hint)
 
-    __str__ = Exception.__str__  # a KeyError would show its text in quotes
+    __str__ = Exception.__str__  # KeyError.__str__ would quote the text
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, self.context, self.original, self.hint)
@@ -128,22 +128,23 @@ class _AlsoRaised:
     raised: type[BaseException]
 
     def __reduce__(self: Any) -> tuple[Any, ...]:
-        """Travels as the names of the type and its bases: the receiver takes the first one that it knows."""
+        """Pickle the names of the type and its bases; the receiver uses the first one that it knows."""
         names = [(kind.__module__, kind.__qualname__) for kind in self.raised.__mro__]
         return _rebuild_raised, (names, self.message, self.context, self.original, self.hint)
 
 
-# What our own errors mean is decided by where they are raised; StopIteration would silently end a loop around a step.
+# Code that catches our own errors relies on where they come from, so an environment must not imitate them.
+# StopIteration would silently end a loop around a step.
 _NEVER_RAISED_AS = (EnvfleetError, StopIteration, StopAsyncIteration)
 
 
-_types: dict[Any, type[EnvError]] = {}  # the type that an environment raised -> ours
+_types: dict[Any, type[EnvError]] = {}  # the type that an environment raised -> our type
 
 
 def env_error_type(raised: type[BaseException]) -> type[EnvError]:
-    """EnvError as a class that also is of the type that an environment raised, or of its nearest base that allows it.
+    """Return a subclass of EnvError and of the type that an environment raised, or of its nearest base that allows it.
 
-    The class has the methods of EnvError; what the environment's exception carried beside its message stays behind.
+    The class has the methods of EnvError. Attributes of the environment's exception are not copied.
     """
     if raised not in _types:
         _types[raised] = _made_type(raised)
@@ -158,7 +159,7 @@ def _made_type(raised: type[BaseException]) -> type[EnvError]:
             namespace = {"__module__": EnvError.__module__, "__doc__": EnvError.__doc__, "raised": kind}
             made: Any = type(EnvError.__name__, (_AlsoRaised, EnvError, kind), namespace)
             made("probe", EnvContext(0, "probe"))
-        except Exception:  # noqa: BLE001 (its layout, its metaclass or its __new__ does not allow it)
+        except Exception:  # noqa: BLE001 (its layout, metaclass or __new__ does not allow it)
             continue
         return made  # type: ignore[no-any-return]
     return EnvError
@@ -173,7 +174,7 @@ def _rebuild_raised(
 
 
 def _known_type(module: str, qualified_name: str) -> type[BaseException] | None:
-    """The exception of that name if its module is loaded here: nobody can catch one that is not."""
+    """The exception type of that name, if its module is loaded here; otherwise no code could catch it anyway."""
     found: Any = sys.modules.get(module)
     for name in qualified_name.split("."):
         found = getattr(found, name, None)
@@ -185,14 +186,14 @@ class ObservationError(EnvError):
 
 
 class EnvHungError(EnvError, TimeoutError):
-    """An environment did not return in time; `original` is the stack it was in."""
+    """An environment did not return in time; `original` is its stack at that moment."""
 
 
 class WorkerError(EnvfleetError):
     """A worker could not be started, or died more often than `restarts` allows.
 
-    `ending` says how its process ended, `hung` whether it was killed because it got nowhere, and `stack` where it was,
-    if that is known.
+    `ending` says how its process ended, `hung` whether it was killed because it hung, and `stack` where it was, if
+    known.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class WorkerError(EnvfleetError):
 
 
 class ResourceError(EnvfleetError):
-    """The machine has too little memory or too few file descriptors for what was asked."""
+    """The machine has too little memory or too few file descriptors for the request."""
 
 
 class StateError(EnvfleetError):
@@ -211,11 +212,11 @@ class StateError(EnvfleetError):
 
 
 class TrainingError(EnvfleetError, RuntimeError):
-    """Learning went wrong in a way that going on would not mend."""
+    """Training diverged and cannot recover."""
 
 
 class OutOfTimeError(EnvfleetError):
-    """The time of a timed run is over: what was under way is left as it is, and does not count."""
+    """The time of a timed run is over: work in progress is dropped and does not count."""
 
     def __init__(self) -> None:
         super().__init__("the time of the run is over")
@@ -225,7 +226,7 @@ class OutOfTimeError(EnvfleetError):
 
 
 class CheckpointError(EnvfleetError):
-    """A checkpoint cannot be written, or the one asked for is missing or damaged."""
+    """A checkpoint cannot be written, or the requested one is missing or damaged."""
 
 
 class MissingExtraError(EnvfleetError, ImportError):

@@ -1,4 +1,4 @@
-"""Which environments need which of our extras, and which packages have to be imported to know them."""
+"""Which extra an environment needs, and which package registers it with Gymnasium."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from envfleet.errors import MissingExtraError, SettingsError
 
 __all__ = ["import_provider", "refuse_missing_extra"]
 
-# Where an environment's class is -> the module that it needs, and the extra that installs it.
+# Package of an environment's class -> the module that it needs, and the extra that installs it.
 _NEEDED = {
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
 }
-# Ids that a well-known package registers when it is imported -> its module, and what installs it.
+# Ids that a well-known package registers on import -> its module, and what to pip install.
 _PROVIDERS = {
     r"ALE/.*|\w+NoFrameskip-v\d": ("ale_py", '"envfleet[atari]"'),
     r"(MiniGrid|BabyAI)-.*": ("minigrid", "minigrid"),
@@ -30,12 +30,12 @@ _PROVIDERS = {
 
 
 def import_provider(env_id: str) -> None:
-    """Imports the package of `env_id` if it is a well-known one: Gymnasium knows the ids of imported packages only."""
+    """Import the package that registers `env_id`, if it is a well-known one: Gymnasium only knows imported packages."""
     for ids, (module, package) in _PROVIDERS.items():
         if re.fullmatch(ids, env_id):
             import gymnasium
 
-            if env_id in gymnasium.registry:  # registered by somebody else, or the module has been imported
+            if env_id in gymnasium.registry:  # the module is already imported, or other code registered the id
                 return
             if not _is_installed(module):
                 raise MissingExtraError(
@@ -51,7 +51,7 @@ def import_provider(env_id: str) -> None:
 
 
 def refuse_missing_extra(entry_point: Any) -> None:
-    """MissingExtraError if the class at `entry_point` (module:Class) needs something that is not installed."""
+    """Raise MissingExtraError if the class at `entry_point` (module:Class) needs a package that is not installed."""
     package = ".".join(str(entry_point).partition(":")[0].split(".")[:3])
     module, extra = _NEEDED.get(package, (None, None))
     if module is not None and not _is_installed(module):
@@ -64,5 +64,5 @@ def refuse_missing_extra(entry_point: Any) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # ValueError: a module without a spec stands in for it
+    except (ImportError, ValueError):  # ValueError: sys.modules holds a stand-in without a spec
         return False

@@ -1,4 +1,4 @@
-"""Kernels compiled by Numba: once, kept on disk, and running without the GIL."""
+"""Numba kernels: compiled once, cached on disk, run without the GIL."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
-    """A decorator that compiles functions at their first call; `what` needs it, and `extra` installs Numba.
+    """Return a decorator that compiles a function at its first call.
 
-    Numba keeps the code beside the module, or in the user's cache folder, or, if neither can be written, in a
-    temporary folder. A kernel and what it calls stand in one module: the code on disk is thrown away when this file
-    changes, and only then.
+    `what` (the feature that needs Numba) and `extra` (which installs it) are for the error if Numba is missing.
+
+    The compiled code is cached beside the module, else in the user's cache folder, else in a temporary folder. A kernel
+    and the functions it calls must be in one module, because Numba recompiles only when the kernel's own file changes.
     """
     try:
         import numba
@@ -33,7 +34,7 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         try:
             return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
-        except RuntimeError:  # there is no folder that it could be kept in
+        except RuntimeError:  # Numba found no writable cache folder
             return cast(F, _kept_in(_temporary_folder(), function, options))
 
     return compiled
@@ -42,26 +43,26 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
 def _kept_in(folder: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     import numba
 
-    config: Any = numba.config  # its names are made at run time
-    before = config.CACHE_DIR  # read when a function is decorated, so others are not concerned
+    config: Any = numba.config  # its attributes are set at run time
+    before = config.CACHE_DIR  # read only while a function is decorated, so other kernels are unaffected
     config.CACHE_DIR = str(folder)
     try:
         return numba.njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # not even there: each process compiles for itself
+    except RuntimeError:  # no cache at all: each process compiles for itself
         return numba.njit(nogil=True, **options)(function)
     finally:
         config.CACHE_DIR = before
 
 
 def _temporary_folder() -> Path:
-    """A folder that nobody else can write: what is kept in it is loaded as code."""
+    """Return a folder that no other user can write to, because its files are loaded as code."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     folder = Path(tempfile.gettempdir(), f"envfleet-kernels-{user}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError:
-        return folder  # it cannot be used, which is noticed when something is kept there
+        return folder  # unusable; Numba will fail when it writes to it
     if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
         return folder
     return Path(tempfile.mkdtemp(prefix="envfleet-kernels-"))

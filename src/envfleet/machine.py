@@ -1,8 +1,8 @@
-"""Facts of this machine: the cores, memory and open files that a fleet may really use.
+"""The cores, memory and open files that this process may actually use.
 
 Containers and schedulers give a process less than the machine has. So cores are counted by affinity and by
 the CPU quota of every control group (version 1 and 2) above this process, and memory by what those groups
-still allow. Every function that reads such files takes `root`, so that tests can bring their own.
+still allow. Every function that reads such files takes `root`, so that tests can provide their own files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROOT = Path("/")
 _CGROUP_MOUNT = "sys/fs/cgroup"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # as <malloc.h> numbers them
 _DESCRIBED_LIBRARIES = ("gymnasium", "numpy", "torch")
-# Environments whose simulator is a package of its own: the module they are in, and what the package may be called.
+# Environments whose simulator is a separate package: module of the environment -> possible package names.
 _SIMULATORS = {
     "envfleet.environments.gameboy": ("pyboy",),
     "envfleet.environments.procgen": ("procgen-mirror", "procgen-gym"),
@@ -67,13 +67,13 @@ def affinity_cores() -> int:
 
 
 def physical_cores() -> int | None:
-    """The number of physical cores that the system shows, or None where it does not say."""
+    """The number of physical cores, or None if the system does not report it."""
     cores: int | None = psutil.cpu_count(logical=False)
     return cores
 
 
 def quota_cores(*, root: Path = ROOT) -> float | None:
-    """The share of CPU time that the control groups allow, in cores, or None without a quota."""
+    """CPU quota set by the control groups, in cores; None without a quota."""
     quotas = []
     for group in _unified_groups(root):
         quota, _, period = (_read(group / "cpu.max") or "max").partition(" ")
@@ -94,19 +94,19 @@ def _ratio(quota: str | None, period: str | None) -> float | None:
 
 
 def total_memory(*, root: Path = ROOT) -> int:
-    """The bytes of memory that this process could use if nothing else ran."""
+    """Bytes of memory that this process could use if nothing else ran."""
     limits = [limit for limit, _ in _memory_groups(root)]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_memory(*, root: Path = ROOT) -> int:
-    """The bytes of memory that this process can still take without swapping or being killed."""
+    """Bytes of memory that this process can still allocate without swapping or being killed."""
     rooms = [max(0, limit - used) for limit, used in _memory_groups(root)]
     return min([int(psutil.virtual_memory().available), *rooms])
 
 
 def private_memory(pid: int, *, root: Path = ROOT) -> int:
-    """The bytes that would be freed if process `pid` ended; 0 when it is gone or may not be read."""
+    """Bytes that would be freed if process `pid` ended; 0 if it is gone or cannot be inspected."""
     try:
         lines = (root / "proc" / str(pid) / "smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, PermissionError, ProcessLookupError):
@@ -123,7 +123,7 @@ def _private_memory_portable(pid: int) -> int:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use in bytes of each control group that limits memory."""
+    """(limit, usage) in bytes of each control group that limits memory."""
     for group in _unified_groups(root):
         limit, used = _number(_read(group / "memory.max")), _number(_read(group / "memory.current"))
         if limit is not None and used is not None:
@@ -136,7 +136,7 @@ def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _reclaimable(group: Path, key: str) -> int:
-    # The kernel counts cached file pages as used, although it drops them when memory is asked for.
+    # The kernel counts cached file pages as used, although it drops them when memory gets short.
     for line in (_read(group / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
         if name == key:
@@ -173,8 +173,8 @@ def _memberships(root: Path) -> list[tuple[str, str, str]]:
 
 
 def _lineage(mount: Path, path: str) -> Iterator[Path]:
-    # Inside a container the path may be the host's, which is not mounted here: folders that do not exist
-    # are passed over, and the mount itself is then the container's own group.
+    # Inside a container the path may be the host's, which is not mounted here. Skip folders that do not exist:
+    # the mount itself is then the container's own group.
     names = [name for name in path.split("/") if name and name != ".."]
     for length in range(len(names), -1, -1):
         group = mount.joinpath(*names[:length])
@@ -200,11 +200,11 @@ def _number(text: str | None) -> int | None:
 
 
 def keep_freed_memory() -> None:
-    """From now on this process keeps large memory that it frees, to use it again.
+    """Make this process keep large freed blocks for reuse instead of returning them to the system.
 
-    The C library gives blocks above 128 KiB (32 MiB at most) back to the system at once. Whoever needs tens of
-    megabytes for every minibatch then pays a page fault for each 4 KiB of them, again and again. Threads that begin
-    later share the memory of those before: in one of their own, blocks that large would still come and go.
+    By default glibc returns blocks above 128 KiB (a threshold that grows to 32 MiB at most) to the system at once.
+    Code that needs tens of megabytes per minibatch then pays a page fault for every 4 KiB, again and again. Threads
+    started later share one malloc arena, because blocks in separate arenas would still be returned.
     """
     library = _glibc()
     if library is not None:
@@ -214,11 +214,11 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Ends what `keep_freed_memory` began: freed memory goes back to the system, now and from now on.
+    """Undo `keep_freed_memory`: return freed memory to the system, now and in the future.
 
-    glibc cannot be asked for its settings, nor told to adjust them by itself again. So its thresholds are set to
-    where that adjustment ends in a process that uses large arrays: 32 MiB, and twice that at the end of the heap.
-    Threads that have begun to share their memory go on with it.
+    glibc cannot report its settings or turn its automatic adjustment back on. So its thresholds are set to the values
+    that the adjustment reaches in a process with large arrays: 32 MiB, and twice that at the end of the heap.
+    Threads that already share an arena keep sharing it.
     """
     library = _glibc()
     if library is not None:
@@ -256,7 +256,7 @@ def open_files() -> int:
 
 
 def describe(*, root: Path = ROOT) -> dict[str, Any]:
-    """What a reader of a benchmark must know of this machine; no host names, no paths."""
+    """Description of this machine for benchmark reports; no host names, no paths."""
     return {
         "cores": usable_cores(root=root),
         "cpu": _cpu_model(root),
@@ -269,7 +269,7 @@ def describe(*, root: Path = ROOT) -> dict[str, Any]:
 
 
 def simulator_versions(module: str) -> dict[str, str]:
-    """The version of what simulates an environment whose class is in this module, where it is an installed package."""
+    """Versions of the installed packages that simulate an environment whose class is in `module`."""
     packages = next((names for start, names in _SIMULATORS.items() if f"{module}.".startswith(f"{start}.")), None)
     names = packages or (module.partition(".")[0],)
     return {name: version for name in names if name != "envfleet" and (version := _version(name))}

@@ -1,7 +1,7 @@
-"""What an environment may offer beside `reset` and `step`: demonstrations to learn from, a comparison of an agent.
+"""Optional protocols of an environment beyond `reset` and `step`, such as demonstrations and comparisons.
 
-Training and evaluation look for these methods on the unwrapped environment, and know nothing else of it. Settings of
-its own are another such offer (`envfleet.settings.declared`), and those may translate what files of others say.
+Training and evaluation look for these methods on the unwrapped environment and know nothing else about it. An
+environment can also declare its own settings (`envfleet.settings.declared`), which may translate other systems' files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Demonstration:
-    """An episode to be played: the actions, and the options of the reset that it begins with."""
+    """An episode to replay: its actions, and the options of its reset."""
 
     actions: Sequence[Any]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -34,15 +34,15 @@ class Demonstration:
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """An environment that shows how it can be played."""
+    """An environment that provides demonstrations."""
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
-        """Episodes in the order in which they are to be shown, possibly without end; whoever asks stops in time."""
+        """Yield episodes in the order to replay them; may be endless, so the consumer decides when to stop."""
         ...
 
 
 class Agent(Protocol):
-    """What chooses actions; `reset` comes before every episode."""
+    """Chooses actions; `reset` is called before every episode."""
 
     def reset(self) -> None: ...
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any: ...
@@ -50,55 +50,55 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """How an agent does beside others."""
+    """Result of comparing an agent with baselines."""
 
     text: str  # for people
     figures: dict[str, Any]  # the same as plain data
-    folder: Path  # where the report lies
+    folder: Path  # where the report is
 
 
 @runtime_checkable
 class Compares(Protocol):
-    """An environment that can say how good an agent is, beside ways to act that need no learning."""
+    """An environment that can compare an agent with baselines that need no learning."""
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-        """Plays `episodes` that no training had, and writes its report and pictures into `folder`."""
+        """Play `episodes` that training never sees, and write a report with pictures into `folder`."""
         ...
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What an evaluation plays beside what training plays: it shows what was understood, not learned by heart."""
+    """The held-out part of an environment that an evaluation also plays, to measure generalisation."""
 
-    trained: str  # what training plays, e.g. "levels of the training"
-    all: str  # and what is played here, e.g. "all levels"
-    env_kwargs: dict[str, Any]  # the arguments of the environment that are different for it
+    trained: str  # name of what training plays, e.g. "levels of the training"
+    all: str  # name of what the evaluation plays, e.g. "all levels"
+    env_kwargs: dict[str, Any]  # environment arguments that differ from training
 
 
 @runtime_checkable
 class HoldsOut(Protocol):
-    """An environment that can train on a part of what there is."""
+    """An environment that can hold out part of its levels or tasks from training."""
 
     def generalisation(self) -> HeldOut | None:
-        """None where training has everything."""
+        """Return the held-out part, or None if training uses everything."""
         ...
 
 
 @runtime_checkable
 class StacksFrames(Protocol):
-    """An environment whose observations, or pictures among them, are stacks of the last frames, the newest last."""
+    """An environment whose observations, or the images in them, are stacks of the last frames, newest last."""
 
     @property
     def frame_stack(self) -> int:
-        """How many; 1 where an observation is what was seen last. A replay then stores each frame once."""
+        """Number of stacked frames; 1 means no stacking. With a stack, the replay buffer stores each frame once."""
         ...
 
 
 @runtime_checkable
 class Translates(Protocol):
-    """Settings of an environment that know how another system writes down a training with it."""
+    """Settings of an environment that can translate another system's training configuration."""
 
     @classmethod
     def translated(cls, values: dict[str, Any], env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The settings of a training by key, in our words; and what to tell the user, one line each."""
+        """Return the training settings by our keys, and messages for the user, one line each."""
         ...

@@ -1,4 +1,4 @@
-"""Seeds: one integer for a run, and every stream derived from it by name and number."""
+"""Seeds: a run has one integer seed, and every random stream is derived from it by integer keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from envfleet.errors import SettingsError
 
 __all__ = ["LARGEST_SEED", "checked_seed", "derive_seed", "draw_seed", "stream"]
 
-LARGEST_SEED = 2**63 - 1  # what torch and simulators written in C can take
+LARGEST_SEED = 2**63 - 1  # limit of torch and of simulators written in C
 
 
 def checked_seed(seed: int) -> int:
-    """The seed that a user gave, if it can be one."""
+    """Return the user's seed; raise SettingsError if it is out of range."""
     if not 0 <= seed <= LARGEST_SEED:
         raise SettingsError(f"seed is {seed}, expected a whole number from 0 to {LARGEST_SEED}")
     return seed
@@ -26,10 +26,10 @@ def draw_seed() -> int:
 
 
 def derive_seed(seed: int, *keys: int) -> int:
-    """A seed for a stream of its own: the same keys give the same seed, other keys an unrelated one."""
+    """Derive the seed of a separate stream: the same keys give the same seed, other keys an unrelated one."""
     return int(np.random.SeedSequence([abs(seed), *keys]).generate_state(1, np.uint32)[0])
 
 
 def stream(seed: int, *keys: int) -> np.random.Generator:
-    """A counter-based generator for the stream that `keys` name."""
+    """Counter-based generator for the stream identified by `keys`."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([abs(seed), *keys])))

@@ -1,13 +1,13 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the caller takes them, workers leave them to it, other processes keep the defaults.
+"""Ctrl-C, SIGTERM and SIGHUP: the caller handles them, workers leave them to the caller, other processes keep defaults.
 
 A terminal, `timeout`, systemd and batch schedulers send a signal to all processes of a group at once. Only the caller
-can save the run, so a worker must not end by such a signal. It cannot ignore it either: an ignored signal stays
+can save the run, so such a signal must not end a worker. A worker cannot ignore it either: an ignored signal stays
 ignored in every process that an environment starts, and `process.terminate()` would do nothing. So a worker has
 handlers that do nothing. A new program starts without them (`exec` resets handlers); a forked process is a copy, so
 its handlers are set back right after the fork, in workers and in a caller that trains.
 
-Between `fork` and its own handlers a process has those of its parent. The signals are blocked during that time: they
-are delivered when the right handlers are set.
+Between `fork` and setting its own handlers, a process has its parent's. The signals are blocked during that time and
+delivered once the right handlers are set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _fork = threading.local()
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal ended what was under way; `code` is the conventional exit code."""
+    """A signal interrupted the program; `code` is the conventional exit code."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class Terminated(KeyboardInterrupt):
 
 
 def terminate(number: int, _frame: FrameType | None) -> None:
-    """A handler: ends what is under way as Ctrl-C does, so that everything is closed."""
+    """Signal handler that raises like Ctrl-C, so that everything is closed."""
     raise Terminated(number)
 
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Keeps the signals pending for this thread and for the processes that it starts meanwhile."""
+    """Keep the signals pending for this thread and for processes it starts in the meantime."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -59,12 +59,13 @@ def blocked() -> Iterator[None]:
 
 @contextmanager
 def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
-    """Sets handlers for a while; processes that are forked meanwhile have those from before.
+    """Set handlers within a `with` block; processes forked in the meantime keep the previous ones.
 
-    Only the main thread can: in another one nothing is set. SIGHUP stays ignored if it is (`nohup`).
+    Only the main thread can set handlers: in other threads this does nothing. An ignored SIGHUP (`nohup`) stays
+    ignored.
     """
     before: dict[int, Any] = {}
-    first: set[int] = set()  # those that nobody around this has set
+    first: set[int] = set()  # signals that no enclosing `handled` has set
     if threading.current_thread() is threading.main_thread():
         _watch_forks()
         with blocked():
@@ -86,20 +87,20 @@ def handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
 
 
 def leave_to_caller() -> None:
-    """Makes a worker deaf to the signals; what was blocked while it started is unblocked."""
+    """Make a worker disregard the signals, and unblock those that were blocked while it started."""
     _watch_forks()
     signal.set_wakeup_fd(-1)  # a forked worker shares it with an event loop of the caller
     for number in ENDING:
-        if signal.getsignal(number) is signal.SIG_IGN:  # nohup, or a shell's background job: so are its children
+        if signal.getsignal(number) is signal.SIG_IGN:  # nohup, or a shell's background job: children inherit it
             continue
         signal.signal(number, _do_nothing)
-        signal.siginterrupt(number, False)  # a system call in a simulator's own code is not cut short
+        signal.siginterrupt(number, False)  # do not interrupt system calls in a simulator's code
         _in_forks[number] = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Unlike SIG_IGN this is not inherited by a new program."""
+    """Signal handler that, unlike SIG_IGN, is not inherited by a new program."""
 
 
 @functools.cache
@@ -125,5 +126,5 @@ def _after_in_child() -> None:
 
 
 def _known(handler: Any) -> Any:
-    """Python cannot set a handler again that a C library had set; it is None here."""
+    """The handler, or SIG_DFL for None: Python cannot restore a handler that a C library had set."""
     return signal.SIG_DFL if handler is None else handler

@@ -1,4 +1,4 @@
-"""Standard streams that never end a run: their reader may go away, and they may lack a character."""
+"""Standard streams that never crash a run if their reader is gone or a character cannot be encoded."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, TextIO, cast
 __all__ = ["error_stream", "steady_streams"]
 
 _ERRORS = "envfleet.plain"
-_GONE = (errno.EPIPE, errno.EIO)  # the other end of the pipe, the terminal
-# What our tables, bars and curves are drawn with, for a stream that has only ASCII.
+_GONE = (errno.EPIPE, errno.EIO)  # the pipe's reader is gone, the terminal is gone
+# ASCII replacements for the characters of our tables, bars and curves.
 _PLAIN = {
     **dict(zip("▁▂▃▄▅▆▇█▓▒░", "_.-:=+*#%+.", strict=True)),
     **dict.fromkeys("─━╌–—", "-"),
@@ -31,7 +31,7 @@ _PLAIN = {
 
 
 class _Unbroken:
-    """A text stream that drops what it cannot write."""
+    """A text stream that drops text it cannot write instead of raising."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -56,7 +56,7 @@ class _Unbroken:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Sends the rest nowhere if nobody can read it: Python's own last flush must not fail either."""
+        """If the reader is gone, redirect the stream to /dev/null, so that Python's flush at exit cannot fail."""
         if error.errno in _GONE:
             with suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -68,14 +68,14 @@ class _Unbroken:
 
 
 class _Nowhere(io.TextIOBase):
-    """For a process that was started without stderr."""
+    """Discards text; replaces stderr in a process that was started without one."""
 
     def write(self, text: str) -> int:
         return len(text)
 
 
 def error_stream() -> TextIO:
-    """stderr as it is now, for messages: writing to it never fails."""
+    """The current stderr, wrapped so that writing to it never fails."""
     if isinstance(sys.stderr, _Unbroken):
         return cast(TextIO, sys.stderr)
     return cast(TextIO, _Unbroken(sys.stderr or _Nowhere()))
@@ -83,12 +83,12 @@ def error_stream() -> TextIO:
 
 @contextmanager
 def steady_streams() -> Iterator[None]:
-    """For a command: messages never fail, and characters that a stream lacks are replaced by plain ones."""
-    for descriptor in (0, 1, 2):  # a closed one would be given to the next file, and messages would go there
+    """Within a command, writing messages never fails, and characters that cannot be encoded become ASCII."""
+    for descriptor in (0, 1, 2):  # the next opened file would get a closed descriptor, and messages would go there
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
     before, handlers = sys.stderr, []
     codecs.register_error(_ERRORS, _plainly)
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""Policies act with one thread wherever they act; tests leave torch as they found it."""
+"""Tests run torch with one thread, as acting does, and restore the thread count."""
 
 from __future__ import annotations
 

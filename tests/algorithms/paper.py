@@ -1,7 +1,7 @@
-"""PPO once more, as plainly as the paper has it: one loop over rows, one Adam per parameter, nothing shared.
+"""PPO as in the paper: one loop over rows, one Adam per parameter, no shared parts.
 
-Nothing of `envfleet.algorithms` is used here. A policy is called for log-probability, entropy and value of one
-minibatch; everything else is written out.
+Uses nothing of `envfleet.algorithms`. The policy computes log-probability, entropy and value of one minibatch;
+everything else is written out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Paper:
-    """The hyperparameters of the paper's table, and the optimiser's memory."""
+    """Hyperparameters from the paper's table, and the state of the optimiser."""
 
     learning_rate: float = 1e-3
     clip: float = 0.2
@@ -32,10 +32,10 @@ class Paper:
     normalise: bool = True
     steps: int = 0
     moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)  # the parts of the newest loss, and its gradient's norm
+    told: dict[str, float] = field(default_factory=dict)  # the terms of the latest loss and its gradient norm
 
     def loss(self, policy: Policy, rows: dict[str, Any]) -> Tensor:
-        if "pieces" in rows:  # with memory, each sequence by itself
+        if "pieces" in rows:  # with memory, each sequence is evaluated separately
             found = [policy.evaluate(*piece) for piece in rows["pieces"]]
             log_probs, entropy, values = (torch.cat([part[i].flatten() for part in found]) for i in range(3))
         else:
@@ -68,7 +68,7 @@ class Paper:
         return policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * mean_entropy
 
     def step(self, policy: Policy, rows: dict[str, Any]) -> float:
-        """One step of gradient descent; returns the loss before it, whose parts are then `told`."""
+        """Take one gradient step and return the loss before it; its terms are then in `told`."""
         for parameter in policy.parameters():
             parameter.grad = None
         loss = self.loss(policy, rows)
@@ -86,7 +86,7 @@ class Paper:
         return self.told["loss"]
 
     def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> None:
-        """Kingma and Ba, algorithm 1, with the epsilon of the original implementation of PPO."""
+        """Kingma and Ba, algorithm 1, with the epsilon of the original PPO implementation."""
         zero = torch.zeros_like(gradient)
         first, second = self.moments.get(name, (zero, zero))
         first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
@@ -98,7 +98,7 @@ class Paper:
 def advantages_of(
     rewards: Array, values: Array, terminated: Array, truncated: Array, final: Array, gamma: float, lam: float
 ) -> Array:
-    """Generalized advantages of rollouts in which every step happened, environment by environment."""
+    """Generalized advantages of rollouts without lost steps, computed one environment at a time."""
     steps, envs = rewards.shape
     advantages = np.zeros((steps, envs))
     for env in range(envs):

@@ -1,4 +1,4 @@
-"""Rollouts and learners made up for tests of algorithms."""
+"""Synthetic rollouts and learners for tests of algorithms."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def policy_of(settings: PPO, action_space: spaces.Space[Any] = ACTIONS) -> Polic
     with torch.no_grad():
         for name, parameter in policy.named_parameters():
             if "policy_head" in name:
-                parameter.mul_(100.0)  # far from even choices
+                parameter.mul_(100.0)  # makes action probabilities far from uniform
     return policy
 
 
@@ -59,7 +59,7 @@ def rollout_of(
     often: float = 0.15,
     seed: int = SEED,
 ) -> Rollout:
-    """Random observations, rewards and ends; actions of the policy, whose log-probabilities were then `moved`."""
+    """Return a random rollout with the policy's actions; `moved` scales the noise added to their log-probabilities."""
     generator = np.random.default_rng(seed)
     policy = policy_of(settings, action_space)
     steps, envs = settings.rollout_steps, settings.n_envs

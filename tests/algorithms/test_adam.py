@@ -44,7 +44,7 @@ def test_without_the_private_kernel_the_numbers_are_the_same(monkeypatch: pytest
     steps(public, other, 0, 10)
     halfway = public.state()
     assert halfway["steps"] == 10.0
-    again = FlatAdam(other, epsilon=1e-5)  # as a run that is resumed
+    again = FlatAdam(other, epsilon=1e-5)  # as in a resumed run
     again.restore(halfway)
     steps(again, other, 10, 20)
     assert np.array_equal(flat.numpy(), other.numpy())

@@ -1,4 +1,4 @@
-"""DQN: one update against the formulas written out; every extra can be switched off; exploration; what is owed."""
+"""DQN: one update against written-out formulas, with each extra on and off; exploration; the number of updates."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def experience(rows: int = 16, *, masked: bool = False) -> Experience:
 @pytest.mark.parametrize("dueling", [True, False])
 @pytest.mark.parametrize("network", ["one layer", "two layers", "autograd", "noisy"])
 def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: bool, dueling: bool, network: str) -> None:
-    """With noisy heads each of the three passes has noise of its own: values, choice and value of the choice."""
+    """With noisy heads, each of the three passes has separate noise: values, choice, and value of the choice."""
     hidden, noisy = (8, 6) if network == "two layers" else (8,), network == "noisy"
     settings = {"double": double, "loss": loss, "dueling": dueling, "hidden": hidden, "noisy": noisy}
     learner = learner_of(**settings, max_gradient_norm=0.7, learning_rate=0.01)
-    if network == "autograd":  # as networks that are more than an MLP are learned
+    if network == "autograd":  # the path for networks other than an MLP
         learner._tape, learner._target_tape = _AutogradTape(learner.policy), _AutogradTape(learner._target)
     with torch.no_grad():
-        learner._target_flat.data.mul_(1.1)  # so that the two networks differ
+        learner._target_flat.data.mul_(1.1)  # makes the two networks differ
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
     of_values, of_choice, of_target = learner._head_noise(16)
     if noisy:
@@ -105,10 +105,10 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
 
 
 def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
-    """With a discount of zero nothing is valued; one that is nearly zero values, to the same end."""
+    """A discount of zero skips the target network; a discount near zero evaluates it, with the same result."""
     zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.5, n_step=1)
     with torch.no_grad():
-        zero._target_flat.data.fill_(torch.nan)  # so that it would be seen
+        zero._target_flat.data.fill_(torch.nan)  # shows up if the target network is used
         zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, UpdateFigures())
         nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, UpdateFigures())
     assert np.allclose(zero.weights(), nearly.weights(), atol=1e-5) and np.isfinite(zero.weights()).all()
@@ -116,7 +116,7 @@ def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
 
 @pytest.mark.parametrize("masked", [True, False])
 def test_the_margin_lifts_demonstrated_actions_as_the_formula_says(masked: bool) -> None:
-    """Above all others that were allowed; a demonstrated action counts though its mask forbids it."""
+    """The margin applies to all other allowed actions. A demonstrated action counts even if its mask forbids it."""
     learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
     rivals = np.random.default_rng(1).random((6, 4)) < 0.5 if masked else None
     policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6, rivals=rivals)
@@ -158,12 +158,12 @@ def test_the_target_follows_all_at_once_or_a_little() -> None:
 
 def test_it_learns_in_proportion_to_what_was_collected() -> None:
     learner, world = learner_of(train_frequency=5, gradient_steps=2, learning_starts=24), World(0, choices=4)
-    learner.learn(world.rollout(4), 0.0)  # 12 steps: too few to begin
+    learner.learn(world.rollout(4), 0.0)  # 12 steps: too few to start
     assert learner.updates == 0
-    learner.learn(world.rollout(4), 0.0)  # 24: 12 steps are good for 4.8 updates
+    learner.learn(world.rollout(4), 0.0)  # 24 steps: the last 12 allow 4.8 updates
     assert learner.updates == 4
     learner.learn(world.rollout(4), 0.0)
-    assert learner.updates == 9  # 9.6
+    assert learner.updates == 9  # 9.6 rounded down
 
 
 def test_exploration_falls_linearly_or_by_a_factor() -> None:
@@ -176,7 +176,7 @@ def test_exploration_falls_linearly_or_by_a_factor() -> None:
         learner_of(initial_epsilon=0.8, epsilon_decay=0.5, epsilon_min=0.15, train_frequency=6),
         World(0, choices=4),
     )
-    other.learn(world.rollout(4), 0.0)  # 12 steps: two rounds
+    other.learn(world.rollout(4), 0.0)  # 12 steps: two rounds of training
     assert float(other.policy.epsilon) == pytest.approx(0.2)
     other.learn(world.rollout(4), 0.0)
     assert float(other.policy.epsilon) == pytest.approx(0.15)
@@ -221,7 +221,7 @@ def test_a_learner_put_back_goes_on_as_if_nothing_had_been() -> None:
 
 
 def test_fresh_episodes_are_saved_as_such() -> None:
-    """The pieces of checkpoints before the resume do not know that their last episodes were cut."""
+    """Pieces saved before the resume do not record that their last episodes were cut."""
     settings: dict[str, Any] = {"learning_starts": 6, "n_step": 3, "train_frequency": 4}
     learner, world = learner_of(**settings), World(7, choices=4)
     learner.learn(world.rollout(4), 0.1)

@@ -1,4 +1,4 @@
-"""One update of PPO is the one of the paper, to the fifth digit, and its knobs do what they say."""
+"""One PPO update matches the paper's to the fifth digit, and its options do what they say."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PICTURE = spaces.Box(0, 255, (36, 36, 3), np.uint8)
 
 
 def values_of(policy: Any, observations: Array) -> Array:
-    """[time, env], one row of environments at a time."""
+    """Return values [time, env], computed one row of environments at a time."""
     with torch.no_grad():
         return np.stack([policy.values({"": torch.from_numpy(row)}).numpy() for row in observations]).astype(np.float64)
 
 
 def paper_rows(settings: Any, policy: Any, rollout: Rollout) -> dict[str, Any]:
-    """The rollout as rows `[time * env]`, with advantages from the definition."""
+    """Return the rollout as rows `[time * env]`, with advantages computed from the definition."""
     values = values_of(policy, rollout.observations[""])
     final = np.zeros_like(values[:-1])
     for t, env, k in zip(*rollout.final_rows(), strict=True):
@@ -82,7 +82,7 @@ def chosen(rows: dict[str, Any], index: Array) -> dict[str, Any]:
 
 
 def assert_as_in_the_paper(settings: Any, paper: Paper, action_space: Any, *, masked: bool = False) -> None:
-    """Two rollouts are learned from, so that Adam's memory counts too."""
+    """Uses two rollouts, so that Adam's moments matter too."""
     rollouts = [
         rollout_of(settings, action_space=action_space, masked=masked, number=number, seed=number)
         for number in range(2)
@@ -95,7 +95,7 @@ def assert_as_in_the_paper(settings: Any, paper: Paper, action_space: Any, *, ma
 def assert_same_updates(
     settings: Any, paper: Paper, learner: PPOLearner, plain: Policy, rollouts: list[Rollout]
 ) -> None:
-    """The learner and the paper, which moves `plain`, learn the same from the rollouts and tell the same of it."""
+    """The learner and the paper, which updates `plain`, learn the same from the rollouts and report the same losses."""
     before = parameters(plain)
     for rollout in rollouts:
         rows = paper_rows(settings, plain, rollout)
@@ -110,12 +110,12 @@ def assert_same_updates(
             assert told[f"train/{name}"] == pytest.approx(np.mean([step[name] for step in steps]), abs=1e-5), name
     for name, expected in parameters(plain).items():
         found = dict(learner.policy.named_parameters())[name].detach().numpy()
-        assert np.abs(expected - before[name]).max() > 1e-4, name  # it moved
+        assert np.abs(expected - before[name]).max() > 1e-4, name  # the weights changed
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
 
 
 def rollout_of_pictures(settings: Any, policy: Policy, number: int) -> Rollout:
-    """A made-up rollout whose observations are noise in 36 x 36 pixels, with what the policy thinks of its actions."""
+    """Return a synthetic rollout of 36 x 36 noise images; log-probabilities of its actions come from the policy."""
     rollout, generator = rollout_of(settings, number=number, seed=number), np.random.default_rng(number)
     observations = generator.integers(0, 256, (STEPS + 1, ENVS, *PICTURE.shape), np.uint8)
     finals = generator.integers(0, 256, (STEPS, ENVS, *PICTURE.shape), np.uint8)
@@ -251,7 +251,7 @@ def test_a_learner_leaves_the_rollout_as_it_was() -> None:
 
 
 def test_diagnostics_of_an_update_that_moves_nothing() -> None:
-    """At a learning rate of nearly nothing the policy stays the one that collected."""
+    """The learning rate is almost zero, so the policy stays the one that collected."""
     settings = settings_of(learning_rate=1e-12, minibatch_size=16)
     told = learner_of(settings).learn(rollout_of(settings, moved=0.0), 0.0)
     assert told["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)

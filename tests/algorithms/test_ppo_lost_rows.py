@@ -1,4 +1,4 @@
-"""Steps that never happened leave no trace in what PPO learns."""
+"""Lost steps do not affect what PPO learns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.algorithms.rollouts import ENVS, STEPS, a_copy, learner_of, rollout_o
 
 
 def without_env(rollout: Rollout, env: int) -> Rollout:
-    """The rollout as if there had been one environment less."""
+    """Return the rollout without one of its environments."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, dict):
@@ -52,7 +52,7 @@ def test_lost_rows_stay_out_of_the_scale_of_rewards() -> None:
 
 
 def test_the_step_before_a_lost_one_is_worth_the_state_it_led_to() -> None:
-    """A rollout whose last step was lost is one that is a step shorter."""
+    """A rollout whose last step was lost equals one that is a step shorter."""
     settings = settings_of(minibatch_size=1000)
     rollout = rollout_of(settings, often=0.0)
     lose(rollout, STEPS - 1, slice(None))
@@ -88,7 +88,7 @@ def test_what_a_lost_row_holds_changes_nothing() -> None:
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_a_rollout_in_which_nothing_happened_teaches_nothing(memory: str) -> None:
-    """All workers died in the only step of a rollout."""
+    """All steps of the rollout are lost."""
     settings = settings_of(memory=memory)
     rollout = rollout_of(settings)
     lose(rollout, slice(None), slice(None))

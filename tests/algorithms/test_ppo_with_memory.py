@@ -1,4 +1,4 @@
-"""With memory, one update is that of the paper over whole sequences, and rows that never happened are left out."""
+"""With memory, an update matches the paper's over whole sequences, and lost rows are left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEMORIES = pytest.mark.parametrize("memory", ["gru", "lstm"])
 
 
 def values_of(policy: Any, rollout: Rollout) -> tuple[Array, Array]:
-    """Values [time + 1, env] and those of final observations, one environment and one step at a time."""
+    """Return values [time + 1, env] and values of final observations, computed one env and one step at a time."""
     values, final = np.zeros((STEPS + 1, ENVS)), np.zeros((STEPS, ENVS))
     finals = {(t, env): k for t, env, k in zip(*rollout.final_rows(), strict=True)}
 
@@ -44,7 +44,7 @@ def values_of(policy: Any, rollout: Rollout) -> tuple[Array, Array]:
 
 
 def pieces_of(rollout: Rollout) -> tuple[list[tuple[Any, ...]], list[tuple[slice, int]]]:
-    """The arguments of `evaluate` for every piece of every environment, and where it lies."""
+    """Return the arguments of `evaluate` for each piece of each environment, and the piece's position."""
     pieces, places = [], []
     for env in range(ENVS):
         for start in range(0, STEPS, LENGTH):
@@ -102,7 +102,7 @@ def test_one_update_is_that_of_the_paper(memory: str) -> None:
 
 @MEMORIES
 def test_minibatches_are_whole_pieces(memory: str) -> None:
-    """16 pieces of 4 steps; minibatches of 20 steps are 5 pieces, so 4 nearly equal parts."""
+    """16 pieces of 4 steps; a minibatch of 20 steps is 5 pieces, so the pieces are split into 4 nearly equal parts."""
     settings = settings_of(memory=memory, sequence_length=LENGTH, minibatch_size=20, epochs=3)
     learner = learner_of(settings)
     assert learner.learn(rollout_of(settings), 0.0)["train/n_updates"] == 3 * 4
@@ -128,12 +128,12 @@ def test_what_a_lost_row_holds_changes_nothing(memory: str) -> None:
     whole = learner_of(settings)
     rollout.valid[...] = True
     whole.learn(rollout, 0.0)
-    assert whole.weights().tobytes() != one.weights().tobytes()  # they did change something before
+    assert whole.weights().tobytes() != one.weights().tobytes()  # the weights did change before
 
 
 @MEMORIES
 def test_a_rollout_with_lost_rows_gives_the_update_of_one_without_them(memory: str) -> None:
-    """The last environment never stepped: the update is that of the other three alone."""
+    """The last environment never stepped, so the update equals that of the other three alone."""
     settings = settings_of(memory=memory, sequence_length=LENGTH, minibatch_size=1000)
     rollout = rollout_of(settings)
     rollout.valid[:, -1] = False

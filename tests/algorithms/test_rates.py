@@ -1,4 +1,4 @@
-"""The share of a rate that each update has: constant, linear, cosine, and a warm-up before any of them."""
+"""Fraction of a rate that applies to each update: constant, linear, cosine, each after an optional warm-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UPDATES = 4
 
 
 def shares(schedule: Any, warmup: float = 0.0, updates: int = UPDATES) -> list[float]:
-    """Of every update of a run, in their order."""
+    """Fractions for all updates of a run, in order."""
     return [share_of_rate(schedule, u / updates, (u + 1) / updates, warmup=warmup) for u in range(updates)]
 
 

@@ -81,7 +81,7 @@ def test_the_printed_commands_work_as_they_are_printed(here: Path, capsys: pytes
     flags = ["ppo", "--env", "wandering:make", "--backend", "sequential", "--n-envs", "2", "--rollout-steps", "32"]
     flags += ["--eval-every", "0", "--output-dir", "a run"]
     assert cli.main(["train", *flags, "--steps", "64"]) == 0
-    printed = capsys.readouterr().err.partition("go on with:\n")[2].splitlines()
+    printed = capsys.readouterr().err.partition("next:\n")[2].splitlines()
     assert printed[0].strip() == "envfleet evaluate 'a run' --trust --episodes 100"
     assert printed[1].strip() == "tensorboard --logdir 'a run/logs'"
     assert cli.main([*shlex.split(printed[0])[1:-1], "1"]) == 0  # one episode is enough here
@@ -93,7 +93,7 @@ def test_the_printed_resume_command(here: Path, capsys: pytest.CaptureFixture[st
     flags = ["ppo", "--env", "wandering:make", "--wrappers", "stopped:wrap", "--backend", "sequential", "--n-envs", "2"]
     flags += ["--rollout-steps", "32", "--eval-every", "0", "--output-dir", "a run"]
     assert cli.main(["train", *flags, "--steps", "6400"]) == 130
-    command = capsys.readouterr().err.rstrip().rpartition("go on with: ")[2]
+    command = capsys.readouterr().err.rstrip().rpartition("resume with: ")[2]
     assert command == "envfleet resume 'a run' --trust"
     assert cli.main([*shlex.split(command)[1:], "--steps", "192"]) == 0
 

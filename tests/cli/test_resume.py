@@ -37,7 +37,7 @@ def test_harmless_settings_are_taken_and_recorded(run: Path, capsys: pytest.Capt
     assert (recorded["steps"], recorded["backend"], recorded["workers"]) == (640, "threads", 1)
     assert Checkpoints(run / "checkpoints").step_of("final") == 640
     error = capsys.readouterr().err  # the run was trained with --quiet; now it speaks
-    assert "going on from step 512" in error
+    assert "resuming from step 512" in error
     assert "backend       threads" in error
 
 

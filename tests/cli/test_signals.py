@@ -83,7 +83,7 @@ def test_a_signal_saves_and_ends(number: signal.Signals, code: int, tmp_path: Pa
         _, errors = process.communicate()
     assert process.returncode == code
     last = Checkpoints(tmp_path / "run" / "checkpoints").load("last")
-    assert errors == f"stopped at step {last.step:,}, everything is saved; go on with: envfleet resume run\n"
+    assert errors == f"stopped at step {last.step:,}, everything is saved; resume with: envfleet resume run\n"
     assert not (tmp_path / "run" / "checkpoints" / "final").exists()
     assert len(workers) >= 2
     assert wait_until(lambda: gone(workers))

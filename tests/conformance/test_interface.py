@@ -16,7 +16,7 @@ def test_an_environment_that_keeps_the_rules_has_no_problems() -> None:
     report = check(Walk)
     assert report.ok
     assert report.problems == ()
-    assert str(report).startswith("Walk: ok, nothing to mend")
+    assert str(report).startswith("Walk: ok, nothing to fix")
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"])

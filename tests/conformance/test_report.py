@@ -26,7 +26,7 @@ from tests.conformance.worlds import Endless, Walk, assert_problem, check, raisi
 def test_an_environment_that_raises_shows_its_own_traceback(operation: str, name: str) -> None:
     kwargs = {"render_mode": "rgb_array"} if operation == "render" else None
     report = check(raising(operation), env_kwargs=kwargs)
-    assert_problem(report, "error", f"{name} raised ZeroDivisionError", "mend what the traceback shows")
+    assert_problem(report, "error", f"{name} raised ZeroDivisionError", "fix what the traceback shows")
     traceback = report.problems[0].traceback
     assert "return 1 / len(arguments * 0)" in traceback
     assert "ZeroDivisionError: division by zero" in traceback
@@ -72,7 +72,7 @@ def test_a_given_environment_stays_open_and_is_noted() -> None:
     report = check(Closing())
     assert report.problems == ()
     assert closed == []
-    assert any("not what builds it" in note for note in report.notes)
+    assert any("not a factory" in note for note in report.notes)
 
 
 def test_a_state_that_is_no_plain_data_is_noted() -> None:
@@ -94,7 +94,7 @@ def test_a_state_that_raises_is_an_error_of_the_environment() -> None:
         def set_state(self, state: Any) -> None:
             pass
 
-    assert_problem(check(Broken), "error", "giving its state raised ZeroDivisionError", "mend what the traceback")
+    assert_problem(check(Broken), "error", "giving its state raised ZeroDivisionError", "fix what the traceback")
 
 
 def test_impossible_arguments_are_refused() -> None:

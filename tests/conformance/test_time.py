@@ -97,7 +97,7 @@ def test_a_problem_counts_and_what_was_left_out_does_not() -> None:
 def test_the_report_says_how_to_give_more_time() -> None:
     report, _ = examined(Walk, 0)
     text = str(report)
-    assert text.startswith("slow.<locals>.Slow: ok as far as it was examined, nothing to mend")
+    assert text.startswith("slow.<locals>.Slow: ok as far as it was examined, nothing to fix")
     assert "not examined, for lack of time (0 s):\n  - all but 1 of the 40 steps" in text
     assert text.endswith("more time: --seconds 20, or check(env, seconds=20)")
     assert str(examined(Walk, 8)[0]).endswith("more time: --seconds 32, or check(env, seconds=32)")

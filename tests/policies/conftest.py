@@ -1,4 +1,4 @@
-"""Policies are tested as they act: with one thread."""
+"""Tests run torch with one thread, as acting does."""
 
 from __future__ import annotations
 

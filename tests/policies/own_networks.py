@@ -1,4 +1,4 @@
-"""Networks as users write them, for tests that import them by name."""
+"""User-defined networks, for tests that import them by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOT_CALLABLE = 3
 
 
 class Encoder(nn.Module):
-    """Reads a Dict of a picture and a vector; remembers what it was given."""
+    """Reads a Dict of an image and a vector; records its input in `seen`."""
 
     def __init__(self, observation_space: spaces.Dict) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Encoder(nn.Module):
 
 
 class BadEncoder(nn.Module):
-    """Forgets to give one row per observation."""
+    """Returns a scalar instead of one row per observation."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class BadEncoder(nn.Module):
 
 
 class WholePolicy(nn.Module):
-    """Action parameters and values at once; `width` times as many parameters as the action has numbers."""
+    """Returns action parameters and values; `width` parameters per action dimension."""
 
     width = 1
 
@@ -51,13 +51,13 @@ class WholePolicy(nn.Module):
 
 
 class WithOwnDeviation(WholePolicy):
-    """Mean and log_std side by side."""
+    """Returns mean and log_std side by side."""
 
     width = 2
 
 
 class ValuesWithTwoDimensions(WholePolicy):
-    """The usual mistake."""
+    """Returns values of shape [n, 1], a common mistake."""
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         parameters, values = super().forward(observation)
@@ -65,7 +65,7 @@ class ValuesWithTwoDimensions(WholePolicy):
 
 
 class ActionValues(nn.Module):
-    """The value of every action; `extra` columns too many."""
+    """Returns the value of every action, plus `extra` columns."""
 
     extra = 0
 
@@ -79,13 +79,13 @@ class ActionValues(nn.Module):
 
 
 class TooManyValues(ActionValues):
-    """As if it had a column for the state."""
+    """Has one column too many, as if for the state value."""
 
     extra = 1
 
 
 class Doubled(nn.Module):
-    """An encoder of vectors: twice what is seen, times a weight."""
+    """Encoder of vectors: the observation twice, times a weight."""
 
     def __init__(self, observation_space: spaces.Box) -> None:
         super().__init__()

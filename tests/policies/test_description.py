@@ -1,4 +1,4 @@
-"""Spaces through JSON and back."""
+"""Spaces survive a round trip through JSON."""
 
 from __future__ import annotations
 

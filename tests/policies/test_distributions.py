@@ -1,4 +1,4 @@
-"""Distributions against torch.distributions, and against the frequencies of what they draw."""
+"""Distributions against torch.distributions, and sampled frequencies against probabilities."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_masks_of_several_choices() -> None:
 
 
 def test_masks_of_switches() -> None:
-    """The forbidden ones stay off, for certain, and the others are as without a mask."""
+    """Forbidden switches always stay off; the others behave as without a mask."""
     distribution, logits = Bernoulli(spaces.MultiBinary([2, 2])), _logits(64, 4) + 3.0
     mask = torch.from_numpy(np.random.default_rng(2).random((64, 4)) < 0.5)
     mask[0] = False
@@ -233,7 +233,7 @@ def test_drawn_frequencies_are_the_probabilities() -> None:
 
 
 class _Zeros:
-    """A generator whose every draw is the worst one: 0."""
+    """Generator that always draws the worst case, 0."""
 
     def random(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
         return np.zeros(shape, dtype)

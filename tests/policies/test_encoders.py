@@ -1,4 +1,4 @@
-"""What networks see of an observation, and which network sees it."""
+"""Observations as networks see them, and the choice of encoder."""
 
 from __future__ import annotations
 
@@ -124,28 +124,30 @@ def test_channels_first_and_last_are_the_same_picture(network: str) -> None:
 
 
 def convolved(images: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.ndarray:
-    """[n, channels, height, width] with kernels of 3×3 and one pixel of zeros around."""
+    """Convolve [n, channels, height, width] with 3×3 kernels and one pixel of zero padding."""
     around = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))
     return np.einsum("nchwij,dcij->ndhw", windows, weights[f"{name}.weight"]) + weights[f"{name}.bias"][:, None, None]
 
 
 def largest(images: np.ndarray) -> np.ndarray:
-    """Of every second window of 3×3."""
+    """Max-pool with 3×3 windows and a stride of 2."""
     around = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
     return np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
 
 
 def test_impala_is_the_network_of_the_paper() -> None:
-    """Against figure 3 of Espeholt et al. (2018), written down in NumPy: three sections of a convolution, a maximum and
-    two residual blocks, each block relu, convolution, relu, convolution."""
+    """Against figure 3 of Espeholt et al. (2018), written out in NumPy.
+
+    Three sections, each a convolution, a max-pool and two residual blocks (relu, convolution, relu, convolution).
+    """
     torch.manual_seed(0)
     encoder = image_encoder("impala", _leaf((20, 16, 3)))
     weights = {name: value.double().numpy() for name, value in encoder.state_dict().items()}
     pictures = np.random.default_rng(0).integers(0, 256, (2, 20, 16, 3), np.uint8)
     found = pictures.transpose(0, 3, 1, 2) / 255.0
     for section in range(3):
-        first = 4 * section  # of the section's parts: convolution, maximum, block, block
+        first = 4 * section  # index of the section's layers: convolution, max-pool, block, block
         found = largest(convolved(found, weights, f"convolutions.{first}"))
         for block in (first + 2, first + 3):
             inner = convolved(np.maximum(found, 0), weights, f"convolutions.{block}.first")

@@ -61,7 +61,7 @@ def test_storage_may_be_given_and_adopted() -> None:
     storage = _aligned(FlatParameters.size_of(_policy()))
     storage[...] = np.nan
     FlatParameters(_policy(0), storage)
-    assert np.isfinite(storage).all()  # the padding was overwritten as well
+    assert np.isfinite(storage).all()  # the padding was overwritten too
     adopted = _policy(1)
     FlatParameters(adopted, storage, adopt=True)
     wanted = _policy(0).state_dict()

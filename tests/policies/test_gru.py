@@ -1,4 +1,4 @@
-"""The GRU over sequences is torch's cell step by step, forward and back, with the state zeroed at starts."""
+"""The GRU over sequences matches torch's cell step by step, forward and backward, with the state zeroed at starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory: sequences give what single steps give, and forget where an episode begins."""
+"""Memory: a sequence gives the same outputs as single steps and resets the state where an episode begins."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_start_in_the_first_row_forgets_the_given_state(kind: str) -> None:
     starts = torch.tensor([[True, False]])
     forgotten = memory.run(features, torch.full((2, memory.state_size), torch.nan), torch.ones(1, 2, dtype=torch.bool))
     half = memory.run(features, torch.ones(2, memory.state_size), starts)
-    assert torch.isfinite(forgotten).all()  # even a damaged state is gone
+    assert torch.isfinite(forgotten).all()  # even a NaN state is dropped
     assert torch.equal(half[:, 0], forgotten[:, 0]) and not torch.equal(half[:, 1], forgotten[:, 1])
 
 

@@ -84,21 +84,20 @@ def test_rows_that_are_not_valid_stay_out_of_the_scale() -> None:
     scaler = RewardScaler(0.5)
     scaler.scale(rewards, ended, valid)
     assert scaler.moments.count == 3
-    assert scaler.moments.var == pytest.approx(np.var([1.0, 2.0, 4.0]))  # 2.0 begins anew, 3.0 + 0.5 * 2.0
+    assert scaler.moments.var == pytest.approx(np.var([1.0, 2.0, 4.0]))  # 2.0 starts again; 3.0 + 0.5 * 2.0
 
 
 def test_the_reward_scaler_goes_on_from_its_state() -> None:
     random = np.random.default_rng(3)
     rewards, ended = random.normal(size=(8, 2)).astype(np.float32), random.random((8, 2)) < 0.3
     one, other = RewardScaler(0.99), RewardScaler(0.99)
-    other.restore(one.state())  # also before its first rollout
+    other.restore(one.state())  # also works before the first rollout
     one.scale(rewards, ended)
     other.restore(one.state())
     assert one.scale(rewards, ended).tobytes() == other.scale(rewards, ended).tobytes()
 
 
 def test_fresh_episodes_begin_with_empty_returns() -> None:
-    """As if the episodes before them had ended."""
     rewards = np.random.default_rng(3).normal(size=(2, 20, 4)).astype(np.float32)
     running, over = np.zeros((20, 4), np.bool_), np.zeros((20, 4), np.bool_)
     over[-1] = True

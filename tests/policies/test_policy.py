@@ -95,7 +95,7 @@ def test_a_recurrent_policy_evaluates_sequences_as_it_acted(
     torch.testing.assert_close(policy.values(observations, first, starts), values, rtol=0, atol=1e-5)
     assert found.entropy.shape == (time, envs)
     untouched = policy.evaluate(observations, actions, None, first)
-    assert not torch.allclose(untouched.values, values, rtol=0, atol=1e-5)  # the starts matter
+    assert not torch.allclose(untouched.values, values, rtol=0, atol=1e-5)  # the starts make a difference
 
 
 def test_a_sequence_without_a_given_memory_begins_with_zeros() -> None:
@@ -156,7 +156,7 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_of_torch_al
     torch.manual_seed(11)
     one = build_policy(MIXED, ACTIONS[0], settings, seed=5)
     assert torch.equal(torch.rand(3), wanted)
-    other = build_policy(MIXED, ACTIONS[0], settings, seed=5)  # the global generator is somewhere else now
+    other = build_policy(MIXED, ACTIONS[0], settings, seed=5)  # the global generator has advanced since
     assert FlatParameters(one).numpy().tobytes() == FlatParameters(other).numpy().tobytes()
     acted = [_act(policy, _observations(MIXED, 4)) for policy in (one, other)]
     for part in zip(*acted, strict=True):
@@ -203,7 +203,7 @@ def test_observations_are_normalised_once_per_update_and_images_never() -> None:
     after = policy.values(_observations(MIXED, 4))
     assert not torch.equal(before, after)
     joined = policy.inputs({name: value.flatten(0, 1) for name, value in rollout.items()})[0]
-    seen = joined[:, 3:]  # behind the one-hot choice, as the space has them in order
+    seen = joined[:, 3:]  # after the one-hot choice, in the order of the space
     expected = torch.from_numpy((rollout["vector"].flatten(0, 1).numpy() - rows.mean(0)) / rows.std(0))
     torch.testing.assert_close(seen.double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -233,13 +233,13 @@ def test_a_policy_can_be_copied_and_goes_its_own_way(way: str) -> None:
     policy.update_normaliser(_observations(MIXED, 6))
     if way == "state":
         other = build_policy(MIXED, ACTIONS[3], settings, seed=1)
-        other.load_state_dict(policy.state_dict(), assign=True)  # puts other objects in the place of the parameters
+        other.load_state_dict(policy.state_dict(), assign=True)  # replaces the parameter objects
     else:
         other = copy.deepcopy(policy) if way == "copy" else pickle.loads(pickle.dumps(policy))
     observations = _observations(MIXED, 4)
     before = _act(policy, observations)
     assert torch.equal(before.actions, _act(other, observations).actions)
-    if way != "state":  # whose parameters are shared
+    if way != "state":  # with "state" the two share their parameters
         with torch.no_grad():
             for parameter in other.parameters():
                 parameter.add_(0.5)

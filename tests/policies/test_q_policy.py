@@ -1,4 +1,4 @@
-"""Q-networks: dueling and noisy heads by their formulas, random actions by epsilon, masks, cells."""
+"""Q-networks: dueling and noisy heads against their formulas, epsilon-random actions, masks, cells."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_only_a_number_of_actions_can_be_valued() -> None:
         build_q_policy(VECTOR, spaces.Box(-1, 1, (2,)), QSettings(), seed=0)
 
 
-# ---- networks of the user's own
+# ---- user-defined networks
 
 OWN = "tests.policies.own_networks"
 

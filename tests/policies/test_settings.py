@@ -1,4 +1,4 @@
-"""Settings of policies: what is refused, what the refusal says, and the way through JSON."""
+"""Policy settings: refused values, error messages, and JSON round trips."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from envfleet.policies.settings import PolicySettings
 
 
 class Encoder:
-    """Stands for a user's own network."""
+    """Stands for a user-defined network."""
 
 
 def refused(**given: Any) -> list[str]:
-    """The problems that are told of, one line each."""
+    """Return the reported problems, one line each."""
     with pytest.raises(SettingsError) as caught:
         PolicySettings(**given)
     first, *problems = str(caught.value).splitlines()

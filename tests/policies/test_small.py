@@ -1,4 +1,4 @@
-"""Small networks by NumPy: they decide what torch decides."""
+"""Small networks in NumPy choose the same actions as torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ACTIONS: list[spaces.Space[Any]] = [
 
 
 def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
-    """The policy with its weights in one array, as training has them, and none of them zero."""
+    """Return the policy with its weights in one array, as in training, and none of them zero."""
     flat = FlatParameters(policy)
     random = np.random.default_rng(3)
     flat.numpy()[...] += random.normal(size=len(flat.numpy())).astype(np.float32) * 0.2
@@ -37,7 +37,7 @@ def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
 
 
 def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: Any = np.float32) -> None:
-    """Acts by NumPy and by torch on the same rows, and compares everything."""
+    """Act with NumPy and with torch on the same rows, and compare all results."""
     random = np.random.default_rng(7)
     small = small_policy(policy, ROWS, with_values=with_values)
     assert small is not None
@@ -119,7 +119,7 @@ def test_weights_that_arrive_later_are_used() -> None:
         (spaces.Box(0, 255, (64, 64, 3), np.uint8), PolicySettings(), ROWS),
         (spaces.Dict(a=VECTOR, b=VECTOR), PolicySettings(), ROWS),
         (VECTOR, PolicySettings(memory="lstm"), ROWS),
-        (VECTOR, PolicySettings(hidden=(256, 256)), ROWS),  # large: torch is as fast, and keeps to its threads
+        (VECTOR, PolicySettings(hidden=(256, 256)), ROWS),  # large: torch is as fast, and limits its threads
         (VECTOR, PolicySettings(hidden=(128, 128)), 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""The written-out ways back are those of autograd."""
+"""The hand-written backward passes match autograd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A collector at work on a fleet with a policy that was not trained, for tests."""
+"""A collector on a fleet with an untrained policy, for tests."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from envfleet.rollout.program import ActingProgram
 Array = np.ndarray[Any, Any]
 SEED, ENVS, STEPS, PIECE = 3, 8, 24, 8
 SENTINEL = {"f": np.nan, "i": -77, "u": 201}
-# What a rollout writes; the rest outlives it.
+# Not written by a rollout: these arrays outlive it.
 _LASTING = {"weights", "progress", "carried", "allowed", "masked"}
 
 
 @dataclass
 class Crew:
-    """Everything that collects."""
+    """Fleet, collector and policy."""
 
     fleet: Fleet
     collector: WorkerCollector | CentralCollector
@@ -40,7 +40,7 @@ class Crew:
         return self.collector.finish()
 
     def poison(self) -> None:
-        """Fills everything that a rollout is to write with what no environment and no policy gives."""
+        """Fill everything that a rollout should write with values that no environment or policy gives."""
         for name, array in self.collector.arrays.items():
             if name in _LASTING:
                 continue
@@ -51,7 +51,7 @@ class Crew:
 
 
 def is_written(array: Array) -> Array:
-    """Where an array no longer holds what `poison` left."""
+    """Return where the values of `poison` were overwritten."""
     if array.dtype == np.bool_:
         return np.asarray(array.view(np.uint8) != 0xCC)
     if array.dtype.kind == "f":
@@ -72,7 +72,7 @@ def collecting(
     record_values: bool = True,
     **fleet_options: Any,
 ) -> Iterator[Crew]:
-    """A crew whose policy has the weights of `SEED`, made larger so that its choices are far from even."""
+    """Yield a crew whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
     program = ActingProgram(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
     options = {"backend": "sequential", "group_size": 4, **fleet_options}
@@ -95,7 +95,7 @@ def collecting(
 
 
 def kept(rollout: Rollout) -> dict[str, Any]:
-    """Copies of all arrays of a rollout but its times, by name; where nothing was to be written, zeros."""
+    """Return copies of a rollout's arrays by name, without its times and the unused rows of its finals."""
     arrays: dict[str, Array] = {}
     for group, named in (("observations", rollout.observations), ("columns", rollout.columns)):
         arrays |= {f"{group}/{name}": array.copy() for name, array in named.items()}

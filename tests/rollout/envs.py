@@ -1,4 +1,4 @@
-"""Environments whose observations say where they come from, so that a row out of place is seen."""
+"""Environments whose observations say where they come from, so that a misplaced row shows."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
 
 @dataclass(frozen=True)
 class Page:
-    """One step of a counter as its diary tells it: where it begins, what it brings, how it ends."""
+    """One expected step of a counter: observation, reward, flags and next observation."""
 
     observation: tuple[int, int, int]  # seed, episode, step
     reward: float
     terminated: bool
     truncated: bool
-    final: tuple[int, int, int]  # where the step led, before any reset
+    final: tuple[int, int, int]  # the observation after the step, before any reset
 
 
 def length_of(seed: int, episode: int) -> int:
-    """Episodes of 2 to 10 steps, different in every environment."""
+    """Return the episode's length, 2 to 10 steps, different in every environment."""
     return 2 + (seed * 7 + episode * 3) % 9
 
 
 def diary(seed: int, steps: int) -> list[Page]:
-    """What the counter with this seed does; actions change nothing."""
+    """Return the expected steps of the counter with this seed; actions change nothing."""
     pages, episode, step = [], 0, 0
     for _ in range(steps):
         ended = step + 1 >= length_of(seed, episode)
@@ -54,12 +54,12 @@ def diary(seed: int, steps: int) -> list[Page]:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong once, in the environment with `seed`, in the step with this number of its life."""
+    """Something that fails once, in the environment with `seed`, at `step` counted over all its episodes."""
 
     kind: str  # kill, hang or raise
     seed: int
     step: int
-    marker: str  # a path that must not exist yet; one that hangs is the mark of `limits_hold`, with "-once" after it
+    marker: str  # a path that must not exist yet; for a hang, the mark of `limits_hold` followed by "-once"
 
     def strike(self) -> None:
         try:
@@ -74,7 +74,7 @@ class Fault:
 
 
 class Counter(gymnasium.Env[Any, Any]):
-    """Observes (seed, episode, step); episodes end by turns terminated and truncated."""
+    """Observes (seed, episode, step); episodes alternate between terminated and truncated."""
 
     observation_space: spaces.Space[Any] = spaces.Box(0, 1e6, (3,), np.float32)
 
@@ -111,7 +111,7 @@ class Counter(gymnasium.Env[Any, Any]):
 
 
 class NestedCounter(Counter):
-    """The same in a dictionary with a tuple."""
+    """The same in a nested Dict with a Tuple."""
 
     observation_space = spaces.Dict(
         {
@@ -126,13 +126,13 @@ class NestedCounter(Counter):
 
 
 def mask_of(seed: int, episode: int, step: int, size: int) -> Array:
-    """Which actions are allowed at a page: never none."""
+    """Return which actions are allowed at a step; at least one is."""
     allowed = np.array([(seed + episode + step * 3 + action) % 3 != 0 for action in range(size)])
     return allowed if allowed.any() else ~allowed
 
 
 class MaskedCounter(Counter):
-    """Allows some actions only, and refuses the others."""
+    """Allows only some actions and raises on the others."""
 
     mask_size = 4
 
@@ -146,12 +146,12 @@ class MaskedCounter(Counter):
 
 
 class LateMaskedCounter(Counter):
-    """Says nothing of masks at a reset; allows only the last action in the second step of an episode."""
+    """Gives no mask at a reset; allows only the last action in the second step of an episode."""
 
     def told(self) -> dict[str, Any]:
         return {"action_mask": np.array([0, 0, 0, 1], np.int8)} if self.time == 1 else {}
 
 
 def faulty_counter(kind: str, seed: int, step: int, marker: str) -> Counter:
-    """A counter that fails once, told by plain values as settings are."""
+    """Return a counter that fails once, described by plain values as settings are."""
     return Counter(fault=Fault(kind, seed, step, marker))

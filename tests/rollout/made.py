@@ -1,4 +1,4 @@
-"""Rollouts of one's own making."""
+"""Synthetic rollouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 def rollout_of(
     observations: Array, finals: Array, actions: Array, masks: Array | None = None, **steps: Array
 ) -> Rollout:
-    """A rollout of one leaf; `steps` are its rewards and flags, [time, env]."""
+    """Return a rollout with one observation leaf; `steps` are rewards and flags [time, env]."""
     time, envs = actions.shape
     return Rollout(
         number=0,

@@ -1,4 +1,4 @@
-"""Advantages are those of the definition, and nothing crosses an episode, an environment or a lost step."""
+"""Advantages match the definition, and nothing leaks across an episode, an environment or a lost step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAMMA, LAM = 0.9, 0.8
 
 
 def by_definition(data: dict[str, Array], gamma: float, lam: float) -> Array:
-    """Each advantage by itself, as the sum of the discounted deltas that follow it in its own episode."""
+    """Compute each advantage separately, as the sum of the discounted deltas that follow it in its episode."""
     steps, envs = data["rewards"].shape
     advantages = np.zeros((steps, envs))
     for env in range(envs):
@@ -24,7 +24,7 @@ def by_definition(data: dict[str, Array], gamma: float, lam: float) -> Array:
             weight = 1.0
             for later in range(t, steps):
                 if not data["valid"][later, env]:
-                    break  # it never happened: the chain ended before it
+                    break  # lost step: the chain ends before it
                 if data["terminated"][later, env]:
                     following = 0.0
                 elif data["truncated"][later, env]:
@@ -78,7 +78,7 @@ def flags(*numbers: int) -> Array:
 
 
 def one_env(**changes: Array) -> dict[str, Array]:
-    """Four steps with rewards 1 2 3 4 and values 10 20 30 40, and 50 at the edge."""
+    """Four steps with rewards 1 2 3 4 and values 10 20 30 40, and a bootstrap value of 50."""
     return {
         "rewards": column(1, 2, 3, 4),
         "values": column(10, 20, 30, 40, 50),
@@ -111,7 +111,7 @@ def test_pinned_numbers(changes: dict[str, Array], expected: list[float]) -> Non
 def test_a_truncated_episode_is_worth_what_its_final_observation_is_and_not_the_next_episode() -> None:
     data = one_env(truncated=flags(0, 1, 0, 0), final_values=column(0, 7, 0, 0))
     before = generalized_advantages(**data, gamma=GAMMA, lam=LAM)
-    data["values"] = column(10, 20, 999, 999, 999)  # the next episode's
+    data["values"] = column(10, 20, 999, 999, 999)  # values of the next episode
     after = generalized_advantages(**data, gamma=GAMMA, lam=LAM)
     assert before[:2].tobytes() == after[:2].tobytes()
     data["final_values"] = column(0, 8, 0, 0)

@@ -1,4 +1,4 @@
-"""Every row of a rollout is written, and is what the environment and the policy gave, by both ways of acting."""
+"""Every row of a rollout is written and holds what the environment and the policy gave, with both ways of acting."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROLLOUTS = 3
 
 
 def pages_of(number: int) -> list[list[Page]]:
-    """[env][time]: what happens in rollout `number`, and one step more for its edge."""
+    """Return pages [env][time] of rollout `number`, plus one step for the last observation."""
     first = number * STEPS
     return [diary(SEED + env, first + STEPS + 1)[first:] for env in range(ENVS)]
 
 
 def table(pages: list[list[Page]], what: str) -> Array:
-    """[time, env] of one attribute, without the edge."""
+    """Return one attribute as [time, env], without the extra step."""
     return np.array([[getattr(page, what) for page in own[:STEPS]] for own in pages]).swapaxes(0, 1)
 
 
@@ -64,7 +64,7 @@ def test_rows_are_what_the_environments_gave(acting: str, buffers: int) -> None:
             crew.poison()
             rollout, pages = crew.collect(number), pages_of(number)
             seen = np.array([[page.observation for page in own] for own in pages]).swapaxes(0, 1)
-            assert np.array_equal(rollout.observations[""], seen)  # the row at the edge too
+            assert np.array_equal(rollout.observations[""], seen)  # including the last observation
             for what in ("terminated", "truncated"):
                 assert np.array_equal(getattr(rollout, what), table(pages, what))
             assert np.array_equal(rollout.rewards, table(pages, "reward"))
@@ -80,7 +80,7 @@ def test_a_truncated_episode_keeps_the_observation_it_ended_with(acting: str) ->
             rollout, pages = crew.collect(number), pages_of(number)
             time, env, k = rollout.final_rows()
             assert np.array_equal(np.stack([time, env]), np.nonzero(table(pages, "truncated")))
-            assert len(np.unique(np.stack([k, env]), axis=1).T) == len(k)  # none on top of another
+            assert len(np.unique(np.stack([k, env]), axis=1).T) == len(k)  # no two share a slot
             assert np.array_equal(rollout.finals[""][k, env], table(pages, "final")[time, env])
 
 
@@ -145,7 +145,7 @@ def test_a_step_that_says_nothing_of_masks_allows_everything(acting: str) -> Non
             assert (rollout.masks[second] == [False, False, False, True]).all()
             _, env, k = rollout.final_rows()
             assert rollout.final_masks is not None and rollout.final_masks[k, env].all()
-            # Before the first mask was seen nothing is stored; to a policy, a row that forbids all allows all.
+            # Rows before the first mask are empty. A policy reads a row that forbids everything as no mask.
             others = rollout.masks[~second]
             assert (others.all(axis=1) | ~others.any(axis=1)).all()
             assert (rollout.columns["actions"][second[:-1]] == 3).all()
@@ -167,7 +167,7 @@ def test_memory_is_zero_exactly_where_episodes_begin(acting: str, memory: str) -
 @BOTH_WAYS
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_memory_is_carried_from_step_to_step_and_from_rollout_to_rollout(acting: str, memory: str) -> None:
-    """Replayed by hand from zero: one step at a time, zeroed only where an episode begins."""
+    """Replayed by hand from zero, one step at a time, with the memory zeroed only where an episode begins."""
     with collecting(Counter, acting=acting, memory=memory) as crew, torch.no_grad():
         held = crew.policy.initial_memory(ENVS)
         for number in range(ROLLOUTS):
@@ -191,7 +191,7 @@ def test_memory_is_carried_from_step_to_step_and_from_rollout_to_rollout(acting:
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("kind", [Counter, NestedCounter, MaskedCounter])
 def test_both_ways_of_acting_give_the_same_bytes(acting: str, memory: str, kind: type[Counter]) -> None:
-    """Against the policy in the only worker of a sequential fleet."""
+    """The reference is the policy in the only worker of a sequential fleet."""
     other = {"backend": "threads", "workers": 2}
     with (
         collecting(kind, acting="worker", memory=memory) as one,

@@ -1,4 +1,4 @@
-"""Trajectories are the environments' own steps, whatever the autoreset mode and whatever breaks."""
+"""Trajectories match the environments' own steps, in any autoreset mode and after failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = list(AutoresetMode)
 
 
 class Diary(gymnasium.Env[Any, Any]):
-    """Observes (own number, episode, step), so that a row out of place is seen; the reward is the step's."""
+    """Observes (env number, episode, step), so that a misplaced row shows; the reward is the step number."""
 
     observation_space = spaces.Box(0, 1e6, (3,), np.float64)
     action_space = spaces.Discrete(5)
@@ -50,7 +50,7 @@ class Diary(gymnasium.Env[Any, Any]):
 
 
 class NestedDiary(Diary):
-    """The same in a dictionary with a tuple and a text."""
+    """The same in a nested Dict with a Tuple and a Text."""
 
     observation_space = spaces.Dict(
         {
@@ -97,12 +97,12 @@ def fleet_of(
 
 
 def step_as_action(observations: Any) -> Any:
-    """The action says the step at which it was chosen."""
+    """Return the step at which each action is chosen, as the action."""
     return observations[:, 2].astype(np.int64) % 5
 
 
 def assert_contiguous(trajectory: Trajectory) -> None:
-    """Every transition is one of the environment's own: no gap, no repetition, no foreign row."""
+    """Every transition belongs to the environment: no gap, no repetition, no foreign row."""
     steps = len(trajectory)
     numbers, episodes, times = trajectory.observations.T
     assert set(numbers) == {trajectory.env_index}
@@ -128,7 +128,7 @@ def test_rollouts_are_complete_episodes_shared_out_by_environment(make: Any, mod
         assert (trajectory.terminated, trajectory.truncated, trajectory.complete) == (True, False, True)
 
 
-@settings(deadline=None)  # another process may have the core
+@settings(deadline=None)  # another process may be using the core
 @given(
     lengths=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4),
     mode=st.sampled_from(MODES),
@@ -143,7 +143,7 @@ def test_pieces_hold_every_step_once(lengths: list[tuple[int, ...]], mode: Autor
     for trajectory in collection.trajectories:
         assert_contiguous(trajectory)
         env, episode = trajectory.env_index, int(trajectory.observations[0, 1])
-        assert episode == episodes.get(env, 0)  # none is left out
+        assert episode == episodes.get(env, 0)  # no episode is skipped
         episodes[env] = episode + 1
         assert trajectory.complete == (len(trajectory) == lengths[env][episode % len(lengths[env])])
         assert trajectory.terminated == trajectory.complete
@@ -192,7 +192,7 @@ def test_an_environment_replays_its_trajectory() -> None:
 
 
 class Tasked(Diary):
-    """Says its task when an episode begins."""
+    """Reports its task in the info of each reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return super().reset(seed=seed)[0], {"task": (options or {}).get("task")}
@@ -213,7 +213,7 @@ def test_a_trajectory_knows_the_task_that_its_environment_names(mode: AutoresetM
 
 
 class Fragile(Diary):
-    """Is lost once, at step 4 of the first episode of environment 0: raises, or takes its process with it."""
+    """Fails once, at step 4 of the first episode of environment 0: raises or kills its process."""
 
     def __init__(self, number: int, lengths: tuple[int, ...], *, memory: Path, kills: bool) -> None:
         super().__init__(number, lengths)
@@ -322,7 +322,7 @@ def test_a_seed_leaves_the_generator_of_the_action_space_alone() -> None:
 
 
 class Masked(Diary):
-    """Allows the one action that its mask names, another one at every step."""
+    """Allows exactly one action, a different one at every step."""
 
     def mask(self) -> dict[str, Any]:
         return {"action_mask": (np.arange(5) == (self.number + self.time) % 5).astype(np.int8)}
@@ -354,7 +354,7 @@ def test_trajectories_have_the_mask_beside_each_observation(mode: AutoresetMode)
 
 
 class MaskedAtFirst(Diary):
-    """Allows only action 0 at the first step, and gives no mask after it."""
+    """Allows only action 0 at the first step and gives no mask afterwards."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return super().reset(seed=seed)[0], {"action_mask": np.eye(5, dtype=np.int8)[0]}

@@ -1,4 +1,4 @@
-"""A worker that dies or hangs, or an environment that raises, costs the rows that were cut and nothing else."""
+"""A worker that dies or hangs, or an environment that raises, loses only the rows in progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
 GROUP = 4
-STRUCK, STEP = 1, 10  # the environment that fails, and the step it fails in
+STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
 
 
 def expected_of(env: int, steps: int) -> Array:
-    """[time + 1, 3]: what the environment observes where nothing happens to it."""
+    """Return observations [time + 1, 3] of the environment without faults."""
     return np.array([page.observation for page in diary(SEED + env, steps + 1)])
 
 
@@ -39,7 +39,7 @@ def assert_untouched(rollout: Rollout, env: int, rows: slice = slice(None)) -> N
 
 
 def assert_cut(rollout: Rollout, envs: list[int]) -> None:
-    """Step STEP of `envs` never happened; they go on in fresh episodes; everything else is as ever."""
+    """Step STEP of `envs` is lost and they continue with fresh episodes; everything else is unchanged."""
     expected = np.ones((STEPS, ENVS), bool)
     expected[STEP, envs] = False
     assert np.array_equal(rollout.valid, expected)
@@ -49,8 +49,8 @@ def assert_cut(rollout: Rollout, envs: list[int]) -> None:
             continue
         assert_untouched(rollout, env, slice(0, STEP))
         seen = rollout.observations[""][:, env]
-        assert np.array_equal(seen[STEP], expected_of(env, STEPS)[STEP])  # the state that the step before led to
-        assert seen[STEP + 1, 0] != SEED + env  # another seed ...
+        assert np.array_equal(seen[STEP], expected_of(env, STEPS)[STEP])  # the state after the previous step
+        assert seen[STEP + 1, 0] != SEED + env  # a new seed ...
         assert seen[STEP + 1, 1:].tolist() == [0, 0]  # ... and its first episode
         after = diary(int(seen[STEP + 1, 0]), STEPS - STEP)
         assert np.array_equal(seen[STEP + 1 :], [page.observation for page in after])
@@ -109,7 +109,7 @@ def test_a_worker_that_dies_between_rollouts(acting: str) -> None:
         expected[0, GROUP:] = False
         assert np.array_equal(rollout.valid, expected)
         assert (rollout.observations[""][1, GROUP:, 1:] == 0).all()
-        assert rollout.starts[1, GROUP:].all()  # what was remembered goes with the lost row
+        assert rollout.starts[1, GROUP:].all()  # memory is reset after the lost row
         for env in range(GROUP):
             seen = np.array([page.observation for page in diary(SEED + env, 2 * STEPS)])[STEPS:]
             assert np.array_equal(rollout.observations[""][:-1, env], seen)
@@ -143,7 +143,7 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -
 
 
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
-    """One worker with both groups: it dies in the second one, when the first has nothing left to do."""
+    """One worker hosts both groups and dies in the second, when the first has finished."""
     env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))
     with collecting(env, acting="worker", **{**PROCESSES, "workers": 1}) as crew:
         rollout = crew.collect(0)
@@ -156,7 +156,7 @@ def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() 
     with collecting(Counter, acting="worker") as crew:
         rollout = crew.collect(0)
         edge = rollout.observations[""][-1, :GROUP].copy()
-        (worker,) = crew.fleet._crew.place._workers.values()  # type: ignore[attr-defined]  # as if it had died there
+        (worker,) = crew.fleet._crew.place._workers.values()  # type: ignore[attr-defined]  # simulates a death here
         group = worker.groups[0]
         crew.collector.arrays["progress"][0] = STEPS
         group.begin_anew(1 - group.newest_slot, seeds=[100, 101, 102, 103], tasks=[None] * GROUP)

@@ -1,4 +1,4 @@
-"""Stacks of frames: stored as single frames, drawn as they were written, to the bit."""
+"""Frame stacks are stored as single frames and drawn exactly as they were written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.rollout.test_replay import bytes_of
 
 Array = np.ndarray[Any, Any]
 ENVS, GAMMA = 3, 0.9
-FRAME = (7, 6)  # unlike any number of frames, so that the axis is clear
+FRAME = (7, 6)  # differs from any number of frames, so that the stack axis is clear
 
 
 class StackedWorld:
@@ -32,7 +32,7 @@ class StackedWorld:
         self.space = spaces.Box(0, 255, shape, np.uint8)
 
     def _frame(self) -> Array:
-        return self._generator.integers(0, 2, dtype=np.uint8) * np.ones(FRAME, np.uint8)  # often the same by chance
+        return self._generator.integers(0, 2, dtype=np.uint8) * np.ones(FRAME, np.uint8)  # often equal by chance
 
     def _reset(self) -> list[Array]:
         first = self._frame()
@@ -69,17 +69,17 @@ def replay_of(space: spaces.Space[Any], capacity: int, frames: int = 1) -> Repla
 
 
 def all_entries(replay: Replay) -> Array:
-    """Every step that is there, oldest first."""
+    """Return every stored step, oldest first."""
     first = (replay.head - replay.filled) * ENVS
     entries = (first + np.arange(len(replay))) % (replay.rows * ENVS)
     return entries[replay.happened(entries)]
 
 
 def assert_same(single: Replay, whole: Replay) -> None:
-    """Everything that can be drawn is the same to the bit."""
+    """Everything that can be drawn is bit-identical."""
     ours, theirs = all_entries(single), all_entries(whole)
     assert len(ours) == len(theirs) and (single.filled, len(single)) == (whole.filled, len(whole))
-    assert np.count_nonzero(single.happened(np.arange(single.rows * ENVS))) == len(ours)  # and nothing else
+    assert np.count_nonzero(single.happened(np.arange(single.rows * ENVS))) == len(ours)  # nothing else can be drawn
     for steps in (1, 3):
         if not len(ours):
             continue
@@ -114,7 +114,7 @@ def test_what_is_drawn_is_what_plain_storage_gives(
 
 @pytest.mark.parametrize("rollouts", [1, 3, 9])
 def test_pieces_put_it_back_as_it_was(rollouts: int) -> None:
-    """Those that a checkpoint keeps: the rows to draw, and the ones before them whose frames they need."""
+    """A checkpoint keeps the rows to draw and the earlier rows whose frames they need."""
     world = StackedWorld(4, 4, last=True, padding="reset")
     single, whole = replay_of(world.space, 45, 4), replay_of(world.space, 45)
     pieces = []
@@ -137,11 +137,11 @@ def test_pieces_put_it_back_as_it_was(rollouts: int) -> None:
 
 
 def test_a_frame_is_stored_once_and_in_its_type() -> None:
-    """All arrays of the replay together are as large as planned, a quarter of what whole stacks take."""
+    """The replay's arrays together have the planned size, a quarter of the size of whole stacks."""
     stacks = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     single = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4, frame_stack=4)
     whole = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4)
-    for replay in (single, whole):  # with room for eight stacks that are kept aside, in each place for such
+    for replay in (single, whole):  # plus room for eight stacks in each `Aside`
         assert replay.plan.bytes <= bytes_of(replay) <= replay.plan.bytes + 2 * 8 * 4 * 84 * 84
     assert bytes_of(single) < 0.29 * bytes_of(whole) and single.plan.bytes < 0.27 * whole.plan.bytes
     assert "stacks of 4 as single frames" in single.plan.text

@@ -1,4 +1,4 @@
-"""The learner finds the log-probabilities that were collected: for every action space, with memory, with masks."""
+"""The learner recomputes the collected log-probabilities: for every action space, with memory, with masks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = np.ndarray[Any, Any]
 
 
 class MaskedPair(Counter):
-    """Two choices at once (of 2 and of 3), the mask of both one behind the other."""
+    """Two choices at once (of 2 and of 3); the mask concatenates both."""
 
     def __init__(self) -> None:
         super().__init__(actions="multi_discrete")
@@ -35,7 +35,7 @@ class MaskedPair(Counter):
 
 
 def recomputed(policy: Policy, rollout: Rollout, *, with_masks: bool = True) -> Array:
-    """[time, env]: as a learner does it, without memory from all rows at once, with memory from whole pieces."""
+    """Recompute log-probabilities [time, env] as a learner does: from all rows at once, or by piece with memory."""
     observations = {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()}
     actions = torch.from_numpy(rollout.columns["actions"])
     masks = None if rollout.masks is None or not with_masks else torch.from_numpy(rollout.masks[:-1])
@@ -62,7 +62,7 @@ def assert_equal_to_collected(crew: Any) -> None:
     for number in range(3):
         rollout = crew.collect(number)
         collected = rollout.columns["log_probs"]
-        assert np.ptp(collected) > 0.01  # numbers that could be wrong
+        assert np.ptp(collected) > 0.01  # the numbers are not trivially equal
         np.testing.assert_allclose(recomputed(crew.policy, rollout), collected, atol=1e-5)
 
 
@@ -89,11 +89,11 @@ def test_with_masks(acting: str, memory: str, kind: type[Counter]) -> None:
         assert_equal_to_collected(crew)
         rollout = crew.collect(3)
         without = recomputed(crew.policy, rollout, with_masks=False)
-        assert np.abs(without - rollout.columns["log_probs"]).max() > 0.01  # the masks matter
+        assert np.abs(without - rollout.columns["log_probs"]).max() > 0.01  # the masks make a difference
 
 
 def test_memory_must_be_zeroed_where_episodes_begin_for_them_to_be_equal() -> None:
-    """The counter-proof: with the starts left out the numbers differ."""
+    """Without the starts the numbers differ."""
     with collecting(Counter, acting="worker", memory="gru") as crew:
         rollout = crew.collect(0)
         observations = {"": torch.from_numpy(rollout.observations[""][:PIECE])}

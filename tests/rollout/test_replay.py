@@ -1,4 +1,4 @@
-"""The replay: what was stored comes back, n-step returns are those of the definition, nothing crosses an episode."""
+"""The replay returns the stored steps; n-step returns match the definition; nothing leaks across episodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GAMMA = 0.9
 
 
 class World:
-    """Rollouts of a world whose observations are (environment, time); everything that happened is kept as well."""
+    """Rollouts whose observations are (environment, time); also keeps all rewards and flags."""
 
     def __init__(self, seed: int, *, masked: bool = False, choices: int = 10**9) -> None:
         self._generator = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ class World:
         kept = truncated & ~terminated & valid
         for env in range(ENVS):
             for k, t in enumerate(np.flatnonzero(kept[:, env])):
-                finals[k, env] = (env, -(self.time + t + 1.0))  # told apart by its sign
+                finals[k, env] = (env, -(self.time + t + 1.0))  # a negative time marks a final observation
         for name, rows in (
             ("rewards", rewards),
             ("terminated", terminated),
@@ -67,7 +67,7 @@ class World:
         return rollout_of(observations, finals, actions, masks, rewards=rewards, **flags)
 
     def transition(self, time: int, env: int, steps: int) -> tuple[float, tuple[float, float], float]:
-        """Return, where to bootstrap from and with which factor, from the definition."""
+        """Return the n-step return, the observation to bootstrap from and its discount, from the definition."""
         total, factor = 0.0, 1.0
         for k in range(steps):
             t = time + k
@@ -87,7 +87,7 @@ def replay_of(capacity: int, *, mask_size: int = 0) -> Replay:
 
 
 def bytes_of(thing: Any) -> int:
-    """What all arrays take that an object of ours holds, itself or by others of ours."""
+    """Return the bytes of all arrays that one of our objects holds, directly or through others of ours."""
     if isinstance(thing, np.ndarray):
         return int(thing.nbytes) if thing.base is None else 0
     if isinstance(thing, dict | list | tuple):
@@ -97,7 +97,7 @@ def bytes_of(thing: Any) -> int:
 
 
 def assert_as_defined(replay: Replay, world: World, steps: int) -> None:
-    """Every step that is still there, against the definition."""
+    """Compare every step that is still stored with the definition."""
     entries = np.arange(replay.rows * ENVS)
     entries = entries[replay.happened(entries)]
     taken = replay.take(entries, steps=steps, gamma=GAMMA)
@@ -145,7 +145,7 @@ def test_an_even_draw_finds_every_step_that_happened_and_no_other() -> None:
 @pytest.mark.parametrize("put_back", [False, True])
 @pytest.mark.parametrize("known", [False, True])
 def test_masks_are_those_of_where_the_value_is_taken(known: bool, put_back: bool) -> None:
-    """At the end of a truncated episode: those of its last step, or all actions where that says nothing."""
+    """At the end of a truncated episode, the mask is that of the final observation, or all actions if it has none."""
     world, replay = World(2, masked=True), replay_of(60, mask_size=4)
     rollout = world.rollout(10)
     assert rollout.masks is not None
@@ -205,7 +205,7 @@ def test_what_is_taken_beside_it_counts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_each_observation_is_stored_once_and_in_its_type() -> None:
-    """All arrays of the replay together are as large as planned: one image, and 17 bytes, for each entry."""
+    """The replay's arrays together have the planned size: one image and 17 bytes per entry."""
     images = spaces.Box(0, 255, (84, 84), np.uint8)
     replay = Replay(images, ((), np.int64), capacity=1_000, n_envs=4)
     generator, shape = np.random.default_rng(0), (20, 4)
@@ -221,7 +221,7 @@ def test_each_observation_is_stored_once_and_in_its_type() -> None:
     )
     entries = replay.add(kept)
     assert replay.plan.bytes == 251 * 4 * (84 * 84 + 17)
-    assert replay.plan.bytes <= bytes_of(replay) <= 1.02 * replay.plan.bytes  # room for eight that are kept aside
+    assert replay.plan.bytes <= bytes_of(replay) <= 1.02 * replay.plan.bytes  # plus room for eight finals
     taken = replay.take(entries, steps=1, gamma=GAMMA)
     assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
     assert np.array_equal(taken.observations[""], seen[:-1].reshape(-1, 84, 84))
@@ -237,7 +237,7 @@ def test_priorities_are_planned_as_large_as_they_are(capacity: int) -> None:
 @pytest.mark.parametrize("steps", [1, 3])
 def test_episodes_that_were_cut_do_not_lead_into_those_that_follow(steps: int) -> None:
     before, after, replay = World(1), World(2), replay_of(60)
-    after.time = 1000  # its observations are elsewhere
+    after.time = 1000  # makes its observations distinct
     replay.add(before.rollout(6))
     replay.cut()
     replay.add(after.rollout(6))
@@ -261,7 +261,7 @@ def test_a_cut_episode_keeps_the_mask_of_where_it_led() -> None:
     assert rollout.masks is not None
     replay.add(rollout)
     replay.cut()
-    replay.add(after.rollout(6))  # overwrites the row that the newest steps led to
+    replay.add(after.rollout(6))  # overwrites the row after the newest steps
     taken = replay.take(5 * ENVS + np.arange(ENVS), steps=1, gamma=GAMMA)
     assert taken.masks is not None
     goes_on = [e for e in range(ENVS) if before.valid[5][e] and not before.truncated[5][e] | before.terminated[5][e]]

@@ -1,4 +1,4 @@
-"""Which weights collect which rollout, and what is said between the caller and its workers meanwhile."""
+"""Which weights collect which rollout, and how many messages that takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Noting:
-    """A collector that collects nothing and notes the weights of each rollout."""
+    """Collector that collects nothing and records the weights of each rollout."""
 
     arrays: dict[str, Array] = {}
 
@@ -49,13 +49,13 @@ def test_the_lag_is_none_or_exactly_one(schedule: str, expected: list[int]) -> N
     handed_out = []
     for _ in range(5):
         handed_out.append(rollouts.next())
-        weights += 1  # learned from it
+        weights += 1  # one update
     assert handed_out == list(enumerate(expected))
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
-    """A checkpoint waits for the rollout that is under way, and collects none for its own sake."""
+    """A checkpoint waits for the rollout in progress and does not start another."""
     weights = np.zeros(1)
     collector = Noting()
     rollouts = Schedule(collector, lambda: weights, lag=SCHEDULES[schedule])
@@ -69,7 +69,7 @@ def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
 
 
 def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No message and no pickle per step where the workers act."""
+    """If the workers act, no step needs a message or a pickle."""
     sent: list[int] = []
     send = CallerChannel.send_packed
 
@@ -78,7 +78,7 @@ def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, mon
         send(channel, data)
 
     monkeypatch.setattr(CallerChannel, "send_packed", counted)
-    monkeypatch.setattr(exactness, "why_inexact", lambda *args, **kwargs: None)  # it sends states, once in a process
+    monkeypatch.setattr(exactness, "why_inexact", lambda *args, **kwargs: None)  # it sends states, once per process
     counts = []
     for steps in (8, 64):
         sent.clear()

@@ -1,4 +1,4 @@
-"""The sum tree draws in proportion to priorities and is the same to the bit when it is built anew."""
+"""The sum tree draws in proportion to priorities and is bit-identical when rebuilt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_entries_are_those_of_the_running_sum(capacity: int, seed: int) -> None:
     assert tree.total == pytest.approx(priorities.sum())
     uniform = generator.random(200)
     edges = np.cumsum(priorities)
-    safe = np.abs(uniform[:, None] * edges[-1] - edges).min(axis=1) > 1e-9  # rounding decides the others
+    safe = np.abs(uniform[:, None] * edges[-1] - edges).min(axis=1) > 1e-9  # the others are decided by rounding
     expected = np.searchsorted(edges, uniform * edges[-1], side="right")
     drawn = tree.draw(uniform)
     assert np.array_equal(drawn[safe], expected[safe])

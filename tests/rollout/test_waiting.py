@@ -1,4 +1,4 @@
-"""While a rollout is collected, whoever waits for it can see how far it is."""
+"""While a rollout is collected, the waiting caller can see its progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FREE_STEPS = 3
 
 
 class Gated(gymnasium.Env[Any, Any]):
-    """Waits in its fourth step until somebody opens the gate."""
+    """Waits in its fourth step until the gate is opened."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -58,4 +58,4 @@ def test_who_does_the_work_itself_sees_every_step() -> None:
         crew.collector.while_waiting = lambda: seen.append(crew.collector.steps_so_far)
         crew.collector.begin(0)
         crew.collector.finish()
-    assert seen == list(range(4, STEPS * ENVS + 1, 4))  # a group of four after the other
+    assert seen == list(range(4, STEPS * ENVS + 1, 4))  # one group of four after another

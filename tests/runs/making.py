@@ -1,4 +1,4 @@
-"""Runs for the tests of comparisons, written by the writers that training uses; nothing is trained."""
+"""Runs for tests of comparisons, written as training writes them but without training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_run(
     manifest: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Path:
-    """A run with an update for each of `returns`, of 250 steps, 100 episodes and 5 gradient steps."""
+    """Write a run with one update per entry of `returns`: 250 steps, 100 episodes and 5 gradient steps each."""
     recorded = {**SETTINGS, "seed": seed, "output_dir": str(path), **settings}
     folder = RunFolder.create(path, env=recorded["env"], algorithm=recorded["algorithm"], seed=seed, settings=recorded)
     folder.write_config(recorded)

@@ -1,4 +1,4 @@
-"""Checkpoints come back exactly, survive kills and damage, and never run code."""
+"""Checkpoints are restored exactly, survive kills and damage, and never run code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
     return Checkpoints(tmp_path / "checkpoints")
 
 
-# ---- there and back ----
+# ---- saving and loading ----
 
 
 def test_weights_and_state_come_back_exactly(checkpoints: Checkpoints) -> None:
@@ -65,7 +65,7 @@ def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
     second = Checkpoints(tmp_path / "b").save(999, reordered, {"time": 2.0, "more": np.zeros(3)})
     content = (first / "policy.safetensors").read_bytes()
     assert (second / "policy.safetensors").read_bytes() == content
-    # Pinned: weights of today have to be readable, and equal, tomorrow.
+    # Pinned: later versions must read today's weights, and read them unchanged.
     assert hashlib.sha256(content).hexdigest() == "67e17730d9ac0822a84314ced8ec53b364f1e0d6451d5b60d3af73878e121026"
 
 
@@ -88,7 +88,7 @@ def test_a_state_that_cannot_be_kept_writes_nothing(checkpoints: Checkpoints) ->
     assert not checkpoints.folder.exists()
 
 
-# ---- which are kept ----
+# ---- retention ----
 
 
 def test_old_ones_go_but_never_those_that_are_pointed_to(checkpoints: Checkpoints) -> None:
@@ -192,7 +192,7 @@ def test_another_format_is_refused(checkpoints: Checkpoints) -> None:
         checkpoints.load()
     with pytest.raises(CheckpointError, match="has format 2; this version reads format 1"):
         checkpoints.load_newest_sound()
-    assert checkpoints.steps() == [1]  # it is not damaged: the version that saved it can still go on
+    assert checkpoints.steps() == [1]  # not damaged: the version that saved it can still resume it
 
 
 class Evil:
@@ -208,7 +208,7 @@ def test_a_malicious_pickle_is_never_run(checkpoints: Checkpoints, tmp_path: Pat
     path, marker = checkpoints.save(1, policy(), {}), tmp_path / "ran"
     payload = pickle.dumps(Evil(marker))
     (path / name).write_bytes(payload)
-    if name != "digest.json":  # with a digest that fits, so that the file itself is read
+    if name != "digest.json":  # a matching digest, so that the file itself is read
         digest = json.loads((path / "digest.json").read_text())
         digest["files"][name] = {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": len(payload)}
         (path / "digest.json").write_text(json.dumps(digest))
@@ -216,7 +216,7 @@ def test_a_malicious_pickle_is_never_run(checkpoints: Checkpoints, tmp_path: Pat
         checkpoints.load()
     assert not marker.exists()
     pickle.loads(payload)
-    assert marker.exists()  # it would have
+    assert marker.exists()  # the payload works if it is loaded
 
 
 # ---- interruption ----
@@ -271,11 +271,11 @@ def test_a_rename_or_link_that_fails_leaves_the_old_state(
             checkpoints.save(2, policy(2), {})
     assert [name for name in names(checkpoints.folder) if name.startswith(".")] == []
     assert checkpoints.load("last").step == 1
-    assert checkpoints.load_newest_sound().step in {1, 2}  # 2 is whole once it has its name
+    assert checkpoints.load_newest_sound().step in {1, 2}  # 2 is complete once it has its name
 
 
 def test_a_folder_that_is_read_only_is_named(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of such a folder, made by hand: the superuser, who runs tests in containers, may write anywhere."""
+    """The error is raised by hand, because root, who runs tests in containers, can write anywhere."""
     checkpoints.save(1, policy(1), {})
     make = Path.mkdir
 

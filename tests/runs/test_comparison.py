@@ -1,4 +1,4 @@
-"""Comparisons: figures, statistics, and the sentences about what cannot be compared."""
+"""Comparisons: figures, statistics, and notes about runs that cannot be compared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_speed_and_returns_of_two_groups(tmp_path: Path) -> None:
         make_run(
             tmp_path / f"p{seed}", seed=seed, speed=160.0, backend="processes", workers=2, returns=(10, 20, 30, 50)
         )
-    # The parallel ones come first, and the sequential ones are still what they are compared with.
+    # The sequential runs are the baseline even though the parallel ones come first.
     comparison = compare_runs([*tmp_path.glob("p*"), *tmp_path.glob("s*")])
     parallel, sequential = comparison.to_json()["groups"]
     assert (parallel["label"], sequential["label"]) == ("processes", "sequential")
@@ -42,7 +42,7 @@ def test_steps_and_time_to_a_score(tmp_path: Path) -> None:
     make_run(tmp_path / "a2", seed=2, returns=(10, 91, 92, 100))
     make_run(tmp_path / "b1", seed=1, returns=(10, 20, 30, 40), learning_rate=0.1)
     (first, second) = compare_runs([tmp_path]).to_json()["groups"]
-    assert first["score"] == second["score"] == pytest.approx(90.0)  # of the best
+    assert first["score"] == second["score"] == pytest.approx(90.0)  # 90 % of the best
     assert first["steps_to_score"] == pytest.approx((750 + 500) / 2)
     assert first["seconds_to_score"] == pytest.approx((7.5 + 5.0) / 2)
     assert first["runs_at_score"] == 2
@@ -107,7 +107,7 @@ def test_memory_and_cpu_as_they_were_recorded(tmp_path: Path) -> None:
     assert {of: new[f"cpu_percent{of}"] for of in shares} == pytest.approx(shares)
     assert (old["peak_memory_mb"], old["memory_covers"], old["cpu_percent"]) == (100.0, "the workers only", None)
     assert old["workers_busy_percent"] == pytest.approx(80.0)
-    assert threads["peak_memory_mb"] == 50.0  # one process, however many threads look at it
+    assert threads["peak_memory_mb"] == 50.0  # one process, however many threads report it
     assert bare["peak_memory_mb"] is None
     rows = dict(table_rows(compare_runs([tmp_path / name for name in "abcd"])))
     assert rows["peak memory"] == ["300 MiB", "100 MiB (the workers only)", "50 MiB", "not recorded"]
@@ -199,6 +199,6 @@ def test_the_report_says_what_one_seed_proves_and_fits(tmp_path: Path) -> None:
     report = report_of(compare_runs([tmp_path]), [], width=80)
     assert "One seed proves nothing about returns" in report
     assert max(map(len, report.splitlines())) <= 80
-    assert report.count("steps/s   ") > 1  # the groups do not fit beside each other
+    assert report.count("steps/s   ") > 1  # too many groups to fit side by side
     for at in range(7):
         assert f"n_envs {at + 1}" in report

@@ -1,4 +1,4 @@
-"""The sceptic's questions: each answer from what the runs recorded."""
+"""Questions a sceptic asks of a comparison, answered from the runs' records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answers(*paths: Path) -> dict[str, Check]:
 
 
 def pair(folder: Path, first: dict[str, Any] | None = None, second: dict[str, Any] | None = None) -> dict[str, Check]:
-    """A sequential run and a later one with two workers."""
+    """Write a sequential run and a later run with two workers, and return the checks."""
     make_run(folder / "a", **{"weights": 1.0, **(first or {})})
     changed = {"weights": 1.0, "backend": "threads", "workers": 2, "began": 2_000_000.0, **(second or {})}
     make_run(folder / "b", **changed)

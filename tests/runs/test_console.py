@@ -1,4 +1,4 @@
-"""The console: calm, complete at the ends, fit for 80 columns, silent when asked to be."""
+"""The console: calm, with complete summaries, within 80 columns, and silent on request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def now() -> Clock:
 
 @pytest.fixture
 def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
-    """What went to stderr since the last look; nothing may go to stdout."""
+    """Return a function that reads stderr since the last call; stdout must stay empty."""
 
     def look() -> list[str]:
         captured = capsys.readouterr()
@@ -138,7 +138,7 @@ def test_a_long_rollout_shows_its_progress_in_lines(now: Clock, lines: Any) -> N
         now.seconds = tick / 100
         console.collecting(so_far)
     assert lines() == ["  1 %  10 steps  1 steps/s  0:16:30 left", "  2 %  20 steps  1 steps/s  0:16:20 left"]
-    assert looks == 50  # two a second, however often it is called
+    assert looks == 50  # twice a second, however often it is called
     console.update(30, {}, share=0.03)
     assert [line.split()[2] for line in lines()] == ["30"]
 
@@ -153,7 +153,7 @@ def test_start_and_finish_explain(lines: Any) -> None:
     assert lines() == ["CartPole-v1 · ppo", "  backend  threads  (2 cores)", "  n        1"]
     console.finish({"steps": 10, "evaluation": "500 ± 0"}, ["envfleet evaluate runs/x"])
     assert lines() == [
-        "", "  steps       10", "  evaluation  500 ± 0", "go on with:", "  envfleet evaluate runs/x",
+        "", "  steps       10", "  evaluation  500 ± 0", "next:", "  envfleet evaluate runs/x",
     ]  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_a_resumed_run_measures_its_own_speed() -> None:
 
 
 def in_terminal(program: str, columns: int) -> str:
-    """What a program draws on a terminal of its own."""
+    """Return what a program draws on a pseudo-terminal."""
     import fcntl
     import pty
     import termios
@@ -239,7 +239,7 @@ def in_terminal(program: str, columns: int) -> str:
     try:
         while piece := os.read(ours, 65536):
             drawn += piece
-    except OSError:  # how Linux says that the other side is closed
+    except OSError:  # Linux reports the closed other end this way
         pass
     os.close(ours)
     assert process.stdout is not None
@@ -268,15 +268,15 @@ console.finish({"return": 99})
         80,
     )
     assert "a word [red]between[/red]" in drawn
-    assert drawn.count("speed") <= 4 + 2 + 1  # in one second, twice around the word, and the last
+    assert drawn.count("speed") <= 4 + 2 + 1  # four in that second, two around the message, and the last
     assert "return           99" in re.sub(r"\x1b\[[\d;]*m", "", drawn)
     assert drawn.rstrip().endswith("return  99")
-    assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l")  # the cursor is there
+    assert drawn.rfind("\x1b[?25h") > drawn.rfind("\x1b[?25l")  # the cursor is visible again
 
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A notebook with ipywidgets, as far as rich asks for them; what is displayed in it."""
+    """Fake as much of a notebook with ipywidgets as rich needs; return what it displays."""
     from rich import jupyter
 
     shown: list[Any] = []

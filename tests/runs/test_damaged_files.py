@@ -1,4 +1,4 @@
-"""Files that somebody damaged, or made to do harm: what is wrong is said, and other runs are not concerned."""
+"""Damaged or malicious files are reported, and other runs are not affected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def write(run: RunFolder, *bad: str) -> None:
-    """Sound lines around the bad ones."""
+    """Write the bad lines between two valid ones."""
     lines = [json.dumps(SOUND[0]), *bad, json.dumps(SOUND[1])]
     run.metrics.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
 
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_is_nested_too_deeply(tmp_path: Path) -> None:
 
 
 def _sign(checkpoint: Path) -> None:
-    """As somebody does who wants it to be read."""
+    """Update the digest, as an attacker would."""
     import hashlib
 
     content, digest = (checkpoint / "state.json").read_bytes(), json.loads((checkpoint / "digest.json").read_text())
@@ -130,10 +130,10 @@ def test_arguments_that_are_nested_too_deeply() -> None:
     with pytest.raises(SettingsError, match="nested too deeply"):
         keyword_arguments([f"size={100_000 * '-'}1"])
     brackets = DEEP * "["
-    assert keyword_arguments([f"name={brackets}"]) == {"name": brackets}  # no value of Python, so text
+    assert keyword_arguments([f"name={brackets}"]) == {"name": brackets}  # not a Python value, so it is text
 
 
-# ---- a full disk, for which a limit on the size of files stands in ----
+# ---- a full disk, simulated by a limit on the file size ----
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf"])

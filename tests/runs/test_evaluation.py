@@ -1,4 +1,4 @@
-"""Evaluation plays whole episodes with seeds of its own; its pictures become a video."""
+"""Evaluation plays whole episodes with separate seeds; its frames become a video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envfleet.runs.video import VideoWriter
 
 
 class Counting(gymnasium.Env[int, int]):
-    """Ends after as many steps as the next entry of `lengths`; the reward is the action."""
+    """Each episode has the length of the next entry of `lengths`; the reward is the action."""
 
     observation_space = gymnasium.spaces.Discrete(100)
     action_space = gymnasium.spaces.Discrete(3)
@@ -49,7 +49,7 @@ class Counting(gymnasium.Env[int, int]):
 
 
 class Remembering:
-    """An actor that counts its resets and is given the info of its observation."""
+    """Actor that counts its resets and checks the info of each observation."""
 
     def __init__(self) -> None:
         self.resets = 0
@@ -92,7 +92,7 @@ def test_seeds_are_pinned_different_and_never_those_of_training() -> None:
 
 
 def test_a_seed_that_training_may_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = iter([4 * 5, 4 * 5, 0, 4 * 2**21, 4 * 3])  # the first three lie among the seeds of training
+    drawn = iter([4 * 5, 4 * 5, 0, 4 * 2**21, 4 * 3])  # the first three may be used by training
     monkeypatch.setattr("envfleet.runs.evaluation.derive_seed", lambda *_: next(drawn))
     assert evaluation_seeds(2**30, 1) == [2**30 + 2**21]
 
@@ -155,14 +155,14 @@ def film(path: Path, frame: Any, **options: Any) -> Evaluation:
 
 
 def picture(step: int) -> np.ndarray:
-    """A bright band that begins further right at every step; odd on both sides."""
+    """Return a frame with a bright band that starts further right at every step; both sides are odd."""
     frame = np.zeros((33, 47, 3), np.uint8)
     frame[:, 4 * step :] = 200
     return frame
 
 
 def pictures_in(path: Path) -> np.ndarray:
-    """What FFmpeg finds in a video."""  # [time, height, width, 3]
+    """Decode a video with FFmpeg."""  # [time, height, width, 3]
     import imageio_ffmpeg
 
     command = [
@@ -193,12 +193,12 @@ def test_a_video_has_every_picture(tmp_path: Path, name: str) -> None:
     assert [entry.name for entry in (tmp_path / "videos").iterdir()] == [name]
 
 
-# imageio leaves the pipe to an FFmpeg that has ended to the collector.
+# imageio leaves the pipe of an FFmpeg that has exited to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-# The file is cut when it is finished, or while pictures come.
+# The limit is reached when the file is finished, or while frames are being written.
 @pytest.mark.parametrize(("name", "pictures"), [("a.mp4", 40), ("a.mp4", 400), ("a.gif", 40)])
 def test_a_video_that_cannot_be_written_whole_is_an_error(tmp_path: Path, name: str, pictures: int) -> None:
-    """A full disk, for which a limit on the size of files stands in."""
+    """A limit on the file size simulates a full disk."""
     noise = np.random.default_rng(0)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     path = tmp_path / name

@@ -1,4 +1,4 @@
-"""Run folders: made, refused, replaced, locked and listed."""
+"""Run folders: created, refused, replaced, locked and listed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def create(path: Path | None = None, **options: object) -> RunFolder:
     return RunFolder.create(path, env="ALE/Pong-v5", algorithm="ppo", seed=7, **options)  # type: ignore[arg-type]
 
 
-# ---- making and opening ----
+# ---- creating and opening ----
 
 
 def test_a_run_gets_a_name_of_its_own(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_config_and_manifest_can_be_written_and_read(tmp_path: Path) -> None:
     assert list(run.read_config().items()) == [
         ("steps", 100), ("learning_rate", 1e-05), ("hidden", [64, 64]), ("name", "Zürich"),
     ]  # fmt: skip
-    assert run.read_manifest()["settings"] == {"steps": 50}  # those that it began with
+    assert run.read_manifest()["settings"] == {"steps": 50}  # the settings it started with
     assert (run.logs.name, run.videos.name, run.report.name) == ("logs", "videos", "report")
 
 
@@ -163,7 +163,7 @@ def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def other_process(tmp_path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds the lock of tmp_path."""
+    """Start a process that holds the lock of tmp_path."""
     command = [sys.executable, "-c", HOLD.format(how=how), str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Runs are grouped by what differs in their settings, and named by it."""
+"""Runs are grouped and named by the settings in which they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of metrics survive kills, cuts and a full disk; other programs read what was written."""
+"""Lines of metrics survive kills, cuts and a full disk; other programs can read them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_cutting_drops_what_lies_beyond_and_writing_goes_on(path: Path) -> None:
         writer.write(step, {"x": step})
     first_lines = path.read_bytes().splitlines()[:2]
     writer.cut_after(20)
-    assert path.read_bytes().splitlines() == first_lines  # bit by bit
+    assert path.read_bytes().splitlines() == first_lines  # unchanged
     writer.write(25, {"x": 0})
     writer.close()
     assert [row["step"] for row in read_metrics(path)] == [10, 20, 25]
@@ -116,7 +116,7 @@ def test_there_are_no_rows_where_there_is_no_file(path: Path) -> None:
 def test_only_what_is_asked_for_is_read(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.write_text('{"step": 1, "x": null}\ndamaged\n')
     assert math.isnan(next(iterate_metrics(path))["x"])
-    assert not caplog.records  # nobody has looked at the second line
+    assert not caplog.records  # the second line has not been read
     assert len(read_metrics(path)) == 1 and len(caplog.records) == 1
 
 
@@ -167,9 +167,9 @@ def test_a_disk_that_is_full_for_tensorboard_is_told_in_a_sentence(tmp_path: Pat
     board._records.close()
     board._records._writer = open("/dev/full", "wb")  # noqa: SIM115  # closed with the writer
     with pytest.raises(ResourceError, match=r"TensorBoard cannot be written to .*: No space left on device"):
-        for step in range(1000):  # more than a buffer holds
+        for step in range(1000):  # more than the buffer holds
             board.write({"step": step, "time": 0.0, "rollout/ep_rew_mean": 1.0})
-    board.close()  # the metrics have it all
+    board.close()  # no error: the metrics are complete without it
 
 
 def test_neither_metrics_nor_tensorboard_need_torch(tmp_path: Path) -> None:

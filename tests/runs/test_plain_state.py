@@ -1,4 +1,4 @@
-"""The state of a run comes back exactly from JSON and arrays."""
+"""The state of a run is restored exactly from JSON and arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random play, the score that a summary compares with, and episodes that say whether they were a success."""
+"""Random play, the baseline of a summary, and episodes that report whether they succeeded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envfleet.runs.evaluation import evaluate, random_play
 
 
 class Three(gymnasium.Env[Any, Any]):
-    """Episodes of four steps that pay the action; a success where three was never taken."""
+    """Episodes of four steps whose reward is the action; a success if 3 was never taken."""
 
     observation_space = gymnasium.spaces.Discrete(5)
     action_space = gymnasium.spaces.Discrete(4)
@@ -49,7 +49,7 @@ def test_random_play_spends_its_steps_in_whole_episodes() -> None:
     env = Three()
     returns, steps = random_play(lambda: env, steps=402, seed=1)
     assert steps == 404 and len(returns) == 101 and env.closed
-    assert len(set(env.seeds)) == 101 and min(env.seeds) >= 2**30  # none that training uses
+    assert len(set(env.seeds)) == 101 and min(env.seeds) >= 2**30  # no seed that training uses
     assert abs(np.mean(returns) - 4 * 1.5) < 0.6
     assert random_play(Three, steps=402, seed=1)[0] == returns
     assert random_play(Three, steps=402, seed=2)[0] != returns

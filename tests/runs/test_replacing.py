@@ -1,4 +1,4 @@
-"""Replacing a run: a kill at any moment leaves the old run or the new one, whole, and the user's own files."""
+"""Replacing a run: a kill at any time leaves the whole old or the whole new run, and keeps the user's own files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def create(path: Path, **options: object) -> RunFolder:
 
 
 def fill(run: RunFolder, what: str) -> RunFolder:
-    """Gives a run something to lose."""
+    """Add files that replacing the run would remove."""
     run.write_config({"name": what})
     run.metrics.write_text(what)
     (run.checkpoints / f"step-{len(what)}").mkdir()
@@ -30,11 +30,11 @@ def fill(run: RunFolder, what: str) -> RunFolder:
 
 
 def content(*folders: Path) -> dict[str, str]:
-    """Every file and link below the folders, with what it holds."""
+    """Return the content of every file and link below the folders."""
     found = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            # What is written aside and never renamed is in nobody's way.
+            # Temporary files that were never renamed do no harm.
             if path.name != ".lock" and not re.fullmatch(r"\.(manifest\.json|config\.yaml)\.\d+", path.name):
                 held = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else "folder"
                 found[str(path)] = held

@@ -1,4 +1,4 @@
-"""A run that is killed again and again: children forked from a warm process, each killed at a random moment."""
+"""A run that is killed repeatedly: each attempt is a fork of a warm process, killed at a random moment."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests.waiting import gone, wait_until
 
 __all__ = ["kill_until_done", "stop_after"]
 
-BEYOND = 2  # checkpoints that a child may save after the one that it is killed after
+BEYOND = 2  # how many more checkpoints a child may save after the one that triggers its kill
 
 
 def kill_until_done(
     folder: Path, begin: Callable[[], object], go_on: Callable[[], object], *, kills: int, seed: int
 ) -> int:
-    """Begins a run and resumes it until it is done; the first `kills` attempts are killed at random moments.
+    """Start a run and resume it until it is done; the first `kills` attempts are killed at random moments.
 
-    Moments are counted in checkpoints, so that neither a quick machine is done too early nor a busy one kills too
-    late: at the start of an attempt, or up to a few milliseconds (an update, the writing of a checkpoint) after it has
-    saved some. It waits to be killed when it has saved five at the latest.
+    Moments are counted in saved checkpoints, so that a fast machine does not finish too early and a busy one is not
+    killed too late. The kill comes at the start of an attempt or a few milliseconds after a save, within an update or
+    the writing of a checkpoint. An attempt saves at most five checkpoints and then waits to be killed.
     """
     moments = random.Random(seed)
     for done in range(kills):
         saves = moments.choice([0, 1, 2, 3])
         delay = moments.uniform(0.0, 0.1 if saves == 0 else 0.03)
-        if not _is_begun(folder):  # killed while the folder was made: there is nothing to resume, and a user removes it
+        if not _is_begun(folder):  # killed while creating the folder: nothing to resume, and a user would delete it
             shutil.rmtree(folder, ignore_errors=True)
         if not _killed(go_on if _is_begun(folder) else begin, saves, delay):
             return done
@@ -48,7 +48,7 @@ def _is_begun(folder: Path) -> bool:
 
 
 def _killed(work: Callable[[], object], saves: int | None = None, delay: float = 0.0) -> bool:
-    """Does the work in a forked child that is killed `delay` seconds after so many saves; whether it was killed."""
+    """Run `work` in a forked child, kill it `delay` seconds after `saves` checkpoints; return whether it was killed."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -61,10 +61,10 @@ def _killed(work: Callable[[], object], saves: int | None = None, delay: float =
             work()
             code = 0
         finally:
-            os._exit(code)  # nothing of pytest may go on in here
+            os._exit(code)  # pytest must not continue in the child
     os.close(writer)
     with open(reader, "rb") as pipe:
-        due = pipe.read(1)  # nothing where the child has ended
+        due = pipe.read(1)  # empty if the child has exited
     if not due:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the run failed by itself"
         return False
@@ -77,7 +77,7 @@ def _killed(work: Callable[[], object], saves: int | None = None, delay: float =
 
 
 def stop_after(most: int, saves: int, tell: Callable[[], object]) -> None:
-    """Lets this process save `most` checkpoints, then wait for its end; tells when it has saved `saves`."""
+    """Let this process save `most` checkpoints and then sleep until it is killed; call `tell` after `saves` of them."""
     save, count = Checkpoints.save, 0
     if saves == 0:
         tell()

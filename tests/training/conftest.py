@@ -1,4 +1,4 @@
-"""Policies act with one thread wherever they act; tests leave torch as they found it."""
+"""Tests run torch with one thread, as acting does, and restore the thread count."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saved environments are believed to continue exactly: starting a process to try it takes seconds."""
+    """Skip the trial that a saved environment continues exactly: it starts processes, which takes seconds."""
     monkeypatch.setattr(exactness, "why_inexact", lambda *args, **kwargs: None)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Chain(gymnasium.Env[Any, Any]):
-    """Ten cells in a row; only the far end pays, and little comes on the way: rewards must travel far back."""
+    """Ten cells in a row. Only the far end pays much, so rewards must travel far back."""
 
     LENGTH = 10
 
@@ -33,7 +33,7 @@ class Chain(gymnasium.Env[Any, Any]):
 
 
 class Masked(gymnasium.Env[Any, Any]):
-    """The best allowed of six actions is the highest one; a forbidden one costs dearly."""
+    """The best action is the highest allowed one of six; a forbidden action costs 5."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.MultiBinary(6)
@@ -60,7 +60,7 @@ class Masked(gymnasium.Env[Any, Any]):
 
 
 class Picture(gymnasium.Env[Any, Any]):
-    """A bright square lies in one quarter of a picture; naming the quarter pays."""
+    """A bright square lies in one quarter of an image; naming the quarter pays 1."""
 
     def __init__(self, size: int = 16) -> None:
         self.observation_space = spaces.Box(0, 255, (size, size, 1), np.uint8)

@@ -1,4 +1,4 @@
-"""Runs that earlier versions left half trained; `tests/data/old_runs/README.md` says how they were made."""
+"""Half-trained runs of earlier versions; `tests/data/old_runs/README.md` says how they were made."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ OLD_RUNS = sorted(path.name for path in _FOLDER.iterdir() if path.is_dir())
 
 
 def copy_of(name: str, folder: Path) -> Path:
-    """The old run of this name as `folder`, free to be changed."""
+    """Copy the old run of this name to `folder`, where it may be changed."""
     return shutil.copytree(_FOLDER / name, folder)

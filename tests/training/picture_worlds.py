@@ -1,4 +1,4 @@
-"""A small world in pictures, large enough for the network of Mnih et al. (2015) and the preset of images."""
+"""A small world of images, large enough for the network of Mnih et al. (2015) and the image preset."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gymnasium import spaces
 
 __all__ = ["Quarters"]
 
-STEPS = 4  # of an episode, each worth 1 at best
+STEPS = 4  # per episode; each is worth 1 at best
 SIDE = 36
 SQUARE = 12
 
 
 class Quarters(gymnasium.Env[Any, Any]):
-    """A square of some colour lies in one quarter of a dark, noisy picture; naming the quarter pays 1."""
+    """A coloured square lies in one quarter of a dark, noisy image; naming the quarter pays 1."""
 
     observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
     action_space = spaces.Discrete(4)

@@ -1,4 +1,4 @@
-"""Short trainings for tests, and what is compared of them."""
+"""Short training runs for tests, and the weights they compare."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(folder: Path, **changes: Any) -> PPO:
-    """Settings of a training of three updates, in a second or so."""
+    """Return settings for three updates, which take about a second."""
     return PPO(**{**SMALL, "output_dir": str(folder), **changes})
 
 
@@ -36,5 +36,5 @@ def run(folder: Path, callbacks: Any = (), **changes: Any) -> Run:
 
 
 def weights(folder: Path, checkpoint: str = "final") -> bytes:
-    """The file of the final weights, as it is."""
+    """Return the raw bytes of a checkpoint's policy file."""
     return (folder / "checkpoints" / checkpoint / "policy.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""`check` says which algorithms can train on an environment, and each wrapper that it advises works."""
+"""`check` reports which algorithms can train on an environment, and the wrappers it suggests work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def no_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
         (VECTOR, spaces.MultiBinary(3), {"DQN"}),
         (TEXT, CHOICE, {"DQN", "PPO"}),
         (VECTOR, spaces.Dict({"a": CHOICE}), {"DQN", "PPO"}),
-        (VECTOR, spaces.Discrete(2**50), {"DQN", "PPO"}),  # torch's own words: there is no memory for it
+        (VECTOR, spaces.Discrete(2**50), {"DQN", "PPO"}),  # torch reports that there is not enough memory
     ],
 )
 def test_algorithms_are_asked(observation_space: Any, action_space: Any, refusing: set[str]) -> None:
@@ -72,13 +72,13 @@ def test_algorithms_are_asked(observation_space: Any, action_space: Any, refusin
     ],
 )
 def test_advised_wrappers_work(observation_space: Any, action_space: Any, algorithm: str, wrappers: list[str]) -> None:
-    """Each is made as the advice is written, and played."""
+    """Each wrapper is built from the text of the suggestion and played."""
     suggestions = helpful_wrappers(observation_space, action_space, refusals)[algorithm]
     assert [text.removeprefix("gymnasium.wrappers.").partition("(")[0] for text in suggestions] == wrappers
     for text in suggestions:
         names = {"env": sampling(observation_space, action_space)(), "gymnasium": gymnasium, "np": np}
         for code in text.split(", then "):
-            names["env"] = eval(code.rpartition(" (")[0], names)  # as a user does: the new one has the old one's name
+            names["env"] = eval(code.rpartition(" (")[0], names)  # rebinds `env`, as a user would
         wrapped = names["env"]
         assert algorithm not in refusals(wrapped.observation_space, wrapped.action_space)
         assert not examined_here(wrapped, steps=12).errors
@@ -98,7 +98,7 @@ def test_a_wrapper_of_ones_own_works_where_no_ready_one_does() -> None:
 
 
 def test_minigrid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MiniGrid's mission is a space of its own kind; its own wrappers come first."""
+    """MiniGrid's mission has a custom space; MiniGrid's own wrappers are suggested first."""
     mission = type("MissionSpace", (spaces.Space,), {"__module__": "minigrid.core.mission"})()
 
     class ImgObsWrapper(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -126,7 +126,7 @@ def test_minigrid(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered")  # as it is meant to be
+@pytest.mark.filterwarnings("ignore:.*precision lowered")  # expected
 @pytest.mark.parametrize(("high", "dtype"), [(255, np.uint8), (1, np.float32)])
 def test_pictures_of_doubles(high: int, dtype: Any) -> None:
     env = sampling(spaces.Box(0, high, (8, 8, 3), np.float64), CHOICE)()

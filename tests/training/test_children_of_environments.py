@@ -1,4 +1,4 @@
-"""Environments with processes of their own, which they end in close()."""
+"""Environments with child processes, which they end in close()."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from tests.training.running import run
 
-# Popen waits until its pipe is closed; a process that another thread forks meanwhile holds it open.
+# Popen waits until its pipe is closed, but a process forked by another thread meanwhile would keep it open.
 STARTING = threading.Lock()
 
 
 class HasChildren(CartPoleEnv):
-    """Has a forked process and a program, as simulators with a server do; ends them with SIGTERM."""
+    """Starts a forked process and a program, as simulators with a server do; ends them with SIGTERM."""
 
     def __init__(self, log: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class HasChildren(CartPoleEnv):
         self._processes: list[Any] = []
 
     def step(self, action: Any) -> Any:
-        if not self._processes:  # not in __init__: the run has its signal handlers by now
+        if not self._processes:  # not in __init__: by now the run has installed its signal handlers
             forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
             with STARTING:
                 forked.start()
@@ -44,7 +44,7 @@ class HasChildren(CartPoleEnv):
             forked, program = self._processes
             forked.terminate()
             program.terminate()
-            forked.join(100.0)  # without a limit it would hang the run
+            forked.join(100.0)  # without a time-out it could hang the run
             forked.kill()
             ends = (forked.exitcode, program.wait(100.0))
             with Path(self.log).open("a") as file:

@@ -1,4 +1,4 @@
-"""Demonstrations: files that come back, targets among allowed actions, and an agent that needs nothing else."""
+"""Demonstrations: files that load as saved, targets among allowed actions, and an agent that needs nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPACE = spaces.Discrete(Chain.LENGTH)
 
 
 def ahead(observations: Any) -> Any:
-    """Always forward: the best one can do in the chain."""
+    """Always move forward, the best policy in the chain."""
     return np.ones(len(observations), np.int64)
 
 
@@ -50,7 +50,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path, trajectories: Any) -> 
 
 
 def test_as_a_rollout_each_step_leads_where_it_led(trajectories: Any) -> None:
-    """Drawn from a replay, the steps are those of the trajectories, the last ones of those that were cut included."""
+    """Steps drawn from a replay are those of the trajectories, including the last steps of cut ones."""
     assert {trajectory.terminated for trajectory in trajectories} == {True, False}
     rollout = as_rollout(trajectories, SPACE)
     replay = Replay(SPACE, ((), np.int64), capacity=len(rollout.rewards), n_envs=1)
@@ -90,7 +90,7 @@ def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypa
     learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
     room = int(1.02 * learner._plan.bytes)
     monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: room)
-    with pytest.raises(ResourceError, match="what is demonstrated needs"):
+    with pytest.raises(ResourceError, match="the demonstration replay needs"):
         learner.show(as_rollout(trajectories, SPACE))
 
 
@@ -98,7 +98,7 @@ def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypa
 
 
 class MaskedShown(Masked):
-    """Shows two episodes, of which one is over before the environment ends it."""
+    """Demonstrates two episodes, one of which stops before the environment ends it."""
 
     def demonstrations(self, seed: int) -> Any:
         for length in (20, 7):
@@ -106,7 +106,7 @@ class MaskedShown(Masked):
 
 
 def masked_trajectories(*, ended: bool) -> list[Trajectory]:
-    """Episodes of 5 and 3 steps in which two of six actions are allowed at each observation."""
+    """Return episodes of 5 and 3 steps with two of six actions allowed at each observation."""
     generator, found = np.random.default_rng(3), []
     for length in (5, 3):
         masks = np.zeros((length + 1, 6), np.bool_)
@@ -141,11 +141,11 @@ def learner_that_saw(trajectories: list[Trajectory], **changes: Any) -> DQNLearn
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("double", [True, False])
 def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, double: bool) -> None:
-    """Where an episode was cut too: what was allowed at its end is known."""
+    """Also for a cut episode: the actions allowed at its end are known."""
     trajectories = masked_trajectories(ended=ended)
     learner = learner_that_saw(trajectories, double=double)
     with torch.no_grad():
-        learner._target_flat.data.mul_(1.2)  # so that the two networks differ
+        learner._target_flat.data.mul_(1.2)  # makes the two networks differ
         ((batch, _),) = learner._batches(1, shown=1.0)
         following = {"": torch.from_numpy(batch.following[""])}
         values, online = learner._target.q_values(following), learner.policy.q_values(following)
@@ -162,7 +162,7 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
         if trajectory.masks is not None
         for step, reward in enumerate(trajectory.rewards)
     }
-    assert {float(reward) for reward in batch.returns} == allowed_after.keys()  # each step was drawn
+    assert {float(reward) for reward in batch.returns} == allowed_after.keys()  # every step was drawn
     forbidden_was_best = 0
     for i, reward in enumerate(batch.returns):
         mask, chooser = allowed_after[float(reward)], (online if double else values)[i]
@@ -182,7 +182,7 @@ def test_rivals_of_what_was_shown_were_allowed_there() -> None:
         float(np.float32(reward)): mask
         for trajectory in trajectories
         if trajectory.masks is not None
-        for reward, mask in zip(trajectory.rewards, trajectory.masks, strict=False)  # the last leads to no step
+        for reward, mask in zip(trajectory.rewards, trajectory.masks, strict=False)  # the last mask has no step
     }
     assert batch.rivals is not None
     for reward, rivals in zip(batch.returns, batch.rivals, strict=True):
@@ -224,7 +224,7 @@ def test_what_an_environment_shows_has_its_masks(tmp_path: Path) -> None:
     (kept,) = (tmp_path / "demonstrations").iterdir()
     shown = load_demonstrations(kept, spaces.MultiBinary(6))
     assert [len(trajectory) for trajectory in shown] == [20, 7]
-    for trajectory in shown:  # the observation of this world is its mask
+    for trajectory in shown:  # this world's observation is its mask
         assert trajectory.masks is not None and np.array_equal(trajectory.masks, trajectory.observations)
 
 
@@ -261,14 +261,14 @@ def settings(folder: Path, **changes: Any) -> DQN:
 
 
 def test_what_was_shown_is_enough(tmp_path: Path) -> None:
-    """Every evaluation episode goes straight to the end, after 300 updates from 200 steps shown; chance is 1 in 512."""
+    """After 300 updates on 200 demonstrated steps, every evaluation episode goes straight to the end; chance: 1/512."""
     run = train(settings(tmp_path / "run"))
     scores = [row["eval/mean_reward"] for row in run.metrics if "eval/mean_reward" in row]
     assert scores[0] == pytest.approx(1.0)
 
 
 def test_they_come_back_with_the_checkpoint(tmp_path: Path) -> None:
-    # Exploration follows the share of the budget, so both have the same one and one of them is stopped half way.
+    # Exploration depends on the fraction of the budget used, so both runs have the same budget and one stops early.
     changes = {"checkpoint_every": 32, "eval_every": 0, "steps": 256}
     train(settings(tmp_path / "whole", **changes))
     train(settings(tmp_path / "half", **changes, num_episodes=5))

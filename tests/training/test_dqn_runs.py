@@ -1,4 +1,4 @@
-"""DQN as a run: the same weights everywhere, kills that leave no trace, and learning on small worlds."""
+"""DQN runs: the same weights on every backend, kills that leave no trace, and learning on small worlds."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ MATRIX = [
     for extras, schedule, place, workers, acting in itertools.product(
         ("plain", "everything"), SCHEDULES, PLACES, WORKERS, ACTING
     )
-    if place != "sequential" or (workers == 1 and acting == "central")  # it has one worker, and that is the reference
+    if place != "sequential" or (workers == 1 and acting == "central")  # one worker; worker acting is the reference
 ]
 
 
@@ -113,7 +113,7 @@ def test_the_whole_matrix(
 
 
 def test_extras_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> None:
-    """So that equal weights say something."""
+    """Otherwise equal weights would prove nothing."""
     found = {reference(extras, schedule) for extras in ("plain", "everything") for schedule in SCHEDULES}
     for extras in ("plain", "everything"):
         train(small(tmp_path / extras, seed=6, **EXTRAS[extras]))
@@ -124,7 +124,7 @@ def test_extras_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize(("extras", "schedule"), [("plain", "sync"), ("everything", "overlap"), ("frames", "sync")])
 def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> None:
-    """Replay, priorities and the target network come back with the rest."""
+    """Replay, priorities and the target network are restored too."""
     settings = {**EXTRAS[extras], "schedule": schedule, "steps": 1_280, "checkpoint_every": 64, "keep_checkpoints": 2}
     train(small(tmp_path / "whole", **settings))
     folder = tmp_path / "killed"
@@ -138,11 +138,11 @@ def test_kills_leave_no_trace(tmp_path: Path, extras: str, schedule: str) -> Non
     assert kills >= 1
     assert weights(folder) == weights(tmp_path / "whole")
     pieces = list((folder / "checkpoints" / "pieces").iterdir())
-    assert 0 < len(pieces) < 20  # those that the kept checkpoints need, and no more
+    assert 0 < len(pieces) < 20  # only those that the kept checkpoints need
 
 
 def test_frames_that_are_stored_once_change_nothing(tmp_path: Path) -> None:
-    """That observations are stacks is seen by itself; stored whole, they give the same weights."""
+    """Frame stacks are detected automatically; storing them whole gives the same weights."""
     found = train(small(tmp_path / "found", env=stacked_cartpole))
     train(small(tmp_path / "whole", env=stacked_cartpole, frame_stack=1))
     assert found.settings["frame_stack"] == 4
@@ -180,7 +180,7 @@ def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
 def test_what_other_systems_have_before_the_replay_gets_a_notice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In files for any environment, and in any section that settings may be in."""
+    """The settings are found in files for any environment and in any section."""
     plain = {name: value for name, value in SMALL.items() if name not in ("quiet", "hidden")}
     others = {"collection_batch_size": 48, "parallel": {"experience_buffer_size": 1500}}
     (tmp_path / "settings.json").write_text(json.dumps({**plain, "steps": 128, **others}))
@@ -218,7 +218,7 @@ def test_one_that_does_not_fit_is_told_with_what_would(tmp_path: Path, capsys: p
 
 
 def score(folder: Path, **settings: Any) -> float:
-    """Mean return of the last evaluation, of 100 episodes if not said otherwise, after training by the settings."""
+    """Train with the settings and return the mean return of the last evaluation (100 episodes by default)."""
     run = train(
         DQN(
             **{"seed": 1, "quiet": True, "output_dir": str(folder), "eval_episodes": 100, "backend": "sequential"}
@@ -231,18 +231,18 @@ def score(folder: Path, **settings: Any) -> float:
 @pytest.mark.proof
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_cartpole_by_preset(tmp_path: Path, seed: int) -> None:
-    """475 over 100 episodes within 50,000 steps; half a minute for each seed, so it is left to the proof."""
+    """475 over 100 episodes within 50,000 steps. Left to `make proof`: each seed takes half a minute."""
     assert score(tmp_path / "run", env="CartPole-v1", eval_every=50_000, seed=seed) >= 475.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # on a machine that others use as well
+@pytest.mark.timeout(400)  # for a busy machine
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.proof)])
 def test_five_steps_find_a_reward_that_one_step_does_not(tmp_path: Path, seed: int) -> None:
-    """Going back pays 0.01 at once, 0.4 in an episode; the far end 1 after nine steps. Within 20,000 steps.
+    """Going back pays 0.01 at once, 0.4 per episode; the far end pays 1 after nine steps. Within 20,000 steps.
 
-    The target network is renewed twice in them, and a value travels back by n steps with each renewal: far enough
-    with five, not with one. (So it was for each of the seeds 1 to 5.)
+    The target network is updated twice in that time, and each update carries a value back by n steps: far enough with
+    five, not with one. (Measured with seeds 1 to 5.)
     """
     settings = {"steps": 20_000, "gamma": 0.95, "exploration_fraction": 0.6, "eval_every": 20_000, "eval_episodes": 5}
     rounds = {"train_frequency": 16, "target_update_frequency": 400}
@@ -254,30 +254,30 @@ def test_five_steps_find_a_reward_that_one_step_does_not(tmp_path: Path, seed: i
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # on a machine that others use as well
+@pytest.mark.timeout(400)  # for a busy machine
 def test_masks_are_minded_by_actions_and_targets(tmp_path: Path) -> None:
-    """At least 95 % of the optimum, which is 1 in each of 20 steps, within 10,000 steps, seed 1."""
+    """At least 95 % of the optimum (1 in each of 20 steps) within 10,000 steps, seed 1."""
     assert score(tmp_path / "run", env=Masked, steps=10_000, gamma=0.5, n_step=1) >= 19.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # on a machine that others use as well
+@pytest.mark.timeout(400)  # for a busy machine
 def test_noisy_heads_and_priorities_learn(tmp_path: Path) -> None:
-    """The same world and bar within 4,000 steps, seed 1: no action is random, and steps are drawn by their errors."""
+    """The same world and threshold within 4,000 steps, seed 1: no epsilon-random actions, and prioritised replay."""
     extras = {"noisy": True, "prioritised": True, "eval_every": 4_000}
     assert score(tmp_path / "run", env=Masked, steps=4_000, gamma=0.5, n_step=1, **extras) >= 19.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # on a machine that others use as well
+@pytest.mark.timeout(400)  # for a busy machine
 def test_pictures_are_told_apart_by_the_nature_network(tmp_path: Path) -> None:
-    """At least 9 of 10 quarters of 36 x 36 pixels, the least that it takes, within 2,000 steps, seed 1."""
+    """At least 9 of 10 quarters right at 36 x 36 pixels, the network's minimum, within 2,000 steps, seed 1."""
     settings = {"steps": 2_000, "gamma": 0.1, "n_step": 1, "learning_starts": 200, "eval_every": 2_000}
     assert score(tmp_path / "run", env=Picture, env_kwargs={"size": 36}, network="nature", **settings) >= 9.0
 
 
 @pytest.mark.proof
 def test_pictures_are_told_apart(tmp_path: Path) -> None:
-    """At least 9 of 10 quarters named right, within 6,000 steps, seed 1."""
+    """At least 9 of 10 quarters right within 6,000 steps, seed 1."""
     settings = {"steps": 6_000, "gamma": 0.1, "n_step": 1, "train_frequency": 8, "learning_starts": 500}
     assert score(tmp_path / "run", env=Picture, **settings) >= 9.0

@@ -1,4 +1,4 @@
-"""Training goes on when workers die or hang or environments raise: it loses the rows that were cut, and no more."""
+"""Training continues when workers die or hang or environments raise; only the rows in progress are lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
 
 
 class Witness(Callback):
-    """Keeps which rows were valid, and kills a worker after the update it is told."""
+    """Records which rows were valid, and kills a worker after update `kill_after`."""
 
     def __init__(self, kill_after: int | None = None) -> None:
         self.valid: list[Any] = []
@@ -42,12 +42,12 @@ class Witness(Callback):
 
     @property
     def lost(self) -> list[tuple[int, int, int]]:
-        """(rollout, time, environment) of every row that never happened."""
+        """Return (rollout, time, environment) of every lost row."""
         return [tuple(map(int, place)) for place in np.argwhere(~np.array(self.valid))]
 
 
 def workers_of_this_process() -> list[int]:
-    """The processes that host environments, the first worker first."""
+    """Return the pids of the worker processes, the first worker first."""
     found = {
         name: child.pid
         for child in psutil.Process().children(recursive=True)
@@ -57,7 +57,7 @@ def workers_of_this_process() -> list[int]:
 
 
 def fault(kind: str, tmp_path: Path, step: int = STEPS + 10) -> dict[str, Any]:
-    """Of the second environment, in the second rollout."""
+    """Return a fault of the second environment, by default in the second rollout."""
     marker = "takes-long" if kind == "hang" else f"struck-{len(list(tmp_path.iterdir()))}"
     return {"kind": kind, "seed": SEED + 1, "step": step, "marker": str(tmp_path / f"{marker}-once")}
 
@@ -122,7 +122,7 @@ def test_a_worker_that_dies_idle_does_not_fail_a_call_of_a_callback(acting: str,
 
 @pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("worker", "sync"), ("central", "overlap")])
 def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule: str, tmp_path: Path) -> None:
-    """After the first update: in sync nothing is under way, with overlap it may be the second rollout."""
+    """After the first update: with sync no rollout is in progress, with overlap the second one may be."""
     witness = Witness(kill_after=1)
     options = {**SETTINGS, **PROCESSES, "env": Counter, "acting": acting, "schedule": schedule, "memory": "gru"}
     run(tmp_path / "run", [witness], **options)

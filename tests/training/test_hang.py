@@ -1,4 +1,4 @@
-"""An environment that hangs in this very process: the first time-out ends the run with its stack."""
+"""An environment that hangs in the caller's process: the first time-out ends the run with its stack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.training.running import run
 
 
 class Hanging(Counter):
-    """Sleeps for ever in its fortieth step."""
+    """Sleeps forever in its fortieth step."""
 
     def __init__(self, mark: str) -> None:
         super().__init__()

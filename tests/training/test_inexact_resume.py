@@ -1,4 +1,4 @@
-"""Simulators that cannot be restored: the run says so, and resumes with fresh episodes, the same on every backend."""
+"""If a simulator cannot be restored, the run reports it and resumes with fresh episodes, the same on every backend."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_run_says_that_its_resume_will_not_be_exact(
 ) -> None:
     run(tmp_path / "run", [StopAfter(2)], env=env, acting="central", **OPTIONS, **PLACES[place])
     said = capsys.readouterr().err
-    assert said.count("a resume of this run will begin fresh episodes: ") == 1  # though it saved twice
+    assert said.count("a resume of this run will begin fresh episodes: ") == 1  # although it saved twice
     assert parts_of(tmp_path / "run")["fleet"] is None
     done = resume(tmp_path / "run", env=env)
     said = capsys.readouterr().err
@@ -79,14 +79,14 @@ def test_an_exact_one_is_tried_once_and_stays_exact(
     run(tmp_path / "whole", env=Honest, **OPTIONS)
     run(tmp_path / "cut", [StopAfter(2)], env=Honest, **OPTIONS)
     assert parts_of(tmp_path / "cut")["fleet_tried"]
-    monkeypatch.setattr(exactness, "why_inexact", None)  # whoever tries again fails
+    monkeypatch.setattr(exactness, "why_inexact", None)  # a second trial would fail
     resume(tmp_path / "cut", env=Honest)
     assert "fresh episodes" not in capsys.readouterr().err
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
 
 
 def test_trying_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even for environments that share the drift in this process, of which each reset matters to all."""
+    """The environments share a drift in this process, so an extra reset of any of them would show."""
     ClassAttribute.shared_drift = 0.0
     run(tmp_path / "tried", env=ClassAttribute, **OPTIONS)
     monkeypatch.setattr(exactness, "why_inexact", lambda *_, **__: None)
@@ -99,7 +99,7 @@ def test_trying_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 class NoState(Honest):
-    """Asked for its state, it raises, and writes down the seeds that it is given."""
+    """Has a get_state() that raises; records the seeds it is given."""
 
     seeds: list[int] = []
 
@@ -115,7 +115,7 @@ class NoState(Honest):
 
 
 def resumed(folder: Path, **options: Any) -> bytes:
-    """The weights of a run that was stopped after its first update and resumed with fresh episodes."""
+    """Return the weights of a run that was stopped after one update and resumed with fresh episodes."""
     run(folder, [StopAfter(1)], env=NoState, normalise_rewards=True, **OPTIONS, **{"group_size": 2, **options})
     resume(folder, env=NoState, quiet=True)
     return weights(folder)
@@ -123,7 +123,7 @@ def resumed(folder: Path, **options: Any) -> bytes:
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_fresh_episodes_give_the_same_weights_everywhere(tmp_path: Path, schedule: str) -> None:
-    """By either way of acting too: both see the masks of the fresh episodes."""
+    """Both ways of acting give them too: both see the masks of the fresh episodes."""
     ways = [("sequential", "worker"), ("sequential", "central"), ("threads", "worker")]
     ways += [("processes", "central")] if schedule == "sync" else []
     found = {
@@ -145,7 +145,7 @@ def test_fresh_episodes_are_not_those_with_which_the_run_began(tmp_path: Path) -
 
 
 class Moody(RaisesWhenRestored):
-    """Can be restored, but not any more once the variable is set, as after an update of the simulator."""
+    """Can be restored until the environment variable is set, as if the simulator were then updated."""
 
     def set_state(self, state: dict[str, Any]) -> None:
         if os.environ.get("ENVFLEET_TEST_MOOD") == "raise":
@@ -188,7 +188,7 @@ def test_a_restore_that_kills_its_worker_begins_fresh_episodes(
 def test_one_that_was_stopped_in_a_hurry_is_tried_when_it_is_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C before the first checkpoint saves at once; nothing is claimed of what it saved."""
+    """Ctrl-C before the first checkpoint saves at once, without trying the state."""
 
     class Interrupt(Callback):
         def on_update(self, moment: Moment) -> None:
@@ -212,11 +212,11 @@ def test_one_that_was_stopped_in_a_hurry_is_tried_when_it_is_resumed(
     resume(tmp_path / "handle", env=Handle)
     said = capsys.readouterr().err
     assert "start fresh episodes: restored into a fresh environment, it continues differently" in said
-    assert "a resume of this run will begin" not in said  # it has been said
+    assert "a resume of this run will begin" not in said  # it was reported already
 
 
 def test_a_trial_that_a_signal_ended_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal to the whole group may end the processes of the trial."""
+    """A signal to the whole process group may kill the processes of the trial."""
 
     def stopped(*_: Any, **__: Any) -> str:
         signal.raise_signal(signal.SIGINT)

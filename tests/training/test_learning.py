@@ -1,4 +1,4 @@
-"""PPO learns by preset alone: each case states its seed, its budget of steps and the score to reach."""
+"""PPO learns with its presets alone: each case states its seed, its step budget and the score to reach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = "tests.training.worlds"
 
 @dataclass(frozen=True)
 class Case:
-    """A training: what it is given (the preset chooses the rest), and the score that its policy must reach."""
+    """A training run: its settings (the preset chooses the rest) and the score that its policy must reach."""
 
     env: str
     seed: int
@@ -32,18 +32,18 @@ class Case:
         return f"{name}-{self.memory}-{self.seed}" if self.memory != "none" else f"{name}-{self.seed}"
 
     def play(self, folder: Path) -> float:
-        """The mean return of 100 evaluation episodes, with the likeliest actions, after the training."""
+        """Train, then return the mean return of 100 deterministic evaluation episodes."""
         given: dict[str, Any] = {"env": self.env, "seed": self.seed, "steps": self.steps, "memory": self.memory}
         train(PPO(**given, backend="sequential", eval_every=0, quiet=True, output_dir=str(folder)))
         return evaluate_run(folder, episodes=100, trust=True).mean_reward
 
 
 CASES = [
-    Case("CartPole-v1", 1, 50_000, 475.0),  # the budget that was promised is 100,000 steps
+    Case("CartPole-v1", 1, 50_000, 475.0),  # the promised budget is 100,000 steps
     Case("Pendulum-v1", 1, 100_000, -300.0),
     Case(f"{HERE}:Masked", 1, 20_000, 0.95 * STEPS),
     Case(f"{HERE}:Nested", 1, 40_000, 0.95 * STEPS),
-    # The preset of images and its convolutions; 4 is perfect, and random play gets 1.
+    # Uses the image preset and its convolutions. A perfect score is 4; random play gets 1.
     Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
     Case(f"{HERE}:RememberCue", 1, 40_000, 0.95, "gru"),
 ]
@@ -62,6 +62,6 @@ def test_a_preset_reaches_the_score(case: Case, tmp_path: Path) -> None:
 
 
 def test_without_memory_a_cue_is_forgotten(tmp_path: Path) -> None:
-    """What no policy without memory can beat: the better of two answers that have nothing to do with the cue."""
+    """Without memory, no policy can beat always giving the same answer."""
     case = Case(f"{HERE}:RememberCue", 1, 40_000, 0.5)
     assert case.play(tmp_path / "run") == pytest.approx(case.score, abs=0.15)

@@ -1,4 +1,4 @@
-"""Around the updates: evaluations that change nothing, budgets, callbacks, and what happens when learning fails."""
+"""The training loop: evaluations that change nothing, budgets, callbacks, and failures while learning."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEDULES = pytest.mark.parametrize("schedule", ["sync", "overlap"])
 
 
 class Adjustable(gymnasium.Env[Any, Any]):
-    """Pays its level, which can be set from outside, and shows it."""
+    """Observes and pays its level, which can be set from outside."""
 
     observation_space = spaces.Box(0, np.inf, (1,), np.float64)
     action_space = spaces.Discrete(2)
@@ -69,7 +69,7 @@ def test_evaluations_and_checkpoints_do_not_change_the_weights(tmp_path: Path, s
 
 
 def best_evaluation(folder: Path) -> int:
-    """The step of the first of the best evaluations."""
+    """Return the step of the best evaluation, the first one if several are equal."""
     rows = [row for row in Run.load(folder).metrics if "eval/mean_reward" in row]
     return int(max(rows, key=lambda row: row["eval/mean_reward"])["step"])
 
@@ -82,7 +82,7 @@ def test_best_is_the_checkpoint_of_the_best_evaluation(tmp_path: Path) -> None:
 
 def test_best_survives_a_kill_just_before_it_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
-        """As if by kill -9: nothing after it is done."""
+        """Simulates kill -9: nothing runs after it."""
 
     def killed(*args: Any) -> None:
         raise Killed
@@ -112,7 +112,7 @@ def test_a_budget_of_episodes(tmp_path: Path) -> None:
 
 
 class Clock:
-    """In place of the budget's own: an hour passes with every update, and no time otherwise."""
+    """Replaces the budget's clock: each update takes an hour, everything else no time."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.hours = 0
@@ -143,7 +143,7 @@ def test_a_budget_of_hours(tmp_path: Path, schedule: str, monkeypatch: pytest.Mo
 def test_the_hours_before_a_resume_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hours = Clock(monkeypatch)
     run(tmp_path / "run", [Hourly(hours, stop_after=2)], steps=10**9, duration=3.0)
-    hours.hours = 100  # another process, another beginning
+    hours.hours = 100  # another process has another zero point
     done = resume(tmp_path / "run", callbacks=[Hourly(hours)], quiet=True)
     assert [row["step"] for row in done.metrics] == [ROLLOUT, 2 * ROLLOUT, 3 * ROLLOUT]
 
@@ -156,10 +156,10 @@ def test_a_clock_that_jumps_moves_nothing_but_the_times_noted(tmp_path: Path, mo
     jumping = run(tmp_path / "jumping", **often, duration=0.5)
     assert weights(tmp_path / "jumping") == weights(tmp_path / "steady")
     noted = [row["time"] for row in jumping.metrics]
-    assert noted != sorted(noted)  # the clock did jump while it trained
+    assert noted != sorted(noted)  # the clock did jump during training
     assert all(value >= 0 for row in jumping.metrics for name, value in row.items() if name.startswith("time/"))
     assert min(row["time/fps"] for row in jumping.metrics if "time/fps" in row) > 10
-    resumed = resume(tmp_path / "jumping", steps=4 * ROLLOUT, quiet=True)  # the newest checkpoint is told by its step
+    resumed = resume(tmp_path / "jumping", steps=4 * ROLLOUT, quiet=True)  # finds the newest checkpoint by its step
     assert resumed.metrics[-1]["step"] == 4 * ROLLOUT
 
 
@@ -167,7 +167,7 @@ def test_a_clock_that_jumps_moves_nothing_but_the_times_noted(tmp_path: Path, mo
 
 
 class Diarist(Callback):
-    """Writes down every call."""
+    """Records every call."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -178,7 +178,7 @@ class Diarist(Callback):
         self.calls.append(("rollout", moment.steps))
 
     def on_episode(self, moment: Moment, episode_return: float, length: int) -> None:
-        assert episode_return == length  # of CartPole
+        assert episode_return == length  # holds for CartPole
         self.returns.append(episode_return)
 
     def on_update(self, moment: Moment) -> None:
@@ -237,7 +237,7 @@ class Raise(Callback):
 def test_environments_can_be_called_between_rollouts(
     tmp_path: Path, schedule: str, acting: str, checkpoint_every: int
 ) -> None:
-    """From the next rollout on; with overlap from the one after, because the next is under way."""
+    """Calls take effect in the next rollout; with overlap in the one after, because the next is already in progress."""
     callback = Raise()
     options = {"env": Adjustable, "steps": 5 * ROLLOUT, "checkpoint_every": checkpoint_every}
     run(tmp_path / "run", [callback], schedule=schedule, acting=acting, **options)
@@ -272,11 +272,11 @@ def test_calls_that_wait_are_not_forgotten_by_a_resume(tmp_path: Path, schedule:
 
 @SCHEDULES
 @pytest.mark.parametrize("acting", ["worker", "central"])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of the infinite rewards
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from NumPy, about the infinite rewards
 def test_weights_that_are_no_numbers_end_the_training_and_keep_the_last_good_checkpoint(
     tmp_path: Path, schedule: str, acting: str
 ) -> None:
-    """The rewards explode in the third rollout."""
+    """Rewards become infinite in the third rollout."""
     exploding = {"env": Adjustable, "env_kwargs": {"explode_after": 2 * 32 + 5}, "checkpoint_every": 1}
     with pytest.raises(TrainingError, match="after rollout 2") as failure:
         run(tmp_path / "run", schedule=schedule, acting=acting, steps=9 * ROLLOUT, **exploding)
@@ -285,7 +285,7 @@ def test_weights_that_are_no_numbers_end_the_training_and_keep_the_last_good_che
     assert kept.checkpoint().step == 2 * ROLLOUT
     assert all(np.isfinite(tensor.numpy()).all() for tensor in kept.checkpoint().policy.values())
     assert not [entry for entry in (tmp_path / "run" / "checkpoints").iterdir() if entry.name.startswith(".")]
-    with pytest.raises(TrainingError):  # it can be taken up again: nobody holds it, and it fails where it failed
+    with pytest.raises(TrainingError):  # it can be resumed, because it is unlocked, but fails at the same point
         resume(tmp_path / "run", env=Adjustable, quiet=True)
 
 
@@ -297,12 +297,12 @@ def test_a_loss_that_is_no_number_ends_the_training_too(tmp_path: Path) -> None:
 
 
 def threads_of_the_system() -> set[int]:
-    """Of this process, whoever started them: Python, torch or OpenMP."""
+    """Return all threads of this process, whether started by Python, torch or OpenMP."""
     return {thread.id for thread in psutil.Process().threads()}
 
 
 class CountsThreads(Callback):
-    """What a training has while it learns."""
+    """Records the threads seen during training."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
@@ -312,9 +312,9 @@ class CountsThreads(Callback):
 
 
 def test_a_training_leaves_no_thread_behind(tmp_path: Path) -> None:
-    run(tmp_path / "first", learner_threads=2)  # libraries start their own, and keep them
+    run(tmp_path / "first", learner_threads=2)  # libraries start threads of their own and keep them
     before, during = threads_of_the_system(), CountsThreads()
     for number, (schedule, acting) in enumerate(itertools.product(["sync", "overlap"], ["worker", "central"])):
         run(tmp_path / str(number), [during], schedule=schedule, acting=acting, learner_threads=2)
-    assert len(during.seen - before) >= 4  # at least a learner's each
+    assert len(during.seen - before) >= 4  # at least one learner thread per run
     assert wait_until(lambda: threads_of_the_system() <= before)

@@ -1,4 +1,4 @@
-"""Masks in the forms that Gymnasium has for them: training, evaluation and random play keep to each."""
+"""Masks in all of Gymnasium's forms are respected by training, evaluation and random play."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.training.running import SMALL, run
 
 
 class OneAllowed(gymnasium.Env[Any, Any]):
-    """Raises where an action was chosen that its mask forbids."""
+    """Raises if the action is forbidden by its mask."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
 

@@ -1,7 +1,7 @@
 """Runs of earlier versions resume, evaluate, plot and are listed; a run of another format is refused by its version.
 
-If one of these fails, users' runs fail too. Read what the old run has; where that cannot be done, raise the format of
-the folder or of the checkpoints, and expect the refusal here.
+If one of these tests fails, users' runs fail too. Make the code read the old run. If that is impossible, raise the
+format of the folder or of the checkpoints, and expect the refusal here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def change(file: Path, **values: Any) -> None:
 def test_it_resumes(old_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = envfleet.resume(old_run)
     console = "".join(capsys.readouterr())
-    assert f"going on from step {STOPPED_AT}" in console
+    assert f"resuming from step {STOPPED_AT}" in console
     assert "fresh episodes" not in console  # the simulators were restored too
     assert run.checkpoint().step == BUDGET
     steps = [row["step"] for row in run.metrics if "rollout/ep_rew_mean" in row]
@@ -71,7 +71,7 @@ def test_a_run_of_a_later_format_is_refused(old_run: Path, caplog: pytest.LogCap
 
 
 def test_a_checkpoint_of_a_later_format_is_refused(old_run: Path) -> None:
-    """A later version has gone on with it; it can still do so afterwards."""
+    """The later version that saved it can still resume it afterwards."""
     newest = old_run / "checkpoints" / f"step-{STOPPED_AT}"
     change(newest / "digest.json", format=2)
     for use in (envfleet.resume, envfleet.evaluate_run):

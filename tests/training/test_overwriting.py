@@ -1,4 +1,4 @@
-"""`overwrite`: an old run is replaced once the new one has saved a checkpoint, and not before."""
+"""`overwrite` replaces an old run only once the new one has saved a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FailsAtOnce(gymnasium.Env[Any, Any]):
 
 
 class Interrupted(Callback):
-    """As a second Ctrl-C in the first rollout."""
+    """Simulates a second Ctrl-C in the first rollout."""
 
     def on_rollout(self, moment: Any, rollout: Any) -> None:
         raise KeyboardInterrupt
@@ -99,7 +99,7 @@ def test_a_run_that_never_saved_can_be_resumed_again_and_again(
 ) -> None:
     class Stops(Callback):
         def on_update(self, moment: Any) -> None:
-            if moment.steps > 12 * 32:  # the first update has its figures on record
+            if moment.steps > 12 * 32:  # the first update's metrics are written
                 raise KeyboardInterrupt
 
     caplog.set_level(logging.WARNING, "envfleet")

@@ -1,4 +1,4 @@
-"""One's own numbers: infos and callbacks, in metrics, TensorBoard and the console, wherever the run is trained."""
+"""User metrics from infos and callbacks, in metrics, TensorBoard and the console, on every backend."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS = ("term", "terms.half:sum", "score:last")
 
 
 class Scored(gymnasium.Env[Any, Any]):
-    """Episodes of 3 to 6 steps; those of even length are a success. Step t has the term t."""
+    """Episodes of 3 to 6 steps; those of even length are a success. `term` is the step number."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -32,7 +32,7 @@ class Scored(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._time, self._length = 0, int(self.np_random.integers(3, 7))
-        return self._seen(), {"term": 1000.0}  # of a reset, which is no step
+        return self._seen(), {"term": 1000.0}  # not counted: a reset is not a step
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._time += 1
@@ -52,7 +52,7 @@ class Scored(gymnasium.Env[Any, Any]):
 
 
 class Lengths(Callback):
-    """The lengths of all episodes."""
+    """Collects the lengths of all episodes."""
 
     def __init__(self) -> None:
         self.all: list[int] = []
@@ -76,7 +76,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[int]]
 
 def test_infos_are_averaged_over_each_episode_and_then_over_episodes(reference: tuple[Run, list[int]]) -> None:
     trained, lengths = reference
-    assert len(lengths) < 100  # all of them are in the means of the last update
+    assert len(lengths) < 100  # so the means of the last update cover all of them
     row = next(row for row in reversed(trained.metrics) if "info/term" in row)
     assert row["info/term"] == pytest.approx(fmean((length + 1) / 2 for length in lengths))
     assert row["info/terms.half_sum"] == pytest.approx(fmean(length * (length + 1) / 4 for length in lengths))
@@ -132,7 +132,7 @@ def test_a_resumed_run_can_log_other_keys(tmp_path: Path) -> None:
     names = [{name for name in row if name.startswith("info/")} for row in resumed.metrics]
     assert names[:2] == [{"info/term"}] * 2
     assert names[-1] == {"info/score_last"}
-    assert 3 <= resumed.metrics[-1]["info/score_last"] <= 6  # nothing of the rollout that was collected without it
+    assert 3 <= resumed.metrics[-1]["info/score_last"] <= 6  # without the rollout collected before the key was set
 
 
 def test_dqn_has_them_too(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_evaluate_reports_them(reference: tuple[Run, list[int]]) -> None:
 
 
 class Noting(Callback):
-    """Sets a figure wherever it is called."""
+    """Sets a metric in every hook."""
 
     def on_rollout(self, moment: Moment, rollout: Any) -> None:
         moment.metrics["own/rollouts"] = rollout.number
@@ -198,7 +198,7 @@ def test_what_a_callback_sets_is_logged(tmp_path: Path, capsys: pytest.CaptureFi
     updates = [row for row in rows if "train/loss" in row]
     assert [row["own/rollouts"] for row in updates] == [0, 1, 2, 3]
     assert [row["own/constant"] for row in updates] == [0.5] * UPDATES
-    assert [row.get("own/evaluated") for row in updates] == [None, None, 2, None]  # with the line after it
+    assert [row.get("own/evaluated") for row in updates] == [None, None, 2, None]  # in the next line
     assert (rows[-1]["own/end"], rows[-1]["own/evaluated"], rows[-1]["step"]) == (1, 2, UPDATES * ROLLOUT)
     assert not [name for row in rows for name in row if name == "own/word"]
     told = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Where a training runs and who acts: measured if left open, kept if asked for, never in the weights."""
+"""Backend, workers and acting: measured if left open, kept if set, and without effect on the weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAITING = StepCost(20e-3, 1e-4, waits=True)
 
 
 class Timed:
-    """A stage whose environment takes so long."""
+    """A stage whose environment has the given step cost."""
 
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
@@ -32,7 +32,7 @@ class Timed:
     [
         (CHEAP, {"n_envs": 8}, ("processes", 2, "worker")),
         (SLOW, {"n_envs": 8}, ("processes", 2, "worker")),
-        (SLOW, {"n_envs": 4}, ("processes", 2, "central")),  # one group to act for, two cores to step
+        (SLOW, {"n_envs": 4}, ("processes", 2, "central")),  # one group to act for, two cores to step on
         (CHEAP, {"n_envs": 4}, ("sequential", 1, "worker")),
         (WAITING, {"n_envs": 8}, ("processes", 8, "central")),
         (WAITING, {"n_envs": 8, "workers": 3}, ("processes", 3, "central")),
@@ -61,7 +61,7 @@ def test_what_limits_the_workers_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_stepping_one_by_one_changes_no_weight(schedule: str, tmp_path: Path) -> None:
-    """One acting group of four: stepped by one worker that acts, or by as many workers as there are environments."""
+    """One acting group of four, stepped by one worker that acts, or by several workers with central acting."""
     options = {"n_envs": 4, "steps": 4 * 32 * 3, "minibatch_size": 32, "memory": "gru", "schedule": schedule}
     run(tmp_path / "one", **options, acting="worker")
     run(tmp_path / "four", **options, acting="central", backend="threads", workers=4)

@@ -1,4 +1,4 @@
-"""A training leaves the process that called it as it was: threads of torch, threads of ours, freed memory."""
+"""Training leaves the calling process as it was: torch threads, our own threads, freed memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.training.running import run
 
 
 class Seen(Callback):
-    """What holds while it trains."""
+    """Records thread counts during training."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails, self.torch_threads, self.learners = fails, 0, 0
@@ -41,14 +41,14 @@ def ours() -> list[str]:
 @pytest.mark.parametrize("changes", [{}, {"acting": "central", "schedule": "overlap"}])
 @pytest.mark.parametrize("fails", [False, True])
 def test_threads_are_as_before(tmp_path: Path, changes: dict[str, Any], fails: bool) -> None:
-    torch.set_num_threads(3)  # the fixture puts it back
+    torch.set_num_threads(3)  # the fixture restores it
     seen = Seen(fails=fails)
     try:
         run(tmp_path, [seen], learner_threads=2, **changes)
     except RuntimeError:
         assert fails
     assert seen.torch_threads == 1
-    assert seen.learners == 1  # beside the caller's own
+    assert seen.learners == 1  # in addition to the caller's thread
     assert torch.get_num_threads() == 3
     assert ours() == []
 
@@ -103,7 +103,7 @@ def test_memory_goes_back_to_the_system_afterwards(tmp_path: Path) -> None:
 
 
 def test_a_training_prints_for_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From before the first worker of a run until after the last one; see tests/fleet/test_output.py."""
+    """From before the first worker starts until after the last one ends; see tests/fleet/test_output.py."""
     events: list[str] = []
 
     @contextmanager

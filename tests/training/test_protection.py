@@ -1,4 +1,4 @@
-"""Evaluations, random play and first looks are protected as training is, and a failure there never costs it."""
+"""Evaluation, random play and first looks are protected like training, and their failure never ends the training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ INTERRUPTED: list[bool] = []
 
 
 class OnlyWhenEvaluated(Counter):
-    """Misbehaves in evaluations alone, which have seeds from 2**30 on."""
+    """Misbehaves only in evaluations, whose seeds start at 2**30."""
 
     def __init__(self, how: str, mark: str = "") -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class OnlyWhenEvaluated(Counter):
         elif self.how == "interrupt" and not INTERRUPTED:
             INTERRUPTED.append(True)
             os.kill(os.getpid(), signal.SIGINT)
-        return observation, reward, False, False, info  # endless
+        return observation, reward, False, False, info  # never ends
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_failing_evaluation_costs_nothing(
     undisturbed: bytes,
     limits_hold: Path,
 ) -> None:
-    once = {**EVALUATED, "eval_every": 10**6}  # at the end alone
+    once = {**EVALUATED, "eval_every": 10**6}  # only at the end
     kwargs = {"how": how, "mark": str(limits_hold)}
     trained = run(tmp_path / "run", env=OnlyWhenEvaluated, env_kwargs=kwargs, **{**once, **options})
     said = capfd.readouterr().err
@@ -126,11 +126,11 @@ def test_ctrl_c_ends_an_evaluation_that_would_never_end(tmp_path: Path) -> None:
     assert Run.load(tmp_path / "run").checkpoint().step == 12 * 32
     resumed = envfleet.resume(tmp_path / "run", env=OnlyWhenEvaluated, eval_max_steps=20, restarts=1, quiet=True)
     evaluated = [row["step"] for row in resumed.metrics if "eval/mean_reward" in row]
-    assert evaluated[0] == 12 * 32  # the evaluation that was cut short is made up for
+    assert evaluated[0] == 12 * 32  # the interrupted evaluation is repeated
 
 
 class Deadly(Counter):
-    """Takes its process with it as soon as it is touched."""
+    """Kills its process when it is built or stepped."""
 
     def __init__(self, at: str) -> None:
         super().__init__()
@@ -167,9 +167,9 @@ def test_random_play_and_evaluation_of_an_environment_that_raises(
 
 
 def test_a_budget_of_one_rollout_plays_one(tmp_path: Path) -> None:
-    """Saving under sync collects nothing for its own sake."""
+    """With sync, saving does not collect another rollout."""
 
-    here = os.getpid()  # a state is tried in other processes
+    here = os.getpid()  # ignores the processes that try the saved state
 
     class Counting(Counter):
         def step(self, action: Any) -> Any:

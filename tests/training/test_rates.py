@@ -1,4 +1,4 @@
-"""Schedules of rates. Linear: the first update has the rate as given, update u of N has 1 - (u - 1) / N of it."""
+"""Rate schedules. Linear: the first update has the full rate, update u of N the fraction 1 - (u - 1) / N."""
 
 from __future__ import annotations
 
@@ -96,5 +96,5 @@ def test_the_rate_of_dqn_is_that_before_the_rollout_and_its_exploration_that_aft
     )
     done = train(settings)
     assert figures(done, "train/learning_rate") == pytest.approx(rates)
-    # Reported is the chance of the rollouts that begin next.
+    # The reported rate is that of the next rollouts.
     assert figures(done, "rollout/exploration_rate") == pytest.approx([0.8, 0.6, 0.4, 0.2])

@@ -1,4 +1,4 @@
-"""A run that was killed at any moment ends with the same bytes as one that never was."""
+"""A killed run ends with the same bytes as one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.waiting import gone, wait_until
 LONG: dict[str, Any] = {
     "n_envs": 8,
     "steps": 8 * 32 * 40,
-    "checkpoint_every": 1,  # one after every update, so that many kills hit the writing of one
+    "checkpoint_every": 1,  # after every update, so that many kills hit the writing of one
     "eval_every": 8 * 32 * 10,
     "eval_episodes": 1,
     "learning_rate_schedule": "linear",
@@ -49,7 +49,7 @@ FOUR_WAYS = pytest.mark.parametrize(
 @pytest.mark.slow
 @FOUR_WAYS
 def test_chained_kills(tmp_path: Path, schedule: str, acting: str, memory: str) -> None:
-    """Seven kills through each of four runs, at random moments of starting, training and saving."""
+    """Seven kills per run, at random moments of starting, training and saving."""
     options = {**LONG, "schedule": schedule, "acting": acting, "memory": memory}
     run(tmp_path / "whole", **options)
     broken = tmp_path / "broken"
@@ -66,7 +66,7 @@ def test_chained_kills(tmp_path: Path, schedule: str, acting: str, memory: str) 
 
 
 def steps_in(folder: Path) -> list[tuple[int, bool]]:
-    """The steps of the metrics, and whether the row is an evaluation: none missing, none twice."""
+    """Return the step of each row of metrics and whether it is an evaluation."""
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return [(row["step"], "eval/mean_reward" in row) for row in rows]
 
@@ -118,7 +118,7 @@ def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path, kills
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """Draws from an iterator that cannot be written as plain data: only its own pair of methods can save it."""
+    """Has an iterator that cannot be saved as plain data; only its get_state and set_state can save it."""
 
     observation_space = spaces.Box(-100, 100, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -164,13 +164,13 @@ def test_a_run_that_lost_its_second_half_ends_with_the_same_bytes(
     budget = {"n_envs": n_envs, "steps": updates * rollout, "checkpoint_every": 1, "keep_checkpoints": updates}
     run(whole, **options, **budget, schedule=schedule)
     shutil.copytree(whole, cut, symlinks=True)
-    for step in range(3 * rollout, updates * rollout + 1, rollout):  # in the middle of episodes
+    for step in range(3 * rollout, updates * rollout + 1, rollout):  # in mid-episode
         shutil.rmtree(cut / "checkpoints" / f"step-{step}")
     for name in ("last", "final"):
         (cut / "checkpoints" / name).unlink()
     done = resume(cut, trust=True)
     said = capsys.readouterr().err
-    assert f"going on from step {2 * rollout}" in said
+    assert f"resuming from step {2 * rollout}" in said
     assert "fresh episodes" not in said
     assert done.metrics[-1]["step"] == updates * rollout
     assert steps_in(cut) == steps_in(whole)
@@ -190,7 +190,7 @@ def die_in_the_middle(path: Path, content: bytes) -> None:
 
 
 class DieWhileSaving(Callback):
-    """After the second update, `name` in `where` is exchanged for what kills the process."""
+    """After the second update, replaces `name` in `where` with a function that kills the process."""
 
     def __init__(self, where: Any, name: str, deadly: Any) -> None:
         self.where, self.name, self.deadly, self.updates = where, name, deadly, 0
@@ -210,7 +210,7 @@ class DieWhileSaving(Callback):
         pytest.param(Checkpoints, "_remove_old", die, 2, id="old ones are still there"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 minds threads that others left
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns about leftover threads
 def test_killed_inside_the_writing_of_a_checkpoint(
     tmp_path: Path, where: Any, name: str, deadly: Any, goes_on_from: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,10 +222,10 @@ def test_killed_inside_the_writing_of_a_checkpoint(
         try:
             run(broken, [DieWhileSaving(where, name, deadly)], **options)
         finally:
-            os._exit(1)  # nothing of pytest may go on in here
+            os._exit(1)  # pytest must not continue in the child
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     resume(broken)
-    assert f"going on from step {goes_on_from * 4 * 32}" in capsys.readouterr().err
+    assert f"resuming from step {goes_on_from * 4 * 32}" in capsys.readouterr().err
     assert steps_in(broken) == steps_in(whole)
     assert weights(broken) == weights(whole)
     left = sorted(path.name for path in (broken / "checkpoints").iterdir())
@@ -236,7 +236,7 @@ def test_killed_inside_the_writing_of_a_checkpoint(
 
 
 def test_minutes_alone_bring_checkpoints(tmp_path: Path) -> None:
-    """Every update takes longer than a millionth of a minute; by steps there would be the last one only."""
+    """Every update takes longer than a millionth of a minute. By steps alone, only the last one would be saved."""
     options = {"n_envs": 4, "steps": 4 * 32 * 4, "checkpoint_every": 10**9, "keep_checkpoints": 9}
     run(tmp_path / "often", **options, checkpoint_minutes=1e-6)
     assert Checkpoints(tmp_path / "often" / "checkpoints").steps() == [128, 256, 384, 512]

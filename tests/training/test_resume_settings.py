@@ -1,4 +1,4 @@
-"""What resume takes, refuses, and does with damaged checkpoints and simulators that cannot be saved."""
+"""Settings that resume accepts and refuses, damaged checkpoints, and simulators that cannot be saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROLLOUT = SMALL["n_envs"] * SMALL["rollout_steps"]
 
 
 class StopAfter(Callback):
-    """Ends the training after so many updates, as if by a signal."""
+    """Ends the training after `updates` updates, as a signal would."""
 
     def __init__(self, updates: int) -> None:
         self.left = updates
@@ -33,7 +33,7 @@ class StopAfter(Callback):
 
 
 class Stateless(gymnasium.Env[Any, Any]):
-    """Keeps something that cannot be written as plain data."""
+    """Has an attribute that cannot be saved as plain data."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -62,7 +62,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """A run that was stopped after two of its three updates, with a checkpoint of each."""
+    """A run stopped after two of its three updates, with a checkpoint after each."""
     run(tmp_path / "run", [StopAfter(2)], checkpoint_every=1)
     return tmp_path / "run"
 
@@ -89,7 +89,7 @@ def test_under_other_harmless_settings_too(stopped: Path, whole: bytes, changes:
 
 
 def test_with_more_steps_it_is_the_run_that_had_them_from_the_start(tmp_path: Path) -> None:
-    constant = {"learning_rate_schedule": "constant", "clip_range_schedule": "constant"}  # others follow the budget
+    constant = {"learning_rate_schedule": "constant", "clip_range_schedule": "constant"}  # others depend on the budget
     run(tmp_path / "long", steps=5 * ROLLOUT, **constant)
     run(tmp_path / "short", **constant)
     resume(tmp_path / "short", steps=5 * ROLLOUT, quiet=True)
@@ -174,7 +174,7 @@ def test_simulators_that_cannot_be_saved_start_fresh_with_a_word(
     done = resume(tmp_path / "run", trust=True)
     said = capsys.readouterr()
     assert "start fresh episodes" in said.out + said.err
-    assert "secret" in said.out + said.err  # which part it is
+    assert "secret" in said.out + said.err  # names the attribute
     assert done.metrics[-1]["step"] == 3 * ROLLOUT
     assert weights(tmp_path / "run")
 

@@ -1,8 +1,8 @@
-"""The same seed gives the same weights, to the byte, wherever the fleet runs and whoever acts.
+"""The same seed gives the same weights, byte for byte, on every backend and with both ways of acting.
 
 `make test` runs a set of trainings in which every pair of values of {place, workers, acting, schedule, memory, world}
-occurs; `make proof` runs all of them in the world of vectors. The reference of each schedule, memory and world is a
-sequential fleet.
+occurs; `make proof` runs all combinations in the world of vectors. The reference for each schedule, memory and world
+is a sequential fleet.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORLDS: dict[str, dict[str, Any]] = {
 }
 Case = tuple[str, int, str, str, str, str]  # place, workers, acting, schedule, memory, world
 
-# Every pair of values is in here at least once.
+# Every pair of values occurs at least once.
 PAIRWISE: list[Case] = [
     ("sequential", 1, "central", "sync", "none", "vectors"),
     ("sequential", 1, "central", "overlap", "gru", "pictures"),
@@ -45,13 +45,13 @@ PAIRWISE: list[Case] = [
 MATRIX = [
     case
     for case in itertools.product(PLACES, WORKERS, ACTING, SCHEDULES, MEMORIES, ["vectors"])
-    if case[0] != "sequential" or (case[1] == 1 and case[2] == "central")  # it has one worker
+    if case[0] != "sequential" or (case[1] == 1 and case[2] == "central")  # the sequential backend has one worker
 ]
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Weights by schedule, memory and world, trained once each: sequential, the policy in the only worker."""
+    """Look up weights by schedule, memory and world, each trained once: sequential, the policy in the only worker."""
     known: dict[tuple[str, str, str, int | None], bytes] = {}
 
     def look_up(schedule: str, memory: str, world: str = "vectors", threads: int | None = None) -> bytes:
@@ -83,7 +83,7 @@ def test_the_whole_matrix(tmp_path: Path, reference: Any, case: Case) -> None:
 
 
 def test_the_pairs_are_complete() -> None:
-    """Every two values that can go together do so in some case, the references included."""
+    """Every two values that can be combined occur together in some case, including the references."""
     references = itertools.product(["sequential"], [1], ["worker"], SCHEDULES, MEMORIES, WORLDS)
     cases, kinds = [*PAIRWISE, *references], (tuple(PLACES), WORKERS, ACTING, SCHEDULES, MEMORIES, tuple(WORLDS))
     missing = [
@@ -97,14 +97,14 @@ def test_the_pairs_are_complete() -> None:
 
 @pytest.mark.parametrize(("acting", "world"), [("worker", "vectors"), ("central", "pictures")])
 def test_with_two_threads_of_the_learner(tmp_path: Path, reference: Any, acting: str, world: str) -> None:
-    """They are part of the mathematics, but neither the place nor the workers are, then as before."""
+    """Learner threads change the weights; with the same number of them, backend and workers still do not."""
     where = {"backend": "processes", "start_method": "spawn", "workers": 2}
     run(tmp_path / "run", **where, **WORLDS[world], acting=acting, learner_threads=2)
     assert weights(tmp_path / "run") == reference("sync", "none", world, 2)
 
 
 def test_the_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> None:
-    """So that equal weights say something."""
+    """Otherwise equal weights would prove nothing."""
     run(tmp_path / "other", seed=6)
     found = {reference("sync", "none"), reference("overlap", "none"), weights(tmp_path / "other")}
     assert len(found) == 3

@@ -1,4 +1,4 @@
-"""What a run takes of the machine, as its metrics say it."""
+"""Metrics of a run's use of the machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_processor_time_is_counted_where_it_is_spent() -> None:
     child.communicate(b"\n")
     assert figures.keys() == KEYS
     workers, caller, learner = (figures[f"system/cpu_percent_{who}"] for who in ("workers", "caller", "learner"))
-    # Shares of the same time: their ratios do not depend on how long it took.
+    # These are shares of the same time, so their ratios do not depend on its length.
     assert workers >= 0.25 / 0.1 * learner > 0
     assert caller + learner >= 0.25 / 0.1 * learner
     assert figures["system/cpu_percent"] == pytest.approx(workers + caller + learner)
@@ -64,7 +64,7 @@ def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "system/memory_mb" in row]
     assert rows and rows[-1].keys() >= KEYS
     assert rows[-1]["system/memory_mb"] > 50
-    assert all(name in ("step", "time") or name.startswith(OURS) for name in rows[-1])  # not taken for the user's own
+    assert all(name in ("step", "time") or name.startswith(OURS) for name in rows[-1])  # not mistaken for user metrics
     seconds = [row["time/seconds"] for row in rows]
     assert seconds == sorted(seconds)
 

@@ -1,4 +1,4 @@
-"""Trainings that end before their budget is spent: a score is reached, or evaluations get no better."""
+"""Training that ends before its budget is spent: a score is reached, or evaluations stop improving."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_trial")
 
 
 class Flat(gymnasium.Env[Any, Any]):
-    """Every episode has a return of 3, whatever one does."""
+    """Every episode has a return of 3, whatever the actions."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -83,7 +83,7 @@ def test_a_run_that_has_ended_says_so_and_goes_on_only_without_its_condition(
     resume(tmp_path / "run", env=Flat, steps=7 * UPDATE)
     told = capsys.readouterr().err
     assert "it has ended at step 384: the evaluation at step 384 had a return of 3 (stop_score 3)" in told
-    assert "it goes on with another --stop-score or --patience, or with none" in told
+    assert "to continue, set --stop-score or --patience to another value or none" in told
     assert weights(tmp_path / "run") == before
     assert last_step(resume(tmp_path / "run", env=Flat, stop_score=None, quiet=True)) == 6
     run(tmp_path / "whole", **FLAT)
@@ -99,5 +99,5 @@ def test_conditions_need_evaluations(setting: str, value: Any) -> None:
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_by_command(tmp_path / "run", "--stop-score", "1", "--eval-every", "1", "--eval-episodes", "1") == 0
     assert cli.main(["resume", str(tmp_path / "run"), "--stop-score", "none", "--steps", "640"]) == 0
-    assert "going on from step" in capsys.readouterr().err
+    assert "resuming from step" in capsys.readouterr().err
     assert Run.load(tmp_path / "run").settings["stop_score"] is None

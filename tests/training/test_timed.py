@@ -1,4 +1,4 @@
-"""Timed runs: what is under way at the mark is discarded, and the last whole update is what was saved."""
+"""Timed runs: the unfinished update is discarded when time is up, and the last complete update is saved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMED: dict[str, Any] = {**CONSTANT, "steps": None, "duration": 1.0, "checkpoint
 
 
 class Clock:
-    """Counts the looks at the clock; after `enough` of them the time is over."""
+    """Counts reads of the clock; after `enough` reads the time is over."""
 
     def __init__(self, enough: int | None = None) -> None:
         self.looks, self._enough = 0, enough
@@ -40,7 +40,7 @@ class Clock:
 
 
 def looks_at_updates(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[int]:
-    """How often a run of three updates has looked at the clock after each of them."""
+    """Return how often a run of three updates has read the clock after each update."""
     looks, counting = [], Clock()
 
     class Note(Callback):
@@ -57,7 +57,7 @@ def looks_at_updates(folder: Path, monkeypatch: pytest.MonkeyPatch, **options: A
 def test_a_cut_run_is_the_run_without_what_was_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acting: str
 ) -> None:
-    """Two updates and a part of a third one: as if two updates had been asked for."""
+    """Cut in the third update, the run equals one that was asked for two."""
     _, second, third = looks_at_updates(tmp_path / "three", monkeypatch, acting=acting)
     run(tmp_path / "two", acting=acting, **CONSTANT, steps=2 * UPDATE)
     for name, looks in (("in-the-rollout", second + 9), ("between-minibatches", third - 2)):

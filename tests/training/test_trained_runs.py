@@ -1,4 +1,4 @@
-"""A trained run in three lines: one observation or a batch, with memory, masks and normalisation; and without trust."""
+"""Using a trained run: single observations and batches, memory, masks, normalisation, and loading without trust."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 
 class OwnNetwork(nn.Module):
-    """Features that are the observation itself."""
+    """Features from one linear layer."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_a_nested_observation(tmp_path: Path) -> None:
 
 
 def test_it_acts_as_it_was_trained(tmp_path: Path) -> None:
-    """Normalisation and memory included: the log-probabilities of the last rollout are found again by hand."""
+    """The log-probabilities of the last rollout, recomputed by hand, match, with normalisation and memory."""
 
     class Keep(Callback):
         def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
@@ -101,7 +101,7 @@ def test_it_acts_as_it_was_trained(tmp_path: Path) -> None:
             self.first_memory = rollout.memory[0].copy()
 
     keep = Keep()
-    # At a rate of nearly nothing the final policy is the one that collected.
+    # With a learning rate of almost zero, the final policy is the one that collected.
     options = {"memory": "gru", "learning_rate": 1e-12, "steps": SMALL["n_envs"] * SMALL["rollout_steps"]}
     trained = run(tmp_path / "run", [keep], **options).policy
     held = torch.from_numpy(keep.first_memory)
@@ -196,7 +196,7 @@ print(run.settings["env"], "evil" in sys.modules)
 
 
 def test_nothing_that_a_run_names_is_imported_by_loading_it(tmp_path: Path) -> None:
-    """Its environment is a module that would say so if it were imported."""
+    """The run's environment is a module that exits if it is imported."""
     run(tmp_path / "run")
     (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
     config = tmp_path / "run" / "config.yaml"
@@ -242,7 +242,7 @@ def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> N
 
 
 def test_inputs_go_where_the_weights_are(tmp_path: Path) -> None:
-    """No accelerator is needed to see it: a device without values takes part in everything but the last copy."""
+    """The meta device needs no accelerator and supports everything except the final copy."""
     trained = run(tmp_path / "run", steps=SMALL["n_envs"] * SMALL["rollout_steps"], memory="gru").policy
     elsewhere = TrainedPolicy(trained.policy.to("meta"), trained.observation_space, trained.action_space)
     seen: list[torch.device] = []

@@ -1,4 +1,4 @@
-"""Trainings of environments whose observations and rewards are a little wrong."""
+"""Training in environments whose observations and rewards are slightly wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("right", "double", "list")
 
 
 class Draws(gymnasium.Env[Any, Any]):
-    """The same numbers as an array of float32, of float64, or as a list; where it is wrong, rewards are arrays."""
+    """The same numbers as a float32 array, a float64 array or a list; rewards are arrays unless the kind is "right"."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -47,11 +47,11 @@ def test_they_learn_the_same_as_if_all_were_right(tmp_path: Path, caplog: pytest
         run(tmp_path / kind, env=Draws, env_kwargs={"kind": kind}, quiet=False, eval_every=12 * 32, eval_episodes=2)
         learned.append(weights(tmp_path / kind))
     assert learned[0] == learned[1] == learned[2]
-    assert caplog.text.count("as the reward") == 2  # one for each run that has them, none for its evaluations
+    assert caplog.text.count("as the reward") == 2  # one per run that has them, none for evaluations
 
 
 class Outside(Draws):
-    """Its observations are far outside their bounds."""
+    """Observations are far outside their bounds."""
 
     def observe(self) -> Any:
         return super().observe() + np.float32(2)

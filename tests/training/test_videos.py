@@ -1,4 +1,4 @@
-"""Videos while a run trains: when they come, that they change nothing, and what is said if there can be none."""
+"""Videos during training: when they are made, that they do not affect it, and errors if there can be none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_trial")
 
 
 class Drawn(Flat):
-    """Shows the time as a grey picture; its pen may break."""
+    """Renders the time as a grey image; rendering can be made to fail."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
     broken = False
@@ -35,7 +35,7 @@ class Drawn(Flat):
 
 
 class Silent(Flat):
-    """Takes a render_mode and cannot draw."""
+    """Accepts a render_mode but cannot render."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         pass
@@ -63,7 +63,7 @@ def test_a_resumed_run_has_the_same_videos(tmp_path: Path) -> None:
     assert videos(tmp_path / "run") == ["step-384.mp4"]
     (tmp_path / "run" / "videos" / "step-384.mp4").unlink()
     resume(tmp_path / "run", env=Drawn, quiet=True)
-    assert videos(tmp_path / "run") == ["step-1152.mp4", "step-768.mp4"]  # the first one was there already
+    assert videos(tmp_path / "run") == ["step-1152.mp4", "step-768.mp4"]  # the first one was made before the resume
 
 
 def test_a_video_that_fails_does_not_cost_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Wrappers by name, with arguments, from the command line, from files and from Python."""
+"""Wrappers by name, with arguments, from the command line, files and Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("no_trial")
 
 
 class Film(gymnasium.Env[Any, Any]):
-    """Pictures of noise [height, width, channels], all of them different."""
+    """Random images [height, width, channels], all different."""
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(0, 255, (14, 13, 3), np.uint8)
@@ -49,7 +49,7 @@ class Film(gymnasium.Env[Any, Any]):
 
 
 class Scaled(gymnasium.RewardWrapper[Any, Any]):
-    """As a user writes it."""
+    """A user's own wrapper."""
 
     def __init__(self, env: Any, factor: float, note: str = "") -> None:
         super().__init__(env)
@@ -73,7 +73,7 @@ def refusal(*wrappers: Any, env: Any = "CartPole-v1") -> str:
     return str(error.value)
 
 
-# ---- how they are given
+# ---- ways to specify them
 
 
 def test_on_the_command_line_arguments_follow_the_name() -> None:
@@ -103,7 +103,7 @@ def test_all_three_ways_give_the_same_environment() -> None:
 
 
 def test_lists_of_a_file_arrive_as_tuples() -> None:
-    """So that a resumed run, whose settings come from a file, is wrapped as it was at first."""
+    """A resumed run reads its settings from a file and must be wrapped as before."""
     for note in (["a", ["b"]], ("a", ("b",))):
         assert built({f"{HERE}:Scaled": {"factor": 1, "note": note}}).note == ("a", ("b",))
 
@@ -172,7 +172,7 @@ def test_pictures_are_stacked_along_their_channels_and_all_else_along_a_new_axis
         np.testing.assert_array_equal(stack, np.concatenate([first] * 3 + [second], 2))
         assert wrapped.observation_space.contains(stack)
     assert built({"frame-stack": {"stack_size": 2}}).observation_space.shape == (2, 4)
-    # With 15 channels none could tell the channels from the sides.
+    # With 15 channels, the channels could not be told from the sides.
     assert built({"frame-stack": {"stack_size": 5}}, env=Film).observation_space.shape == (5, 14, 13, 3)
     first_axis = gymnasium.wrappers.TransformObservation(
         Film(), lambda picture: picture.transpose(2, 0, 1), spaces.Box(0, 255, (3, 14, 13), np.uint8)

@@ -1,4 +1,4 @@
-"""Small worlds with a known optimum, each to be solved by one ability of a policy."""
+"""Small worlds with a known optimum; each needs one ability of a policy."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gymnasium import spaces
 
 __all__ = ["Masked", "Nested", "RememberCue"]
 
-STEPS = 10  # of an episode of the worlds without memory, each worth 1 at best
+STEPS = 10  # per episode in the worlds without memory; each is worth 1 at best
 DELAY = 20  # steps between the cue and the question
 
 
 class Masked(gymnasium.Env[Any, Any]):
-    """Shows two actions, of which one pays 1; only the mask says which: it allows that one and two others.
+    """Shows two actions, one of which pays 1. Only the mask says which: it allows that one and two others.
 
-    A forbidden action raises, so a policy that did not mind its mask would not come through one episode.
+    A forbidden action raises, so a policy that ignored its mask would not finish an episode.
     """
 
     observation_space = spaces.MultiBinary(6)
@@ -49,7 +49,7 @@ class Masked(gymnasium.Env[Any, Any]):
 
 
 class Nested(gymnasium.Env[Any, Any]):
-    """A dictionary of a direction, a switch that turns it round, and noise; the action is to follow the direction."""
+    """A Dict of a direction, a switch that reverses it, and noise; following the direction pays 1."""
 
     observation_space = spaces.Dict(
         {
@@ -77,9 +77,9 @@ class Nested(gymnasium.Env[Any, Any]):
 
 
 class RememberCue(gymnasium.Env[Any, Any]):
-    """Shows a cue once; 20 steps later it asks, and 1 is paid for the action that fits the cue."""
+    """Shows a cue once and asks 20 steps later; the action that matches the cue pays 1."""
 
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)  # the cue, and whether the question is asked
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)  # the cue, and whether the question is being asked
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

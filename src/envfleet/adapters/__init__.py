@@ -1,1 +1,1 @@
-"""The fleet as other libraries want it: one module per library, imported only by those who use it."""
+"""Adapters of a fleet for other RL libraries: one module per library, imported only when used."""

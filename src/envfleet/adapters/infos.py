@@ -1,4 +1,4 @@
-"""Infos as other libraries want them: one dictionary per environment."""
+"""Infos in the form that other libraries use: one dictionary per environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Info = dict[str, Any]
 
 
 def info_rows(infos: Info, count: int) -> list[Info]:
-    """One dictionary per environment from the batched infos of Gymnasium's vector API."""
+    """Split the batched infos of Gymnasium's vector API into one dictionary per environment."""
     rows: list[Info] = [{} for _ in range(count)]
     for key, values in infos.items():
         if key.startswith("_") and key[1:] in infos:  # the mask of another key

@@ -3,8 +3,8 @@
     fleet = envfleet.make("CartPole-v1", 64, autoreset="same_step")
     model = PPO("MlpPolicy", VecMonitor(as_sb3(fleet))).learn(200_000)
 
-Stable-Baselines3 has no word for a lost step. Where a fault cut an episode, its row ends the episode as a
-time limit does, with the last observation before the fault as `terminal_observation`, no reward, and
+Stable-Baselines3 cannot represent a lost step. If a fault cuts an episode short, its row ends the episode as a
+time limit would, with the last observation before the fault as `terminal_observation`, reward 0, and
 `info["restarted"]` set.
 """
 
@@ -29,7 +29,7 @@ try:
         VecEnvStepReturn,
     )
 except ModuleNotFoundError as error:
-    if str(error.name).split(".")[0] != "stable_baselines3":  # it is there, and something that it needs is not
+    if str(error.name).split(".")[0] != "stable_baselines3":  # it is installed, but one of its dependencies is not
         raise
     raise MissingExtraError("stable-baselines3 is not installed", hint='pip install "envfleet[sb3]"') from error
 
@@ -40,12 +40,12 @@ Info = dict[str, Any]
 
 
 def as_sb3(fleet: Fleet) -> FleetVecEnv:
-    """The fleet as a Stable-Baselines3 `VecEnv`; closing it closes the fleet."""
+    """Wrap the fleet as a Stable-Baselines3 `VecEnv`; closing it closes the fleet."""
     return FleetVecEnv(fleet)
 
 
 class FleetVecEnv(VecEnv):
-    """A `VecEnv` whose environments are a fleet's; `fleet` is the fleet itself."""
+    """A `VecEnv` over the environments of `fleet`."""
 
     def __init__(self, fleet: Fleet) -> None:
         mode = fleet.autoreset_mode
@@ -63,8 +63,8 @@ class FleetVecEnv(VecEnv):
     # --- stepping
 
     def reset(self) -> VecEnvObs:
-        """Resets all environments, with the seeds and options given since the last reset."""
-        if self._stepping:  # what is under way is dropped, as the VecEnv contract says
+        """Reset all environments, with the seeds and options given since the last reset."""
+        if self._stepping:  # drop the pending step, as the VecEnv contract says
             self.step_wait()
         seeds = None if all(seed is None for seed in self._seeds) else list(self._seeds)
         (options, _), *others = self._options_by_rows()
@@ -81,7 +81,7 @@ class FleetVecEnv(VecEnv):
         return owned
 
     def _options_by_rows(self) -> Iterator[tuple[Info, Array]]:
-        """Each different set of options with the mask of the environments it is for."""
+        """Yield each distinct set of options with the mask of its environments."""
         different: list[Info] = []
         for options in self._options:
             if options not in different:
@@ -90,7 +90,7 @@ class FleetVecEnv(VecEnv):
             yield options, np.array([options == own for own in self._options])
 
     def step_async(self, actions: Array) -> None:
-        """Sends the actions; the environments step while the caller goes on."""
+        """Send the actions; the environments step in the background."""
         if self._binary:  # sampled from Bernoulli distributions, as floats
             actions = np.asarray(actions).astype(np.int8)
         self.fleet.step_async(actions)
@@ -102,7 +102,7 @@ class FleetVecEnv(VecEnv):
         observations, rewards, terminations, truncations, infos = self.fleet.step_wait()
         dones = terminations | truncations
         rows = info_rows(infos, self.num_envs)
-        for row in np.flatnonzero(dones).tolist():  # its info is that of the reset; the step's own is inside
+        for row in np.flatnonzero(dones).tolist():  # the row's info is the reset's; the step's is in final_info
             last_observation, last_info = rows[row].pop("final_obs"), rows[row].pop("final_info", {})
             if "restarted" in rows[row]:
                 last_info["restarted"] = rows[row].pop("restarted")
@@ -113,7 +113,7 @@ class FleetVecEnv(VecEnv):
         return _own(observations), rewards.astype(np.float32), dones, rows
 
     def close(self) -> None:
-        """Closes the fleet."""
+        """Close the fleet."""
         self.fleet.close()
 
     # --- the environments themselves
@@ -124,7 +124,7 @@ class FleetVecEnv(VecEnv):
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Sets the attribute of the chosen environments; the others keep theirs."""
+        """Set the attribute of the chosen environments; the others keep theirs."""
         chosen = set(self._get_indices(indices))
         values = [value] * self.num_envs if len(chosen) == self.num_envs else self.get_attr(attr_name)
         self.fleet.set_attr(attr_name, [value if i in chosen else old for i, old in enumerate(values)])
@@ -132,7 +132,7 @@ class FleetVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """What the method of the chosen environments returns; the others are left alone."""
+        """Call the method of the chosen environments only, and return the results."""
         chosen = list(self._get_indices(indices))
         results = self.fleet.call_at(chosen, method_name, *method_args, **method_kwargs)
         by_env = dict(zip(sorted(set(chosen)), results, strict=True))
@@ -141,13 +141,13 @@ class FleetVecEnv(VecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: VecEnvIndices = None
     ) -> list[bool]:
-        """Whether the chosen environments have the wrapper, or one derived from it, by its class name."""
+        """Whether the chosen environments have the wrapper or a subclass of it; compares class names."""
         names = {kind.__name__ for kind in _with_subclasses(wrapper_class)}
         chains = self.env_method("__str__", indices=indices)  # '<TimeLimit<OrderEnforcing<...>>>'
         return [not names.isdisjoint(chain.replace(">", "").split("<")) for chain in chains]
 
     def get_images(self) -> Sequence[Array | None]:
-        """What every environment renders."""
+        """Rendered frame of every environment."""
         return list(self.fleet.render())
 
 

@@ -3,11 +3,11 @@
     fleet = envfleet.make("CartPole-v1", 8, group_size=1)
     collector = Collector(algorithm, as_tianshou(fleet), VectorReplayBuffer(20_000, 8))
 
-Tianshou resets ended environments itself, and steps any of them: groups of one environment, whose steps begin with
-`send` and end with `recv`. With `wait_num`, `step` returns the first that are ready while the others go on.
+Tianshou resets ended environments itself and steps any subset of them. So the fleet needs groups of one environment,
+stepped with `send` and `recv`. With `wait_num`, `step` returns the first ones that are ready; the others keep stepping.
 
-Tianshou has no word for a lost step. Where a fault cut an episode, its row ends the episode as a time limit does, with
-no reward, and `info["restarted"]` set.
+Tianshou cannot represent a lost step. If a fault cuts an episode short, its row ends the episode as a time limit
+would, with reward 0 and `info["restarted"]` set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from envfleet.fleet.fleet import Fleet
 try:
     from tianshou.env import BaseVectorEnv
 except ModuleNotFoundError as error:
-    if str(error.name).split(".")[0] != "tianshou":  # it is there, and something that it needs is not
+    if str(error.name).split(".")[0] != "tianshou":  # it is installed, but one of its dependencies is not
         raise
     raise MissingExtraError("tianshou is not installed", hint="pip install tianshou") from error
 
@@ -39,12 +39,12 @@ EnvIds = int | Sequence[int] | Array | None
 
 
 def as_tianshou(fleet: Fleet, wait_num: int | None = None) -> FleetVectorEnv:
-    """The fleet as a Tianshou `BaseVectorEnv`; closing it closes the fleet."""
+    """Wrap the fleet as a Tianshou `BaseVectorEnv`; closing it closes the fleet."""
     return FleetVectorEnv(fleet, wait_num)
 
 
 class _Row(NamedTuple):
-    """What one environment returned."""
+    """The step result of one environment."""
 
     observation: Any
     reward: Any
@@ -53,11 +53,11 @@ class _Row(NamedTuple):
     info: dict[str, Any]
 
 
-class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no types where it is not installed
-    """A `BaseVectorEnv` whose environments are a fleet's; `fleet` is the fleet itself."""
+class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # untyped if tianshou is not installed
+    """A `BaseVectorEnv` over the environments of `fleet`."""
 
     def __init__(self, fleet: Fleet, wait_num: int | None = None) -> None:
-        # The base class's own __init__ would make workers.
+        # No super().__init__(): the base class would start its own workers.
         if any(len(group) > 1 for group in fleet.groups):
             raise SettingsError(
                 f"the fleet steps groups of {len(fleet.groups[0])} environments, expected one each: Tianshou steps "
@@ -77,8 +77,8 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         self.wait_num, self.timeout = wait_num or fleet.num_envs, None
         self.is_async, self.is_closed = self.wait_num != fleet.num_envs, False
         self._action_spaces = [copy.deepcopy(fleet.single_action_space) for _ in range(fleet.num_envs)]
-        self._stepping: list[int] = []  # were sent an action and have not answered
-        self._arrived: dict[int, _Row] = {}  # have answered, and nobody has asked yet
+        self._stepping: list[int] = []  # environments that were sent an action and have not answered
+        self._arrived: dict[int, _Row] = {}  # results that have not been returned to the caller yet
         self._ended = np.ones(fleet.num_envs, np.bool_)
 
     @property
@@ -95,7 +95,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
     # --- stepping
 
     def step(self, action: Any, id: EnvIds = None) -> tuple[Array, Array, Array, Array, Array]:  # noqa: A002 (its name)
-        """Steps environments; with `wait_num` returns the first that are ready, and with `action=None` only waits."""
+        """Step environments; with `wait_num`, return the first that are ready, and with `action=None` only wait."""
         if action is None and not self.is_async:
             raise SettingsError("step got no actions", hint="only as_tianshou(fleet, wait_num=...) can be waited for")
         ids = self._ids(id)
@@ -131,11 +131,11 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         self._ended[ids] = terminated | truncated
 
     def reset(self, env_id: EnvIds = None, **kwargs: Any) -> tuple[Array, Array]:
-        """Resets the environments named; `seed` and `options` as in Gymnasium's `Env.reset`, the same for each."""
+        """Reset the given environments; all get the same `seed` and `options`, as in Gymnasium's `Env.reset`."""
         ids = self._ids(env_id)
         self._refuse_waiting(ids)
         if self._stepping and not kwargs and self._ended[ids].all():
-            # The others go on: a step of an environment that has ended resets it, whatever the action.
+            # Do not wait for the others: stepping an ended environment resets it, whatever the action.
             self._send(create_empty_array(self.fleet.single_action_space, n=len(ids), fn=np.zeros), ids)
             while not self._arrived.keys() >= set(ids):
                 self._receive(1)
@@ -157,7 +157,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         return _together([each[env] for env in ids]), np.array([rows[env] for env in ids], dtype=object)
 
     def seed(self, seed: int | list[int] | None = None) -> list[list[int] | None]:
-        """Resets every environment with its seed, and seeds the action spaces, as Tianshou's own classes do."""
+        """Reset every environment with its seed, and seed the action spaces, as Tianshou's own classes do."""
         seeds = [seed + i for i in range(self.env_num)] if isinstance(seed, int) else seed
         if seeds is None:
             return [None] * self.env_num
@@ -169,7 +169,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
     # --- the environments themselves
 
     def get_env_attr(self, key: str, id: EnvIds = None) -> list[Any]:  # noqa: A002 (its name)
-        """The attribute of the environments named."""
+        """Attribute `key` of the given environments."""
         ids = self._ids(id)
         if key == "action_space":
             return [self._action_spaces[env] for env in ids]
@@ -179,7 +179,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         return [values[env] for env in ids]
 
     def set_env_attr(self, key: str, value: Any, id: EnvIds = None) -> None:  # noqa: A002 (its name)
-        """Sets the attribute of the environments named."""
+        """Set attribute `key` of the given environments."""
         self.fleet.call_at(self._ids(id), "set_wrapper_attr", key, value)
 
     def render(self, **kwargs: Any) -> list[Any]:
@@ -187,7 +187,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
         return list(self.fleet.call("render", **kwargs))
 
     def close(self) -> None:
-        """Closes the fleet."""
+        """Close the fleet."""
         self.fleet.close()
         self.is_closed = True
 
@@ -203,7 +203,7 @@ class FleetVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou has no ty
 
 
 def _rows(observations: Any, count: int) -> list[Any]:
-    """One observation per environment."""
+    """Split batched observations into one per environment."""
     if isinstance(observations, dict):
         parts = {key: _rows(value, count) for key, value in observations.items()}
         return [{key: part[row] for key, part in parts.items()} for row in range(count)]
@@ -211,7 +211,7 @@ def _rows(observations: Any, count: int) -> list[Any]:
 
 
 def _together(observations: list[Any]) -> Array:
-    """As Tianshou has it: one array, or an array of dictionaries."""
+    """Batch observations in Tianshou's form: one array, or an array of dictionaries."""
     if isinstance(observations[0], dict):
         return np.array(observations, dtype=object)
     return np.stack(observations)

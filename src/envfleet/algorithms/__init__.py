@@ -1,1 +1,1 @@
-"""Algorithms: each one file that reads like its paper, with its settings in `settings.py`."""
+"""Algorithms: each is one file that reads like its paper, with its settings in `<name>_settings.py`."""

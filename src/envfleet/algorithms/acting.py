@@ -1,4 +1,4 @@
-"""How an algorithm's policy is built wherever it is to act. Importing this loads no torch: workers do that early."""
+"""Builders of an algorithm's policy for acting. Importing this does not load torch; `load` does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
 
-if TYPE_CHECKING:  # Gymnasium too: the settings are read before anything is built, for help among others
+if TYPE_CHECKING:  # Gymnasium too: reading the settings, e.g. for --help, should be fast
     from gymnasium import spaces
 
     from envfleet.algorithms.policy_actor import PolicyActor
@@ -19,10 +19,10 @@ __all__ = ["ActorCriticMaker", "QMaker"]
 
 @dataclass(frozen=True)
 class ActorCriticMaker:
-    """Builds an actor-critic policy; its weights come later."""
+    """Builds an actor-critic policy for acting; its weights are loaded later."""
 
     settings: PolicySettings
-    record_values: bool  # where actor and critic share a network, the value costs almost nothing while acting
+    record_values: bool  # only if actor and critic share a network: then values are almost free while acting
 
     def load(self) -> None:
         importlib.import_module("envfleet.algorithms.policy_actor")
@@ -37,7 +37,7 @@ class ActorCriticMaker:
 
 @dataclass(frozen=True)
 class QMaker:
-    """Builds a Q-network that acts."""
+    """Builds a Q-network for acting; its weights are loaded later."""
 
     settings: QSettings
 

@@ -1,8 +1,8 @@
-"""Adam over the one flat array that holds all weights.
+"""Adam over the flat array of all weights.
 
-The kernel is the one that `torch.optim.Adam(fused=True)` calls. What is left out is the machinery around it, which
-takes several times as long as the arithmetic for networks of a few thousand weights. The kernel's name is private to
-torch: where it is gone or is called in another way, `torch.optim.Adam` does the same, to the bit, in more time.
+It calls the kernel of `torch.optim.Adam(fused=True)` directly. For networks of a few thousand weights, the code around
+the kernel takes several times as long as the arithmetic. The kernel is private to torch. If it is missing or its
+signature has changed, `torch.optim.Adam` is used: slower, with bit-identical results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 class FlatAdam:
-    """Moves all weights by one call."""
+    """Adam that updates all weights in one call."""
 
     def __init__(self, flat: FlatParameters, *, epsilon: float, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         self._weights = [flat.parameters.detach()]
@@ -33,7 +33,7 @@ class FlatAdam:
         self._public = None if kernel_works() else self._public_adam()
 
     def step(self, learning_rate: float) -> None:
-        """One step along the gradient."""
+        """Make one gradient step."""
         if self._public is not None:
             self._weights[0].grad = self._gradients[0]
             self._public.param_groups[0]["lr"] = learning_rate
@@ -53,7 +53,7 @@ class FlatAdam:
         )
 
     def _public_adam(self) -> torch.optim.Adam:
-        """Torch's own optimiser over the same memory, so that `state` and `restore` need not know of it."""
+        """Return torch's optimiser over the same memory, so that `state` and `restore` work unchanged."""
         adam = torch.optim.Adam(self._weights, betas=self._betas, eps=self._epsilon, fused=True)
         adam.state[self._weights[0]] = {
             "step": self._steps[0],
@@ -63,12 +63,12 @@ class FlatAdam:
         return adam
 
     def state(self) -> dict[str, Array]:
-        """Its moments, as plain arrays."""
+        """Return the moments and the step count as plain arrays."""
         parts = {"first": self._first[0], "second": self._second[0], "steps": self._steps[0]}
         return {name: tensor.cpu().numpy().copy() for name, tensor in parts.items()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Goes on from what `state` gave."""
+        """Restore the result of `state`."""
         for tensor, name in ((self._first[0], "first"), (self._second[0], "second"), (self._steps[0], "steps")):
             tensor.copy_(torch.from_numpy(np.asarray(state[name])))
 
@@ -88,7 +88,7 @@ def _call_kernel(*arrays: list[torch.Tensor], lr: float, betas: tuple[float, flo
 
 @cache
 def kernel_works() -> bool:
-    """Whether this torch has the kernel and takes our call: one step of Adam moves a weight by the learning rate."""
+    """Whether this torch has the kernel with our signature: the first Adam step moves a weight by the learning rate."""
     weight, gradient = torch.zeros(1), torch.ones(1)
     try:
         _call_kernel(

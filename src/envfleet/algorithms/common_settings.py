@@ -1,4 +1,4 @@
-"""What the settings of every algorithm have in common. Importing this loads no torch."""
+"""Settings that all algorithms share. Importing this does not load torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from envfleet.settings import Settings, setting
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
 
-DEFAULT_STEPS = 100_000  # where neither the user nor the preset gives a budget
+DEFAULT_STEPS = 100_000  # if neither the user nor the preset sets a budget
 
-# Settings that a resumed run may change: all others would make another run of it.
+# Settings that may change when a run is resumed; any other change would make it a different run.
 HARMLESS = frozenset(
     {
         "acting",
@@ -45,100 +45,103 @@ HARMLESS = frozenset(
         "workers",
     }
 )
-# As the fleet has them (a test compares), spellings of other systems included; the fleet's module loads Gymnasium.
+# The fleet's list, including spellings of other systems. It is repeated here because importing the fleet loads
+# Gymnasium; a test compares the two.
 BACKENDS = (
     "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc"
 )  # fmt: skip
-# What environments per worker come to; messages quote it as the key that sets the number of environments.
+# Stands for n_envs if a file gives environments per worker; messages quote it as the key.
 WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """What every algorithm has in common: the environment, the fleet, the budget, the run."""
+    """Settings that all algorithms share: environment, fleet, budget, run."""
 
     algorithm: ClassVar[str]
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "env": ("environment", "What is learned, and where its environments run."),
-        "steps": ("budget", "How long to train: whichever comes first."),
-        "schedule": ("schedule", "How collecting and learning take turns, and on what."),
-        "output_dir": ("run", "What is kept, said and started from."),
+        "env": ("environment", "The environment, and the backend and workers that run it."),
+        "steps": ("budget", "How long to train; the first limit reached ends the run."),
+        "schedule": ("schedule", "How collecting and learning alternate, and on which hardware."),
+        "output_dir": ("run", "Output, checkpoints, evaluation, logging."),
     }
 
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
-    env_kwargs: dict[str, Any] = setting({}, "Arguments of the environment, as name=value.")
+    env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as name=value.")
     wrappers: tuple[str | dict[str, Any] | Callable[..., Any], ...] = setting(
         (),
         "Wrappers of each environment, innermost first: frame-stack, atari, a class of gymnasium.wrappers, or your own "
-        "as module:function. Arguments come after the name, as name=value; in files as {name: {argument: value}}.",
+        "as module:function. Arguments follow the name as name=value; in files as {name: {argument: value}}.",
     )
-    n_envs: int = setting(8, "Environments that are stepped in parallel.", minimum=1)
+    n_envs: int = setting(8, "Number of environments that run in parallel.", minimum=1)
     group_size: int | None = setting(
-        None, "Environments that are acted for together; by default a function of n_envs.", minimum=1
+        None, "Environments per batch of the acting policy; by default derived from n_envs.", minimum=1
     )
     backend: str = setting(
         "auto",
-        "Where environments run: auto, sequential, threads or processes. It never changes a result.",
+        "Where environments run: auto, sequential, threads or processes. It never changes results.",
         choices=BACKENDS,
     )
     workers: int | None = setting(
         None,
-        "Worker processes or threads; by default the usable cores, or more where steps only wait. It never changes a "
-        "result.",
+        "Number of worker processes or threads; by default one per usable core, or more if steps mostly wait. It never "
+        "changes results.",
         minimum=1,
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
-        None, "How worker processes are started; spawn by default."
+        None, "How worker processes are started (multiprocessing); spawn by default."
     )
     pin_cores: bool = setting(
-        False, "Bind every worker process to one core, in turn (Linux). The system usually does better by itself."
+        False, "Pin each worker process to one core, in turn (Linux). Usually the operating system does better."
     )
     timeout: float = setting(60.0, "Seconds after which a step counts as hung and its worker is restarted.", above=0)
     on_error: Literal["raise", "restart"] = setting(
-        "raise", "What happens when an environment raises: the run stops, or the environment is restarted."
+        "raise", "What to do if an environment raises an error: stop the run, or restart the environment."
     )
 
     validate: Literal["strict", "warn", "off"] = setting(
         "warn",
         "Checks of observations and rewards. warn: accept rounding errors at bounds, other dtypes of the same kind and "
-        "lists, with one warning each; strict: refuse them; off: leave out bounds and NaN.",
+        "lists, with one warning each; strict: reject them; off: do not check bounds and NaN.",
     )
     restarts: int = setting(
         10,
-        "How often within five minutes a worker, or an environment with on_error restart, may be restarted.",
+        "Maximum number of restarts within five minutes, per worker and, with on_error restart, per environment.",
         minimum=0,
     )
 
     # --- the budget: whichever comes first
     steps: int | None = setting(
         None,
-        "Environment steps to train for. Where no budget is given: those of the preset, else 100,000. "
-        "With another budget and without this one, steps do not limit.",
+        "Environment steps to train for (total timesteps). If no budget is given: the steps of the preset, else "
+        "100,000. If only another budget is given, steps are unlimited.",
         minimum=1,
     )
     num_episodes: int | None = setting(None, "Episodes to train for.", minimum=1)
     duration: float | None = setting(
         None,
-        "Hours to train for (0.017 is a minute). As the only budget it makes schedules of rates follow the clock.",
+        "Hours to train for (0.017 is a minute). If it is the only budget, schedules such as that of the learning rate "
+        "follow the clock.",
         above=0,
     )
     stop_score: float | None = setting(
-        None, "End the training once the mean return of an evaluation reaches this (see eval_every)."
+        None, "Stop training once the mean return of an evaluation reaches this score (see eval_every)."
     )
     patience: int | None = setting(
-        None, "End the training once so many evaluations in a row brought no better mean return.", minimum=1
+        None, "Early stopping: stop after this many evaluations in a row without a better mean return.", minimum=1
     )
     round_steps: int | None = setting(
         None,
-        "Steps of every environment in a round. Where it is given, num_episodes and frequencies count rounds.",
+        "Steps of each environment per round. If given, num_episodes, checkpoint_frequency and DQN's "
+        "target_update_frequency count rounds.",
         minimum=1,
     )
     seed: int | None = setting(
-        None, "Seed of the run; drawn and recorded where not given.", minimum=0, maximum=LARGEST_SEED
+        None, "Random seed of the run; if not given, drawn and recorded.", minimum=0, maximum=LARGEST_SEED
     )
 
-    # --- how collecting and learning take turns
+    # --- how collecting and learning alternate
     schedule: Literal["sync", "overlap"] = setting(
         "sync",
         "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one "
@@ -146,64 +149,70 @@ class TrainingSettings(Settings):
     )
     acting: Literal["auto", "worker", "central"] = setting(
         "auto",
-        "Who acts: each worker with its own copy of the policy, or the learner for all, which lets slow environments "
-        "be stepped one by one on any number of workers. auto measures. It never changes a result.",
+        "Where the policy runs while collecting. worker: each worker has its own copy. central: the learner acts for "
+        "all, so that slow environments can be spread over any number of workers. auto chooses by measurement. It "
+        "never changes results.",
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = setting(
-        "auto", "Where the learner computes; auto takes cuda or mps where there is one."
+        "auto", "Device of the learner (CPU or GPU); auto uses cuda or mps if available."
     )
     learner_threads: int | None = setting(
         None,
-        "Threads of the learner on a CPU; by default a function of the batch and the network. It shapes the "
-        "mathematics, so it is part of the run's settings.",
+        "CPU threads of the learner; by default derived from batch size and schedule. It changes numerical results, so "
+        "it is recorded with the run's settings.",
         minimum=1,
     )
 
     # --- the run
     output_dir: str | Path | None = setting(
-        None, "The run's folder; runs/<env>__<algorithm>__<seed>__<time> by default."
+        None, "Folder of the run; runs/<env>__<algorithm>__<seed>__<time> by default."
     )
-    overwrite: bool = setting(False, "Replace an output_dir that exists, once the first checkpoint is saved.")
-    checkpoint_dir: str | Path | None = setting(None, "Folder of the checkpoints in place of checkpoints/ in the run.")
+    overwrite: bool = setting(False, "Replace an existing output_dir, once the first checkpoint is saved.")
+    checkpoint_dir: str | Path | None = setting(None, "Folder of the checkpoints, instead of checkpoints/ in the run.")
     checkpoint_every: int | None = setting(
         None, "Environment steps between checkpoints; a tenth of the budget by default.", minimum=1
     )
-    checkpoint_frequency: int | None = setting(None, "The same in rounds (see round_steps).", minimum=1)
-    checkpoint_minutes: float = setting(5.0, "Minutes after which a checkpoint is written in any case.", above=0)
-    keep_checkpoints: int = setting(3, "How many periodic checkpoints are kept.", minimum=1)
+    checkpoint_frequency: int | None = setting(None, "Rounds between checkpoints (see round_steps).", minimum=1)
+    checkpoint_minutes: float = setting(5.0, "Maximum minutes between checkpoints.", above=0)
+    keep_checkpoints: int = setting(3, "Number of periodic checkpoints to keep.", minimum=1)
     eval_every: int | None = setting(
         None, "Environment steps between evaluations; a fifth of the budget by default, 0 for none.", minimum=0
     )
-    eval_episodes: int = setting(10, "Episodes of each evaluation.", minimum=1)
+    eval_episodes: int = setting(10, "Episodes per evaluation.", minimum=1)
     eval_max_steps: int = setting(
         30_000,
-        "Steps after which an episode of an evaluation is cut, for environments whose episodes may never end.",
+        "Maximum steps per evaluation episode, for environments whose episodes may never end.",
         minimum=1,
     )
     eval_sampled: bool = setting(
         False,
-        "Whether evaluations draw actions as training does, instead of taking the best; `evaluate` does the same.",
+        "Evaluate with sampled actions, as in training, instead of the best ones (stochastic, not deterministic); "
+        "the command `evaluate` follows this setting.",
     )
     video_every: int = setting(
         0,
-        "Environment steps between videos of an episode, in videos/ of the run (the extra `video`); 0 for none.",
+        "Environment steps between videos of an episode, saved in videos/ of the run (needs the extra `video`); 0 for "
+        "none.",
         minimum=0,
     )
     random_steps: int = setting(
-        0, "Steps of random play before training begins; the summary compares with its score. 0 for none.", minimum=0
+        0, "Steps of random play before training, whose score the summary uses as a baseline; 0 for none.", minimum=0
     )
     log_info: tuple[str, ...] = setting(
         (),
-        "Keys of `info` whose numbers are logged as info/KEY: of each episode the mean over its steps, or KEY:last, "
-        "KEY:sum; then the mean of the last 100 episodes. is_success and success are logged as the success rate.",
+        "Keys of `info` to log as info/KEY. An episode counts with the mean over its steps (KEY), its last value "
+        "(KEY:last) or its sum (KEY:sum); the metric is the mean of the last 100 episodes. is_success and success are "
+        "logged as the success rate.",
     )
     preset: (
         Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
-    ) = setting(None, "Settings by name, over those of the environment's family and under what is given here.")
-    init_from: str | Path | None = setting(None, "A run whose weights and normalisers this one starts from.")
-    track: bool = setting(False, "Send the metrics to Weights & Biases as well.")
-    quiet: bool = setting(False, "Say nothing but errors.")
-    verbose: bool = setting(False, "Show every metric.")
+    ) = setting(
+        None, "Named preset. It overrides the preset of the environment's family; settings given here override both."
+    )
+    init_from: str | Path | None = setting(None, "Start from the weights and normalisers of another run.")
+    track: bool = setting(False, "Also send the metrics to Weights & Biases.")
+    quiet: bool = setting(False, "Print errors only.")
+    verbose: bool = setting(False, "Print every metric.")
 
     def problems(self) -> list[str]:
         found = super().problems()
@@ -219,22 +228,22 @@ class TrainingSettings(Settings):
         return found
 
     def notices(self) -> list[str]:
-        """What the user should know about these settings, one line each."""
+        """Return notices about these settings for the user, one line each."""
         return []
 
     def with_absolute_inputs(self, folder: Path) -> Self:
-        """The same with absolute paths of the files it reads later on; relative ones are meant from `folder`."""
+        """Return a copy with absolute paths of input files; relative paths are resolved from `folder`."""
         files = {} if self.init_from is None else {"init_from": str(folder / self.init_from)}
         return self.but(**files) if files else self
 
     def in_steps(self) -> Self:
-        """The same with everything that counts rounds in steps and updates."""
+        """Return a copy in which everything that counts rounds counts steps or updates instead."""
         if self.round_steps is None:
             return self
         return self.but(**self.rounds_in_steps(self.round_steps * self.n_envs))
 
     def rounds_in_steps(self, steps: int) -> dict[str, Any]:
-        """What changes where a round has so many steps, of all environments together."""
+        """Return the changed settings, if a round has `steps` steps of all environments together."""
         changes: dict[str, Any] = {"round_steps": None, "checkpoint_frequency": None, "num_episodes": None}
         if self.num_episodes is not None:
             changes["steps"] = min(self.num_episodes * steps, self.steps or self.num_episodes * steps)
@@ -242,7 +251,7 @@ class TrainingSettings(Settings):
             changes["checkpoint_every"] = self.checkpoint_frequency * steps
         return changes
 
-    # --- what the training core asks of an algorithm
+    # --- interface between the training core and an algorithm
 
     @property
     def rollout_length(self) -> int:
@@ -251,7 +260,7 @@ class TrainingSettings(Settings):
 
     @property
     def piece_length(self) -> int:
-        """Steps between two stored memories."""
+        """Steps between two stored memories (recurrent states)."""
         return self.rollout_length
 
     @property
@@ -260,17 +269,17 @@ class TrainingSettings(Settings):
         return self.learner_threads or 1
 
     def actor_maker(self, lag: int) -> Any:
-        """Builds the policy wherever it acts (an `ActorMaker`); rollouts come from weights `lag` updates old."""
+        """Return an `ActorMaker`, which builds the policy where it acts; rollouts use weights `lag` updates old."""
         raise NotImplementedError
 
     def build_learner(self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any) -> Any:
-        """The learner with a fresh policy; imports torch."""
+        """Build the learner with a new policy. Imports torch."""
         raise NotImplementedError
 
     def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Any:
-        """A fresh policy; a SettingsError says which space the algorithm cannot learn on. Imports torch."""
+        """Build a new policy; raise SettingsError if the algorithm does not support a space. Imports torch."""
         raise NotImplementedError
 
     def describe_policy(self) -> dict[str, Any]:
-        """The policy as plain data, for `envfleet.policies.described`."""
+        """Return the policy as plain data, for its checkpoint."""
         raise NotImplementedError

@@ -1,12 +1,12 @@
-"""Deep Q-learning (Mnih et al. 2015) with the extras of Rainbow that pay for themselves (Hessel et al. 2018).
+"""DQN, deep Q-learning (Mnih et al. 2015), with the most useful extensions of Rainbow (Hessel et al. 2018).
 
-A rollout goes into the replay; then, in proportion to what was collected, batches are drawn from it and the network
-moves towards
+Each rollout is added to the replay buffer. Then the learner samples batches, in proportion to the collected steps, and
+moves the network towards
 
     y = r_1 + gamma r_2 + ... + gamma^n  Q_target(s', argmax_a Q(s', a))
 
-Double Q-learning lets the online network choose the action and the target network value it. Every extra can be switched
-off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
+With double Q-learning the online network chooses the action and the target network evaluates it. Every extension can be
+switched off: double, dueling, n-step (n = 1), prioritised replay, noisy heads.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from envfleet.seeding import stream
 __all__ = ["DQNLearner"]
 
 Array = np.ndarray[Any, Any]
-_DRAW, _NOISE = 14, 15  # keys of the streams that draw batches, and noise of the heads
-_BYTES_AT_ONCE = 2**22  # of observations that are drawn for several batches together
-_SHOWN = "demonstrations"  # the name of their piece
+_DRAW, _NOISE = 14, 15  # keys of the random streams for batches and for head noise
+_BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
+_SHOWN = "demonstrations"  # the name of their piece in a checkpoint
 
 
 class DQNLearner:
-    """Turns rollouts into a replay, and batches of it into better values."""
+    """Stores rollouts in a replay buffer and trains the Q-network on batches from it."""
 
     def __init__(
         self, settings: DQN, policy: QPolicy, observation_space: Any, *, n_envs: int, seed: int, device: torch.device
@@ -74,46 +74,46 @@ class DQNLearner:
         self._plan.refuse_too_large()
         self._tree: Any = None
         if settings.prioritised:
-            from envfleet.rollout.sum_tree import SumTree  # compiles, so only where it is used
+            from envfleet.rollout.sum_tree import SumTree  # compiled by Numba, so imported only if needed
 
             self._tree = SumTree
         self._highest_priority = 1.0
-        self._shown: Replay | None = None  # what was demonstrated
+        self._shown: Replay | None = None  # demonstrations
         self._rows_seen = self._rows_saved = 0
-        self._pieces: list[str] = []  # of the replay, as the last checkpoint has it
+        self._pieces: list[str] = []  # pieces of the replay buffer in the last checkpoint
         self._shown_saved = False
         self.updates = 0
         self._collected = 0
-        self._owed = 0.0  # gradient steps that what was collected so far is good for
+        self._owed = 0.0  # gradient steps that are due for the collected steps
         self._set_epsilon(0.0)
 
     def weights(self) -> Array:
-        """All weights, normalisers and the chance of a random action, to be published."""
+        """All weights, normalisers and epsilon as one flat array, to be published."""
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Weights were taken over from the run with this state; the target network takes part in them."""
+        """Copy the weights to the target network, after they were taken from the run with this state."""
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
-        """How much memory the replay will take."""
+        """Return a notice about the memory of the replay buffer."""
         return [f"the replay holds {self._plan.text}"]
 
     @cached_property
     def replay(self) -> Replay:
-        """What was collected; allocated when the first of it comes, after the console has said how large it gets."""
+        """The replay buffer, allocated at the first rollout, after the console has announced its size."""
         return Replay.of(self._plan)
 
     @cached_property
     def _priorities(self) -> Any:
-        """The sum tree over the replay's entries, where steps are drawn by priority."""
+        """The sum tree of priorities; None without prioritised replay."""
         return None if self._tree is None else self._tree(self._plan.entries)
 
     # --- demonstrations
 
     @torch.no_grad()
     def show(self, rollout: Rollout) -> None:
-        """Takes demonstrations, kept apart from what is collected, and learns from them alone at first."""
+        """Store demonstrations in a separate replay buffer and pretrain on them."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
         told = UpdateFigures()
@@ -121,21 +121,21 @@ class DQNLearner:
             self._step(batch, None, self._settings.learning_rate, told)
 
     def _room_to_show(self, steps: int) -> Replay:
-        plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="what is demonstrated")
-        plan.refuse_too_large(beside=self._plan.bytes)  # the replay is not there yet, but will be
+        plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        plan.refuse_too_large(beside=self._plan.bytes)  # leave room for the replay buffer, which comes later
         return Replay.of(plan)
 
     # --- one rollout
 
-    @torch.no_grad()  # gradients are asked for where they are needed
+    @torch.no_grad()  # gradients are enabled where they are needed
     def learn(
         self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
     ) -> dict[str, float]:
-        """Stores a rollout and learns as often as it is good for.
+        """Store a rollout, make the gradient steps that are due and return metrics.
 
-        `begun` is the share of the budget used up before the rollout, which the learning rate follows. `reached` is the
-        share used up with it (the same if not given), which the exploration of later rollouts and a warm-up follow. At
-        the time `until` (`time.monotonic`) it gives up with OutOfTimeError, in the middle of an update.
+        `begun` is the fraction of the budget used before the rollout; the learning rate follows it. `reached` is the
+        fraction used after it (default: `begun`); the exploration of later rollouts and a warm-up follow it. At the
+        time `until` (`time.monotonic`) it stops with OutOfTimeError, even in the middle of the updates.
         """
         settings = self._settings
         rate = settings.learning_rate * share_of_rate(
@@ -143,7 +143,7 @@ class DQNLearner:
         )
         entries = self.replay.add(rollout)
         if self._priorities is not None:
-            # New experience is drawn at least once, soon; steps that never happened are never drawn.
+            # New steps get the highest priority, so that they are sampled soon; steps that never happened get none.
             fresh = np.where(self.replay.happened(entries), self._highest_priority, 0.0)
             self._priorities.set(entries, fresh)
             retired = self.replay.retired()
@@ -174,12 +174,12 @@ class DQNLearner:
         }
 
     def _set_epsilon(self, progress: float) -> None:
-        """The chance of a random action in the rollouts that begin from now on."""
+        """Set epsilon, the probability of a random action, for future rollouts."""
         settings = self._settings
         if settings.noisy:
-            value = 0.0  # the heads explore by themselves
+            value = 0.0  # the noisy heads explore
         elif settings.epsilon_decay is not None:
-            # Exponential, once per train_frequency experiences.
+            # Exponential decay, once per train_frequency steps.
             rounds = self._collected / settings.train_frequency
             value = max(settings.epsilon_min, settings.initial_epsilon * settings.epsilon_decay**rounds)
         else:
@@ -191,7 +191,7 @@ class DQNLearner:
     # --- batches
 
     def _batches(self, count: int, *, shown: float | None = None) -> Iterator[tuple[Experience, Array | None]]:
-        """Transitions, demonstrated ones first, and with priorities how much each is to count."""
+        """Yield batches, demonstrations first, with importance weights if replay is prioritised."""
         settings, size = self._settings, self._settings.minibatch_size
         generator = stream(self._seed, _DRAW, self.updates)
         share = settings.demonstration_share if shown is None else shown
@@ -215,7 +215,7 @@ class DQNLearner:
     def _drawn(
         self, generator: np.random.Generator, count: int, size: int
     ) -> Iterator[tuple[Experience, Array | None]]:
-        """Transitions of what was collected."""
+        """Yield batches of collected transitions, with importance weights if replay is prioritised."""
         settings = self._settings
         if self._priorities is None:
             entries = self.replay.uniform_entries(generator, count * size).reshape(count, size)
@@ -229,7 +229,7 @@ class DQNLearner:
             yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), counts
 
     def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
-        """The batches of entries [batch, step], several at a time."""
+        """Yield the batches of entries [batch, step], reading several at a time."""
         settings = self._settings
         at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
         for first in range(0, len(entries), at_once):
@@ -240,11 +240,11 @@ class DQNLearner:
     # --- the gradient step
 
     def _step(self, batch: Experience, counts: Array | None, rate: float, told: UpdateFigures) -> None:
-        """Moves the weights by a batch. The derivative of the loss is written out, as that of PPO is."""
+        """Make one gradient step on a batch. The derivative of the loss is explicit, as in PPO."""
         settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
         seen = self._tensors(batch.seen)
-        bootstraps = settings.gamma > 0.0  # else nothing that follows counts, and nothing need be valued
+        bootstraps = settings.gamma > 0.0  # with gamma 0, no bootstrap values are needed
         values, chooser = self._tape.forward(seen, size, (noise[0], noise[1]), both=settings.double and bootstraps)
         wanted = self._tensor(batch.returns[:, None])
         if bootstraps:
@@ -279,7 +279,7 @@ class DQNLearner:
         self._highest_priority = max(self._highest_priority, highest)
 
     def _add_margin(self, values: Tensor, actions: Tensor, gradient: Tensor, allowed: Array | None) -> Tensor:
-        """How far any other allowed action comes within the margin of the demonstrated one (Hester et al. 2018)."""
+        """Add the gradient of the large-margin loss on demonstrations (DQfD, Hester et al. 2018); return the loss."""
         lifted = values + self._settings.margin
         if allowed is not None:
             lifted = forbid(lifted, self._tensor(allowed))
@@ -297,7 +297,7 @@ class DQNLearner:
         chooser: Tensor | None,
         noise: Tensor | None,
     ) -> Tensor:
-        """What the chosen actions' values should have been; the target network chooses where nothing else does."""
+        """Return the TD targets. Without double Q-learning (`chooser` is None) the target network chooses actions."""
         size = len(batch.entries)
         following = {name: part[size:] for name, part in seen.items()}
         valued = self._target_tape.values(following, noise)
@@ -308,7 +308,7 @@ class DQNLearner:
         return torch.addcmul(returns, self._tensor(batch.discounts[:, None]), best)
 
     def _head_noise(self, size: int) -> tuple[Tensor | None, ...]:
-        """Noise of the heads for the three passes of an update."""
+        """Sample head noise for the three passes of an update."""
         if not self._settings.noisy:
             return (None, None, None)
         generator = stream(self._seed, _NOISE, self.updates)
@@ -316,7 +316,7 @@ class DQNLearner:
         return tuple(self._tensor(np.ascontiguousarray(part)) for part in drawn)
 
     def _follow(self) -> None:
-        """The target network follows: a little with every update, or all at once now and then."""
+        """Update the target network: by a small fraction every time, or by a full copy at intervals."""
         settings = self._settings
         if settings.target_rate is not None:
             self._target_flat.data.lerp_(self._flat.data, settings.target_rate)
@@ -332,12 +332,12 @@ class DQNLearner:
             )
 
     def close(self) -> None:
-        """It has no threads to end."""
+        """Nothing to close: this learner has no threads."""
 
     # --- state
 
     def state(self) -> dict[str, Any]:
-        """Everything that learning depends on beside the policy's weights and the replay's rows."""
+        """Return the state for a checkpoint, except the policy's weights and the rows of the replay buffer."""
         return {
             "updates": self.updates,
             "collected": self._collected,
@@ -351,7 +351,7 @@ class DQNLearner:
         }
 
     def pieces(self) -> dict[str, dict[str, Array] | None]:
-        """The replay in pieces, oldest first; only the one that is new since the last call comes with content."""
+        """Return the replay buffer in pieces, oldest first; only those new since the last call have content."""
         new = min(self._rows_seen - self._rows_saved, self.replay.held)
         fresh = f"rows-{self._rows_seen - new}-{self._rows_seen}"
         kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.held]
@@ -386,9 +386,9 @@ class DQNLearner:
             self._priorities.restore(state["priorities"])
 
     def begin_fresh_episodes(self) -> None:
-        """The environments of a restored run begin fresh episodes: nothing leads from the old ones into them."""
+        """End all episodes in the replay buffer: the environments of the restored run begin new ones."""
         self.replay.cut()
-        self._pieces, self._rows_saved = [], 0  # the saved ones lack this end, so the next checkpoint has new ones
+        self._pieces, self._rows_saved = [], 0  # saved pieces lack these ends, so the next checkpoint writes all again
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(array)

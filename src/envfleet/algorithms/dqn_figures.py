@@ -1,4 +1,4 @@
-"""Figures of DQN's updates."""
+"""Training metrics of DQN."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["UpdateFigures"]
 
 
 class UpdateFigures:
-    """What the updates of a round say about themselves; means are taken once, at its end."""
+    """Collects the metrics of the updates after a rollout; they are averaged once, at the end."""
 
     def __init__(self) -> None:
         self.norms: list[float] = []
@@ -30,7 +30,7 @@ class UpdateFigures:
             self._margins.append(margin)
 
     def figures(self, loss: str) -> dict[str, float]:
-        """NaN where nothing was learned."""
+        """Return the mean metrics; NaN if there was no update."""
         if not self.norms:
             return dict.fromkeys(("train/loss", "train/q_value", "train/gradient_norm"), float("nan"))
         errors = torch.cat(self._errors)

@@ -1,4 +1,4 @@
-"""The settings of DQN. Importing this loads no torch."""
+"""The settings of DQN. Importing this does not load torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DQN"]
 
-# Settings of other systems that are not needed here, with what is in their place.
+# Settings of other systems that are not needed here, and why.
 _NO_EFFECT = {
     "collection_batch_size": "each environment collects rollout_steps steps, then all of them go into the replay",
     "experience_buffer_size": "steps go straight into the replay (replay_size), there is no buffer before it",
@@ -29,18 +29,18 @@ _NO_EFFECT = {
 
 @dataclass(frozen=True, kw_only=True)
 class DQN(TrainingSettings):
-    """Deep Q-learning (Mnih et al. 2015): double, dueling, n-step, with prioritised replay or noisy heads if wanted."""
+    """Deep Q-learning (Mnih et al. 2015): double, dueling, n-step, optional prioritised replay and noisy networks."""
 
     algorithm: ClassVar[str] = "dqn"
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": TrainingSettings.groups["env"],
         "steps": TrainingSettings.groups["steps"],
-        "rollout_steps": ("replay", "What is collected and kept."),
-        "minibatch_size": ("update", "How DQN learns from the replay."),
-        "demonstrations": ("demonstrations", "What somebody who knows how has shown."),
-        "initial_epsilon": ("exploration", "How often actions are random."),
+        "rollout_steps": ("replay", "The replay buffer: collecting, storing and sampling steps."),
+        "minibatch_size": ("update", "The DQN update: batches, learning rate, discount factor, target network."),
+        "demonstrations": ("demonstrations", "Learning from demonstrations."),
+        "initial_epsilon": ("exploration", "Epsilon-greedy exploration: how often actions are random."),
         "schedule": TrainingSettings.groups["schedule"],
-        "network": ("network", "The network that gives actions their values."),
+        "network": ("network", "The Q-network, which predicts the value of every action."),
         "output_dir": TrainingSettings.groups["output_dir"],
     }
     aliases: ClassVar[Mapping[str, str]] = {
@@ -63,100 +63,125 @@ class DQN(TrainingSettings):
     }
 
     # --- the replay
-    rollout_steps: int = setting(16, "Steps of each environment between two rounds of learning.", minimum=1)
-    replay_size: int = setting(100_000, "Steps that are kept to learn from.", minimum=2)
+    rollout_steps: int = setting(16, "Steps of each environment per rollout, before the learner updates.", minimum=1)
+    replay_size: int = setting(100_000, "Size of the replay buffer, in steps of all environments.", minimum=2)
     frame_stack: int | None = setting(
         None,
-        "Observations are stacks of so many of the last frames, and the replay stores each frame once; 1: as they are. "
-        "By default what the environment says (Gymnasium's FrameStackObservation, pixels of the Game Boy).",
+        "Number of frames stacked in an observation; the replay buffer stores each frame once. 1 stores observations "
+        "as they are. By default reported by the environment (Gymnasium's FrameStackObservation, Game Boy pixels).",
         minimum=1,
         maximum=250,
     )
-    learning_starts: int = setting(1_000, "Steps that are collected before the first update.", minimum=1)
-    prioritised: bool = setting(False, "Draw steps in proportion to the error they had (the extra `replay`).")
-    priority_exponent: float = setting(0.6, "How strongly priorities count; 0 draws evenly.", minimum=0, maximum=1)
+    learning_starts: int = setting(1_000, "Steps to collect before the first update.", minimum=1)
+    prioritised: bool = setting(
+        False, "Prioritised experience replay (PER): sample steps by their TD error (needs the extra `replay`)."
+    )
+    priority_exponent: float = setting(
+        0.6, "Prioritised replay: exponent of the priorities (alpha); 0 samples uniformly.", minimum=0, maximum=1
+    )
     priority_correction: float = setting(
-        0.4, "How far drawing by priority is corrected for in the loss.", minimum=0, maximum=1
+        0.4, "Prioritised replay: exponent of the importance-sampling correction (beta).", minimum=0, maximum=1
     )
 
     collection_batch_size: int | None = setting(
-        None, f"Accepted from files of other systems, without effect: {_NO_EFFECT['collection_batch_size']}."
+        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['collection_batch_size']}."
     )
     experience_buffer_size: int | None = setting(
-        None, f"Accepted from files of other systems, without effect: {_NO_EFFECT['experience_buffer_size']}."
+        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['experience_buffer_size']}."
     )
 
     # --- the update
-    minibatch_size: int = setting(64, "Steps per gradient step.", minimum=1)
-    train_frequency: int = setting(8, "Collected steps, of all environments together, per round of updates.", minimum=1)
-    gradient_steps: int = setting(1, "Gradient steps per round.", minimum=1)
-    learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
+    minibatch_size: int = setting(64, "Transitions per minibatch (gradient step).", minimum=1)
+    train_frequency: int = setting(
+        8, "Collected steps, of all environments together, for every gradient_steps gradient steps.", minimum=1
+    )
+    gradient_steps: int = setting(1, "Gradient steps for every train_frequency collected steps.", minimum=1)
+    learning_rate: float = setting(1e-3, "Learning rate of Adam.", above=0)
     learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
     learning_rate_warmup: float = setting(
-        0.0, "Share of the budget over which the learning rate rises to its whole value.", minimum=0, below=1
+        0.0, "Fraction of the budget over which the learning rate rises linearly to its full value.", minimum=0, below=1
     )
-    gamma: float = setting(0.99, "Discount of future rewards; 0: the next one is all.", minimum=0, maximum=1)
-    n_step: int = setting(3, "Steps whose rewards are added up before the value of a state counts.", minimum=1)
-    double: bool = setting(True, "Let the online network choose the action that the target network values.")
-    loss: Literal["huber", "mse"] = setting("huber", "huber limits what a single large error can do.")
+    gamma: float = setting(
+        0.99, "Discount factor of future rewards; with 0 only the immediate reward counts.", minimum=0, maximum=1
+    )
+    n_step: int = setting(3, "n-step returns: rewards to sum before bootstrapping from a value.", minimum=1)
+    double: bool = setting(
+        True, "Double Q-learning: the online network chooses the action that the target network evaluates."
+    )
+    loss: Literal["huber", "mse"] = setting("huber", "Loss function; huber limits the influence of large errors.")
     target_update_frequency: int = setting(
-        250, "Updates (with round_steps: rounds) after which the target network is renewed.", minimum=1
+        250, "Updates (with round_steps: rounds) between copies of the weights to the target network.", minimum=1
     )
     target_rate: float | None = setting(
-        None, "Instead of that, the share by which it follows after every update.", above=0, maximum=1
+        None,
+        "Soft updates of the target network (tau): the fraction by which it moves at every update, in place of "
+        "target_update_frequency.",
+        above=0,
+        maximum=1,
     )
-    max_gradient_norm: float = setting(10.0, "Gradients are scaled down to this norm.", above=0)
+    max_gradient_norm: float = setting(
+        10.0, "Gradient clipping: gradients with a larger norm are scaled down to it.", above=0
+    )
 
     # --- demonstrations
     demonstrations: str | Callable[..., Any] | None = setting(
         None,
-        "Who shows how: a file of trajectories (.npz, from envfleet.save_demonstrations), module:function, a policy "
-        "that takes a batch of observations and returns actions, or environment: the environment itself, if it can.",
+        "Source of demonstrations: a .npz file of trajectories (from envfleet.save_demonstrations), module:function (a "
+        "policy that takes a batch of observations and returns actions), or environment (if it can demonstrate).",
     )
     demonstration_steps: int = setting(
-        10_000, "Steps that a policy or the environment shows before the training.", minimum=1
+        10_000, "Steps of demonstrations to collect from a policy or the environment, before training.", minimum=1
     )
     regenerate_demonstrations: bool = setting(
-        False, "Make what the environment demonstrates anew, though an earlier run with the same settings kept it."
+        False, "Generate the environment's demonstrations again, even if a run with the same settings has stored them."
     )
     demonstration_share: float = setting(
-        0.25, "Share of each batch that is drawn from the demonstrations.", minimum=0, maximum=1
+        0.25, "Fraction of each batch that is sampled from the demonstrations.", minimum=0, maximum=1
     )
-    pretrain_steps: int = setting(0, "Updates from the demonstrations alone, before the first rollout.", minimum=0)
+    pretrain_steps: int = setting(0, "Updates on demonstrations alone, before the first rollout.", minimum=0)
     margin: float = setting(
-        0.0, "By how much demonstrated actions are to be valued above all others; 0: not at all.", minimum=0
+        0.0,
+        "Large-margin loss (DQfD): how much higher the value of a demonstrated action should be than that of any other "
+        "action; 0 disables it.",
+        minimum=0,
     )
 
     # --- exploration
-    initial_epsilon: float = setting(1.0, "Chance of a random action at the start.", minimum=0, maximum=1)
-    epsilon_min: float = setting(0.04, "Chance of a random action in the end.", minimum=0, maximum=1)
+    initial_epsilon: float = setting(
+        1.0, "Epsilon-greedy: probability of a random action at the start.", minimum=0, maximum=1
+    )
+    epsilon_min: float = setting(
+        0.04, "Epsilon-greedy: probability of a random action at the end.", minimum=0, maximum=1
+    )
     exploration_fraction: float = setting(
-        0.2, "Share of the budget over which the chance falls linearly.", above=0, maximum=1
+        0.2, "Fraction of the budget over which epsilon decays linearly.", above=0, maximum=1
     )
     epsilon_decay: float | None = setting(
-        None, "Exponential instead: the factor per round of updates.", above=0, maximum=1
+        None, "Exponential decay of epsilon instead: the factor per train_frequency steps.", above=0, maximum=1
     )
 
     # --- the network
     network: str | Callable[..., Any] = setting(
         "auto",
-        "Encoder of the observations: auto (nature for images, mlp for all else), mlp, nature, impala, cells (one "
-        "value per cell of a grid), or your own as module:Class. It is built as Class(observation_space), and its "
-        "forward(observation) gives features [batch, n].",
+        "Encoder network of the observations: auto (a CNN for images, an MLP for everything else), mlp, nature (Nature "
+        "CNN), impala (IMPALA CNN), cells (one value per cell of a grid), or your own as module:Class. It is built as "
+        "Class(observation_space), and its forward(observation) returns features [batch, n].",
     )
     policy: str | Callable[..., Any] | None = setting(
         None,
-        "Your own whole network as module:Class. It is built as Class(observation_space, action_space), and its "
-        "forward(observation) gives the values of all actions [batch, n].",
+        "Your own Q-network as module:Class. It is built as Class(observation_space, action_space), and its "
+        "forward(observation) returns the values of all actions [batch, n].",
     )
     hidden: tuple[int, ...] = setting(
-        (64, 64), "Units of each hidden layer of the mlp; channels of each layer of cells.", minimum=1
+        (64, 64), "Units of each hidden layer of the MLP; channels of each layer of cells.", minimum=1
     )
-    activation: Literal["tanh", "relu"] = setting("relu", "Activation of the mlp.")
-    dueling: bool = setting(True, "Value of the state and advantages of actions apart.")
-    noisy: bool = setting(False, "Explore by learned noise in the last layer instead of random actions.")
+    activation: Literal["tanh", "relu"] = setting("relu", "Activation function of the MLP.")
+    dueling: bool = setting(True, "Dueling network: separate heads for the state value and the advantages.")
+    noisy: bool = setting(
+        False, "Noisy networks: explore by learned noise in the last layer instead of epsilon-greedy."
+    )
     normalise_observations: bool = setting(
-        False, "Whether float vectors are scaled by their running mean and standard deviation."
+        False, "Normalise float vector observations by their running mean and standard deviation."
     )
 
     def problems(self) -> list[str]:
@@ -203,11 +228,11 @@ class DQN(TrainingSettings):
 
     @property
     def frames(self) -> int:
-        """Frames of a stack, 1 where observations are stored as they are."""
+        """Frames per stack; 1 if observations are stored as they are."""
         return self.frame_stack or 1
 
     def q_settings(self) -> QSettings:
-        """The part that describes the network."""
+        """The settings of the network."""
         return QSettings(
             network=self.network,
             policy=self.policy,

@@ -1,4 +1,4 @@
-"""A policy as collectors want it: it decides for a group and records what its learner will need."""
+"""Adapts a policy for collectors: it acts for a group and records the values that the learner needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PolicyActor:
 
 
 class _SmallSeat:
-    """One group's buffers, read by NumPy."""
+    """A NumPy policy bound to one group's buffers."""
 
     def __init__(self, policy: SmallPolicy, observations: Array, memory: Array, mask: Array) -> None:
         self._policy, self._observations, self._memory, self._mask = policy, observations, memory, mask
@@ -63,7 +63,7 @@ class _SmallSeat:
 
 
 class _Seat:
-    """One group's buffers as tensors, which share their memory."""
+    """A torch policy bound to one group's buffers, which it uses as tensors that share their memory."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class _Seat:
         self._memory, self._mask = torch.from_numpy(memory), torch.from_numpy(mask)
 
     def act(self, noise: Array, *, masked: bool) -> Decision:
-        with torch.inference_mode():  # for the policy alone: an environment may use torch in its own way
+        with torch.inference_mode():  # only around the policy: an environment may use torch in its own way
             acted = self._policy.act(
                 self._observations,
                 self._memory,

@@ -1,13 +1,13 @@
-"""Proximal policy optimisation (Schulman et al. 2017), with the details that published results depend on.
+"""PPO, proximal policy optimisation (Schulman et al. 2017), with the details that published results depend on.
 
-In the order of the paper: the rollout becomes a batch with values and advantages, the batch is passed over
-several times in shuffled minibatches, and every minibatch moves the weights by the gradient of
+In the order of the paper: the rollout becomes a batch with values and advantages. The learner passes over the batch
+several times in shuffled minibatches. Each minibatch updates the weights by the gradient of
 
     L = -min(r A, clip(r, 1 - c, 1 + c) A)  +  v (V - R)^2  -  e H
 
-where r is how much likelier the action has become since it was taken, A its advantage, R its return, V the
-value, H the entropy. The probability at which an action was taken is the one recorded while acting, so a
-rollout that was collected with weights one update old (schedule "overlap") is corrected for by r as well.
+where r is the probability ratio of the action (new policy to old), A its advantage, R its return, V the value and H the
+entropy. The old probability is the one recorded while acting, so r also corrects for a rollout that was collected with
+weights one update old (schedule "overlap").
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ __all__ = ["PPOLearner"]
 
 Array = np.ndarray[Any, Any]
 Observations = dict[str, Tensor]
-_SHUFFLE = 12  # key of the streams that shuffle minibatches
+_SHUFFLE = 12  # key of the random streams that shuffle minibatches
 _ROWS_AT_ONCE = 16_384  # for passes over a whole rollout without gradients
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What minibatches are cut from: rows `[row, ...]`, or with memory pieces `[piece, time, ...]`."""
+    """A rollout ready for minibatches: rows `[row, ...]` or, with memory, pieces `[piece, time, ...]`."""
 
-    seen: dict[str, Tensor]  # observations, already read where that is possible
+    seen: dict[str, Tensor]  # observations, already preprocessed if possible
     actions: Tensor
     figures: Tensor  # [4, row] or [4, piece, time]: log-probability, advantage, return, value, as collected
     mask: Tensor | None
@@ -57,7 +57,7 @@ class Batch:
     memory: Tensor | None = None  # [piece, memory], with memory
 
     def rows(self, index: Tensor) -> Batch:
-        """Some of its rows; some of its pieces, as rows of time by piece."""
+        """Select rows; with memory, select pieces and flatten them to rows (time * piece)."""
         if self.memory is None:
             return Batch(
                 {name: values.index_select(0, index) for name, values in self.seen.items()},
@@ -84,22 +84,22 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Minibatch:
-    """What the parts of a minibatch have in common."""
+    """Values that all parts of a minibatch share."""
 
     clip: float
-    share: float  # of one row
+    share: float  # weight of one row in the mean
     mean: Tensor | float = 0.0  # of the advantages, over the rows that happened
     std: Tensor | float = 1.0
 
 
 class PPOLearner:
-    """Turns rollouts into better weights."""
+    """Updates the policy from rollouts."""
 
     def __init__(self, settings: PPO, policy: Policy, *, seed: int, device: torch.device) -> None:
         self._settings, self._seed, self.device = settings, seed, device
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
-        # An accelerator has threads of its own.
+        # An accelerator parallelises by itself.
         self._copies = Copies(self.policy, self._flat, settings.threads if device.type == "cpu" else 1)
         # Epsilon is 1e-5, as in the original implementation.
         self._adam = FlatAdam(self._flat, epsilon=1e-5)
@@ -111,24 +111,25 @@ class PPOLearner:
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Weights were taken over from the run with this state; so is the scale of its rewards."""
+        """Restore the reward scale, after the weights were taken from the run with this state."""
         if self._scaler is not None and state.get("reward_scaler") is not None:
             self._scaler.moments.restore(state["reward_scaler"])
 
     def notices(self) -> list[str]:
-        """Nothing beyond what the settings say."""
+        """Return no notices."""
         return []
 
     # --- one rollout
 
-    @torch.no_grad()  # gradients are asked for where they are needed
+    @torch.no_grad()  # gradients are enabled where they are needed
     def learn(
         self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
     ) -> dict[str, float]:
-        """Learns from a rollout; `begun` is the share of the budget used up before it, which the schedules follow.
+        """Learn from a rollout and return metrics.
 
-        `reached` is the share used up with it, which a warm-up follows. At the time `until` (`time.monotonic`) it gives
-        up with OutOfTimeError, in the middle of an update.
+        `begun` is the fraction of the budget used before the rollout; the schedules follow it. `reached` is the
+        fraction used after it; a warm-up follows that. At the time `until` (`time.monotonic`) it stops with
+        OutOfTimeError, even in the middle of an update.
         """
         settings = self._settings
         rate = settings.learning_rate * share_of_rate(
@@ -167,7 +168,7 @@ class PPOLearner:
     # --- targets
 
     def _targets(self, rollout: Rollout) -> tuple[Array, Array, Batch]:
-        """Values, returns and the batch of a rollout."""
+        """Return values, returns and the batch of a rollout."""
         settings = self._settings
         values, final_values = self._values(rollout)
         rewards = rollout.rewards
@@ -189,14 +190,14 @@ class PPOLearner:
         return values, returns, self._batch(rollout, figures)
 
     def _values(self, rollout: Rollout) -> tuple[Array, Array]:
-        """Values `[time + 1, env]`, and at `[time, env]` where an episode was truncated, of its final observation.
+        """Return values `[time + 1, env]`, and values of final observations `[time, env]` of truncated episodes.
 
-        Recorded ones are used where acting recorded them. Otherwise they are computed here, once per rollout, from
-        the newest weights: separate networks are cheaper in one large batch than step by step, and a rollout that
-        lags gets the values of the policy that learns from it.
+        Values recorded while acting are used if there are any. Otherwise they are computed here, once per rollout, from
+        the newest weights: a separate critic is cheaper in one large batch than step by step, and a rollout that lags
+        gets the values of the policy that learns from it.
         """
         time, envs = rollout.rewards.shape
-        # A step that was lost left no value behind, and the one before it needs that value.
+        # A lost step has no recorded value, but the step before it bootstraps from that value.
         recorded = rollout.columns.get("values") if rollout.valid.all() else None
         values = np.empty((time + 1, envs), np.float32)
         first = 0
@@ -219,7 +220,7 @@ class PPOLearner:
         return values, final_values
 
     def _row_values(self, rows: dict[str, Array], memory: Array | None) -> Array:
-        """Values of observations `[time, env, ...]`, flat; with memory `[env, memory]`, of a single time."""
+        """Return flat values of observations `[time, env, ...]`; with memory `[env, memory]`, of a single time step."""
         if memory is not None:
             starts = torch.zeros(1, len(memory), dtype=torch.bool)
             held = torch.from_numpy(np.ascontiguousarray(memory))
@@ -272,7 +273,7 @@ class PPOLearner:
         )
 
     def _seen(self, observations: Observations) -> Observations:
-        """Observations as networks read them, once for all epochs; a user's own network reads each minibatch."""
+        """Preprocess observations once for all epochs; for a user's own network, this happens in each minibatch."""
         if not isinstance(self.policy.inputs, JoinedInputs):
             return observations
         leading = 2 if self.policy.memory_size else 1
@@ -286,7 +287,7 @@ class PPOLearner:
         return list(seen.values()) if isinstance(policy.inputs, JoinedInputs) else policy.read(seen)
 
     def _minibatches(self, batch: Batch, number: int, epoch: int) -> Iterator[Tensor]:
-        """Shuffled rows (or pieces) in parts of nearly equal size; rows that never happened are left out."""
+        """Yield shuffled rows (or pieces) in parts of nearly equal size, without rows that never happened."""
         memory = batch.memory is not None
         happened = np.flatnonzero((batch.valid.any(1) if memory else batch.valid).cpu().numpy())
         shuffled = stream(self._seed, _SHUFFLE, number, epoch).permutation(happened)
@@ -300,7 +301,7 @@ class PPOLearner:
     # --- the gradient step
 
     def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: UpdateFigures) -> None:
-        """Moves the weights by one minibatch, whose parts are worked on by as many threads as the learner has."""
+        """Make one gradient step on a minibatch, split over the learner's threads."""
         settings, copies = self._settings, self._copies
         advantages = batch.figures[1].index_select(0, index)
         if batch.memory is not None:
@@ -318,10 +319,10 @@ class PPOLearner:
         told.add(rows, norm)
 
     def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> Rows:
-        """Adds the gradient of a part of a minibatch to the copy's.
+        """Add the gradient of a part of a minibatch to the copy's gradient.
 
-        The derivative of the loss is written out: autograd would take longer for these few formulas than for
-        the networks. `tests/algorithms` hold it against autograd.
+        The derivative of the loss is explicit: autograd would take longer for these few formulas than for the networks.
+        `tests/algorithms` compares it with autograd.
         """
         settings = self._settings
         log_probs, advantages, returns, old_values = part.figures
@@ -333,14 +334,14 @@ class PPOLearner:
         parameters, values = copy.tape.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
         score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
-        # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient where the clipped term is the smaller.
+        # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient if the clipped term is smaller.
         clip = minibatch.clip
         log_ratio = score.log_probs - log_probs
         ratio = log_ratio.exp()
         gain, clipped_gain = ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip).mul_(advantages)
         log_probs_gradient = gain * (gain <= clipped_gain) * -share
 
-        # L_value = (V - R)^2; clipped, the larger of the two errors counts, as in the original implementation.
+        # L_value = (V - R)^2; with clipping, the larger of the two errors counts, as in the original implementation.
         error = values - returns
         counted = error
         if settings.clip_range_values is not None:
@@ -350,7 +351,7 @@ class PPOLearner:
             error = torch.maximum(error.abs(), clipped_error.abs())
         values_gradient = counted * (2.0 * settings.value_coefficient) * share
 
-        # The entropy is to grow: its loss is its negative.
+        # The entropy is maximised, so its loss is its negative.
         entropy_gradient = None
         if settings.entropy_coefficient:
             entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
@@ -360,7 +361,7 @@ class PPOLearner:
         return tuple(column[part.valid] for column in rows) if lost else rows
 
     def _refuse_nan(self, number: int, figures: dict[str, float]) -> None:
-        """An infinite loss may leave the weights as they are, because its gradient is scaled to nothing."""
+        """Check weights and metrics: an infinite loss may not change the weights, as its gradient is scaled to zero."""
         sound = bool(torch.isfinite(self._flat.data.sum()))
         bad = [name for name, figure in figures.items() if not math.isfinite(figure)]
         if sound and not bad:
@@ -373,13 +374,13 @@ class PPOLearner:
         )
 
     def close(self) -> None:
-        """Ends the learner's threads."""
+        """Stop the learner's threads."""
         self._copies.close()
 
     # --- state
 
     def state(self) -> dict[str, Any]:
-        """Everything that learning depends on beside the policy's weights."""
+        """Return the state for a checkpoint, except the policy's weights."""
         return {
             "updates": self.updates,
             "adam": self._adam.state(),
@@ -388,7 +389,7 @@ class PPOLearner:
         }
 
     def pieces(self) -> dict[str, dict[str, Array] | None]:
-        """Nothing that grows: every rollout is learned from and forgotten."""
+        """Return no pieces: PPO stores no experience beyond a rollout."""
         return {}
 
     def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
@@ -399,7 +400,7 @@ class PPOLearner:
             self._scaler.restore(state["reward_scaler"])
 
     def begin_fresh_episodes(self) -> None:
-        """The environments of a restored run begin fresh episodes: their returns begin at zero."""
+        """Reset the running returns: the environments of the restored run begin new episodes."""
         if self._scaler is not None:
             self._scaler.begin_fresh_episodes()
 

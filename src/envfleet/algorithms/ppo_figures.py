@@ -1,4 +1,4 @@
-"""Figures of PPO's updates."""
+"""Training metrics of PPO."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
 
 
 class UpdateFigures:
-    """What the minibatches of a rollout had to say; added up once, at the end."""
+    """Collects the metrics of the minibatches of a rollout; they are averaged once, at the end."""
 
     def __init__(self) -> None:
         self._rows: list[Rows] = []
@@ -36,8 +36,8 @@ class UpdateFigures:
         return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
 
     def figures(self, settings: PPO, clip: float) -> dict[str, float]:
-        """Means over all minibatches, under the names that the field knows."""
-        if not self._rows:  # nothing happened: all workers died before their first step
+        """Return means over all minibatches, under the usual metric names."""
+        if not self._rows:  # no valid step: all workers died before their first one
             return {}
         gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
         policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
@@ -55,11 +55,11 @@ class UpdateFigures:
 
 
 def _divergence(log_ratio: Tensor) -> Tensor:
-    """Schulman's estimator of the divergence from the policy that acted: low variance, never negative."""
+    """Schulman's estimator of the KL divergence from the policy that acted: low variance, never negative."""
     return log_ratio.exp() - 1.0 - log_ratio
 
 
 def explained_variance(values: Array, returns: Array) -> float:
-    """1: the values foresee the returns; 0: no better than their mean; below: worse than that."""
+    """Explained variance of the returns. 1: the values predict them; 0: no better than their mean; below 0: worse."""
     spread = float(np.var(returns)) if len(returns) else 0.0
     return float("nan") if spread == 0.0 else 1.0 - float(np.var(returns - values)) / spread

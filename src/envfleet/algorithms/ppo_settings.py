@@ -1,4 +1,4 @@
-"""The settings of PPO. Importing this loads no torch."""
+"""The settings of PPO. Importing this does not load torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettin
 
 
 def _of_policy(name: str) -> Any:
-    """A setting that goes to the policy as it is: default, help and bounds are the policy's own."""
+    """A setting that is passed on to the policy, with the default, help and bounds of `PolicySettings`."""
     field = _POLICY_FIELDS[name]
     return setting(field.default, **field.metadata)
 
@@ -37,10 +37,10 @@ class PPO(TrainingSettings):
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": TrainingSettings.groups["env"],
         "steps": TrainingSettings.groups["steps"],
-        "rollout_steps": ("rollout", "What each update learns from."),
-        "epochs": ("update", "How PPO learns from a rollout."),
+        "rollout_steps": ("rollout", "Experience for each update: rollout length, discount factor, GAE."),
+        "epochs": ("update", "The PPO update: minibatches, learning rate, clipping, entropy bonus."),
         "schedule": TrainingSettings.groups["schedule"],
-        "network": ("policy", "The networks that act."),
+        "network": ("policy", "The policy and value networks, and their recurrent memory."),
         "output_dir": TrainingSettings.groups["output_dir"],
     }
     aliases: ClassVar[Mapping[str, str]] = {
@@ -73,31 +73,39 @@ class PPO(TrainingSettings):
 
     # --- the rollout
     rollout_steps: int = setting(128, "Steps of each environment per rollout.", minimum=1)
-    gamma: float = setting(0.99, "Discount of future rewards.", above=0, maximum=1)
-    lam: float = setting(0.95, "Lambda of generalized advantage estimation.", minimum=0, maximum=1)
+    gamma: float = setting(0.99, "Discount factor of future rewards.", above=0, maximum=1)
+    lam: float = setting(0.95, "Lambda of generalized advantage estimation (GAE).", minimum=0, maximum=1)
     normalise_rewards: bool = setting(
-        False, "Divide rewards by the running standard deviation of the discounted return."
+        False, "Normalise rewards: divide them by the running standard deviation of the discounted return."
     )
 
     # --- the update
     epochs: int = setting(4, "Passes over each rollout.", minimum=1)
     minibatch_size: int = setting(
-        256, "Steps per gradient step; one minibatch where it exceeds the rollout.", minimum=1
+        256, "Steps per minibatch (gradient step). If it exceeds the rollout, each epoch is one minibatch.", minimum=1
     )
-    sequence_length: int = setting(32, "With memory: steps of the pieces that gradients flow through.", minimum=1)
-    learning_rate: float = setting(3e-4, "Step size of Adam.", above=0)
+    sequence_length: int = setting(
+        32, "With memory: steps per sequence for truncated backpropagation through time.", minimum=1
+    )
+    learning_rate: float = setting(3e-4, "Learning rate of Adam.", above=0)
     learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
     learning_rate_warmup: float = setting(
-        0.0, "Share of the budget over which the learning rate rises to its whole value.", minimum=0, below=1
+        0.0, "Fraction of the budget over which the learning rate rises linearly to its full value.", minimum=0, below=1
     )
-    clip_range: float = setting(0.2, "How far the probability ratio may move before it stops counting.", above=0)
+    clip_range: float = setting(0.2, "PPO clipping: how far the probability ratio may move away from 1.", above=0)
     clip_range_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
-    clip_range_values: float | None = setting(None, "The same for the value function; none by default.", above=0)
+    clip_range_values: float | None = setting(
+        None, "Clipping of the value function: how far a value may move; by default values are not clipped.", above=0
+    )
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
-    max_gradient_norm: float = setting(0.5, "Gradients are scaled down to this norm.", above=0)
-    target_kl: float | None = setting(None, "Stop the update where the policy moved further than this.", above=0)
-    normalise_advantages: bool = setting(True, "Centre and scale the advantages of each minibatch.")
+    max_gradient_norm: float = setting(
+        0.5, "Gradient clipping: gradients with a larger norm are scaled down to it.", above=0
+    )
+    target_kl: float | None = setting(
+        None, "Stop an update early once the approximate KL divergence exceeds 1.5 times this.", above=0
+    )
+    normalise_advantages: bool = setting(True, "Normalise the advantages of each minibatch.")
 
     # --- the policy
     network: str | Callable[..., Any] = _of_policy("network")  # noqa: RUF009  # it makes a field
@@ -129,7 +137,7 @@ class PPO(TrainingSettings):
 
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Keys of other systems that need a word: environments per worker make up the number of environments."""
+        """Convert keys of other systems: workers times environments per worker is the number of environments."""
         per_worker = [key for key in values if _spelling(key) == "num_envs_per_worker"]
         if not per_worker:
             return values
@@ -144,12 +152,12 @@ class PPO(TrainingSettings):
 
     @property
     def rollout_size(self) -> int:
-        """Steps of all environments per rollout."""
+        """Steps per rollout, of all environments together."""
         return self.rollout_steps * self.n_envs
 
     @property
     def piece_length(self) -> int:
-        """Steps between two stored memories."""
+        """Steps between two stored memories (recurrent states)."""
         return min(self.sequence_length, self.rollout_steps)
 
     @property
@@ -159,14 +167,14 @@ class PPO(TrainingSettings):
 
     @property
     def threads(self) -> int:
-        """Threads of the learner: more than one pays only for large batches, and never beside busy workers."""
+        """Threads of the learner. More than one only pays for large batches, and never beside busy workers."""
         if self.learner_threads is not None:
             return self.learner_threads
         large = min(self.minibatch_size, self.rollout_size) >= 1024
         return 2 if large and self.schedule == "sync" else 1
 
     def policy_settings(self) -> PolicySettings:
-        """The part that describes the policy."""
+        """The settings of the policy."""
         return PolicySettings(**{name: getattr(self, name) for name in _POLICY_FIELDS})
 
     @property
@@ -193,5 +201,5 @@ class PPO(TrainingSettings):
 
 
 def _spelling(key: str) -> str:
-    """The last word of a key or flag, as Python writes it."""
+    """Return the last part of a key or flag as a Python name."""
     return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

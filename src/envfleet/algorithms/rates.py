@@ -1,6 +1,6 @@
-"""Rates that follow the budget: constant, or falling to zero, after a warm-up if wanted.
+"""Rate schedules over the budget: constant, or decaying towards zero, with an optional warm-up.
 
-Importing this loads no torch.
+Importing this does not load torch.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Literal
 __all__ = ["SCHEDULES_HELP", "RateSchedule", "share_of_rate"]
 
 RateSchedule = Literal["constant", "linear", "cosine"]
-SCHEDULES_HELP = "linear falls towards zero over the budget, cosine too: slowly at first and at the end."
+SCHEDULES_HELP = "Schedule over the budget: constant, or linear or cosine decay towards zero."
 
 
 def share_of_rate(schedule: RateSchedule, begun: float, reached: float | None = None, *, warmup: float = 0.0) -> float:
-    """The share of a rate that an update has, 0 to 1.
+    """Return the factor of a rate for an update, 0 to 1.
 
-    `begun` is the share of the budget that was used up before the rollout, `reached` the share with it (the same if not
-    given). The first update of a falling schedule has the whole rate, and none has zero. With a warm-up, the rate rises
-    linearly over that share of the budget: the first update is above zero, the one that completes the warm-up has the
-    whole rate, and the schedule falls over the rest.
+    `begun` is the fraction of the budget used before the rollout, `reached` the fraction used after it (default:
+    `begun`). The first update of a decaying schedule has the full rate, and none has zero. With a warm-up, the rate
+    first rises linearly over that fraction of the budget: the first update is above zero, and the one that completes
+    the warm-up has the full rate. The schedule then decays over the rest.
     """
     if begun < warmup:
         return min(1.0, (begun if reached is None else reached) / warmup)

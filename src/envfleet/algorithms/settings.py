@@ -1,4 +1,4 @@
-"""The settings of every algorithm: what a run is given, by whatever way. Importing this loads no torch."""
+"""The settings of all algorithms. Importing this does not load torch."""
 
 from __future__ import annotations
 

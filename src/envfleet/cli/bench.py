@@ -1,4 +1,4 @@
-"""`envfleet bench`: how fast this machine collects and learns, and the settings that suit it."""
+"""`envfleet bench`: measure how fast this machine collects and learns, and recommend settings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ __all__ = ["Bench"]
 
 BACKENDS = ("sequential", "threads", "processes")
 DEMO_ENVS = (1, 2, 4, 8, 16)
-ENOUGH = 0.95  # of the best speed: fewer environments are then the better choice
-SHARE_OF_STARTING = 0.4  # of the time; the rest is measured
+ENOUGH = 0.95  # share of the best speed at which fewer environments are preferred
+SHARE_OF_STARTING = 0.4  # share of the time spent on starting fleets; the rest is measured
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a fleet did with random allowed actions."""
+    """Speed of a fleet that takes random allowed actions."""
 
     backend: str
     n_envs: int
@@ -40,13 +40,16 @@ class Measured:
 
     @property
     def seconds_per_step(self) -> float:
-        """Seconds until all environments have stepped once."""
+        """Seconds for one step of all environments."""
         return self.n_envs / self.experiences_per_second
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measures this machine. demo: the backends, and settings that suit; scaling: what workers and environments gain.
+    """Measure how fast this machine steps environments and trains.
+
+    `demo` compares the backends with random actions and recommends settings. `scaling` measures how much more workers
+    and more environments speed up collecting, learning and training.
 
     examples:
       envfleet bench demo
@@ -56,37 +59,37 @@ class Bench:
     """
 
     what: Annotated[Literal["demo", "scaling"], tyro.conf.Positional, tyro.conf.arg(metavar="demo|scaling")]
-    """demo: random actions on each backend. scaling: collecting, learning and both, over workers and environments."""
+    """demo: random actions on each backend. scaling: collecting, learning and both, for each number of workers."""
 
     env: str = "envfleet/Wildfire-v0"
     """Gymnasium id of the environment, or module:callable."""
 
     algorithm: Annotated[Literal["ppo", "dqn"], tyro.conf.arg(help_behavior_hint="")] = "ppo"
-    """scaling: what learns."""
+    """scaling: the algorithm to train."""
 
     workers: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
-    """scaling: the numbers of workers to try; by default 1 to the usable cores."""
+    """scaling: the numbers of workers to try; by default 1 up to the number of usable cores."""
 
     output: str = "bench-scaling"
-    """scaling: where figures (.json) and picture (.png) go."""
+    """scaling: where to write the figures (.json) and the plot (.png), without the suffix."""
 
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
-    """Arguments for the environment, such as grid_size=50."""
+    """Keyword arguments for the environment, e.g. grid_size=50."""
 
     n_envs: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
     """The numbers of environments to try; by default 1 to 16 for demo, 1 to 256 for scaling."""
 
     seconds: float = 60.0
-    """How long it may take, about."""
+    """Total time to spend, approximately."""
 
     picture: str = "bench-demo.png"
-    """demo: where to draw the result."""
+    """demo: where to save the plot."""
 
     seed: int = 1
     """Environment i is seeded with seed + i."""
 
     def run(self) -> int:
-        """Prints the table and the recommendation, and draws the picture."""
+        """Print the table and the recommendation, and save the plot."""
         if not self.seconds > 0 or min((*self.n_envs, *self.workers), default=1) < 1:
             raise SettingsError(
                 f"seconds is {self.seconds}, n_envs is {self.n_envs} and workers is {self.workers}, expected numbers "
@@ -143,7 +146,7 @@ class Bench:
 
 
 def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
-    """Steps with random allowed actions for so long; what is compiled or loaded at first does not count."""
+    """Return steps per second with random allowed actions, measured for `seconds` after a short warm-up."""
     from envfleet.training.measuring import steps_per_second
 
     generator = stream(seed, fleet.num_envs)
@@ -161,7 +164,7 @@ def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
 
 
 def _allowed(fleet: Fleet, infos: dict[str, Any], generator: np.random.Generator) -> Any:
-    """Random actions, allowed ones where the environment says which are."""
+    """Sample random actions; respect `action_mask` if the environments provide one."""
     mask = infos.get("action_mask")
     if mask is None or np.asarray(mask).dtype == object:
         return fleet.action_space.sample()
@@ -169,7 +172,7 @@ def _allowed(fleet: Fleet, infos: dict[str, Any], generator: np.random.Generator
 
 
 def recommended(results: Sequence[Measured]) -> Measured:
-    """The fastest, or one with fewer environments that is nearly as fast."""
+    """Return the fastest result, or one with fewer environments that is nearly as fast."""
     best = max(result.experiences_per_second for result in results)
     enough = [result for result in results if result.experiences_per_second >= ENOUGH * best]
     return min(enough, key=lambda result: (result.n_envs, -result.experiences_per_second))
@@ -194,7 +197,7 @@ def _table(results: Sequence[Measured]) -> Table:
 
 
 def draw(results: Sequence[Measured], path: Path, env: str) -> None:
-    """Experiences per second and seconds per step over the number of environments, a line for each backend."""
+    """Plot experiences per second and seconds per step over the number of environments, one line per backend."""
     from matplotlib.figure import Figure
 
     from envfleet.runs.durable import writing

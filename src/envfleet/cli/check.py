@@ -1,4 +1,4 @@
-"""`envfleet check`: is my environment fit for a fleet?"""
+"""`envfleet check`: find problems of an environment before training on it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True)
 class Check:
-    """Check an environment: every problem with its fix, and which algorithms can train on it.
+    """Check an environment: list every problem with its fix, and the algorithms that can train on it.
 
-    It runs in a process of its own, so that a crash or a hang is a finding. Exit code 1 if there are errors; what there
-    was no time for does not count.
+    The environment runs in a separate process, so a crash or a hang is reported like any other problem. The exit code
+    is 1 if there are errors. Checks that were skipped for lack of time do not affect it.
+
+    examples:
+      envfleet check CartPole-v1
+      envfleet check my_module:make_env --env-kwargs size=8 --seconds 60
     """
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")]
-    """A Gymnasium id, or module:callable (the current folder is importable)."""
+    """Gymnasium id, or module:callable. Modules in the current folder can be imported."""
 
     env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
-    """Arguments for the environment, such as render_mode=rgb_array size=8."""
+    """Keyword arguments for the environment, e.g. render_mode=rgb_array size=8."""
 
     steps: int = 200
-    """Random steps to play; each check that plays again takes as many. Slow environments play fewer."""
+    """Random steps per check. Slow environments play fewer."""
 
     seconds: float = 20.0
-    """How long it may take, roughly; the report names what there was no time for."""
+    """Approximate time limit. The report lists the checks that were skipped for lack of time."""
 
     seed: int = 0
     """Seed of the environment and of the random actions."""

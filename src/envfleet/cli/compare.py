@@ -1,4 +1,4 @@
-"""`envfleet compare`: runs beside each other, with figures that a sceptic can check."""
+"""`envfleet compare`: compare runs, and check whether the comparison is fair."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Compare"]
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs: speed, returns, memory, CPU, and whether the comparison is fair.
+    """Compare the speed, returns, memory and CPU use of runs, and check whether the comparison is fair.
 
-    Runs are grouped by the settings in which they differ; runs that differ only in their seed are one group. Writes
-    comparison.png, comparison_report.txt, comparison.html and comparison.json.
+    Runs are grouped by the settings in which they differ. Runs that differ only in their seed form one group. Prints a
+    report and writes comparison_report.txt, comparison.png, comparison.html and comparison.json.
 
     examples:
       envfleet compare runs/a runs/b runs/c
@@ -32,22 +32,22 @@ class Compare:
     paths: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")
     ] = ()
-    """The folders of the runs, or a folder that holds runs."""
+    """Run folders, or a folder that contains runs."""
 
     sequential: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR ...", help_behavior_hint="")] = ()
-    """Runs on one core, which the speed-up is against; one for each seed, or a folder of them."""
+    """Runs on one core, the baseline of the speed-up: one run per seed, or a folder of runs."""
 
     parallel: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DIR ...", help_behavior_hint="")] = ()
-    """Runs on several workers, to compare with those."""
+    """Runs on several workers, to compare with --sequential."""
 
     output_dir: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")] = None
-    """Where the files go; by default into the folder that the first run is in."""
+    """Where to write the files; by default the folder that contains the first run."""
 
     score: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None
-    """The return that steps and time are counted to; by default 90 % of the best."""
+    """Report the steps and the time until a run reaches this return; by default 90 % of the best return."""
 
     def run(self) -> int:
-        """Prints the report and writes the files."""
+        """Print the report and write the files."""
         self._check()
         from envfleet.runs.comparison.checks import checks_of
         from envfleet.runs.comparison.comparison import compare_runs
@@ -69,7 +69,7 @@ class Compare:
         if self.paths and named:
             raise SettingsError(
                 "received runs and --sequential or --parallel, expected one of the two ways",
-                hint="name all runs, and they are grouped by their settings; or both options and no other run",
+                hint="name all runs to group them by their settings, or give only --sequential and --parallel",
             )
         if named == 1:
             given, missing = ("sequential", "parallel") if self.sequential else ("parallel", "sequential")

@@ -1,4 +1,4 @@
-"""`envfleet demo`: the fleet at work in a few seconds, on this machine."""
+"""`envfleet demo`: show in a few seconds how fast a fleet steps, and that it survives a killed worker."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from envfleet.seeding import checked_seed
 
 __all__ = ["Demo"]
 
-ROUNDS = 3  # the two take turns, so that a busy moment of the machine hits both
-SHARE_AFTER_THE_KILL = 0.25  # of the time
+ROUNDS = 3  # the two fleets take turns, so that load from other programs affects both
+SHARE_AFTER_THE_KILL = 0.25  # share of the time
 SECONDS_PER_REFRESH = 0.2
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Shows the fleet at work: random actions on one core, then on all of them, then a worker killed.
+    """Step environments with random actions on one core, then on all cores, then with one worker killed.
 
-    Nothing is learned: this measures how fast the environments step, and that they go on after a fault.
+    Shows how fast the environments step, and that the fleet continues after a fault. Nothing is learned.
     """
 
     env: str = "CartPole-v1"
     """Gymnasium id of the environment."""
     n_envs: int = 64
-    """How many environments step together."""
+    """Number of environments."""
     seconds: float = 6.0
-    """How long to step, all in all; starting the workers comes on top."""
+    """Total time to step, without starting the workers."""
     seed: int = 1
     """Environment i is seeded with seed + i."""
     backend: Literal["auto", "sequential", "threads", "processes"] = "auto"
-    """Where the fleet's environments live; their speed is compared with that of the sequential backend."""
+    """Where the environments run. The speed is compared with the sequential backend."""
 
     def run(self) -> int:
-        """Runs the demonstration; the exit code is 0 unless something raises."""
+        """Run the demo; return exit code 0."""
         if not self.seconds > 0:
             raise SettingsError(f"seconds is {self.seconds!r}, expected a number above 0")
         checked_seed(self.seed)
@@ -66,8 +66,8 @@ class Demo:
         console.print(
             "\nnext:\n"
             "  envfleet train   train an agent, e.g. envfleet train ppo --env CartPole-v1\n"
-            "  envfleet doctor  what this machine offers, with advice\n"
-            "  envfleet check   whether your own environment is fit for a fleet"
+            "  envfleet doctor  inspect this machine, with advice\n"
+            "  envfleet check   check whether your own environment is fit for a fleet"
         )
         return 0
 
@@ -81,7 +81,7 @@ class Demo:
         return both
 
     def _kill_a_worker(self, console: Console, fleet: Fleet) -> None:
-        """The promise that a fault is ordinary, kept before the user's eyes."""
+        """Kill a worker and show that the fleet recovers."""
         victim = fleet.statistics().workers[0]
         console.print(f"\nkilling worker {victim.index} (process {victim.pid}) in the middle of the run ...")
         psutil.Process(victim.pid).kill()
@@ -89,15 +89,15 @@ class Demo:
         turns.step_for(self.seconds * SHARE_AFTER_THE_KILL, _show_nothing)
         replacement = turns.statistics.workers[0]
         console.print(
-            f"the fleet went on: process {replacement.pid} took over its {turns.restarted} environments,\n"
+            f"the fleet continued: process {replacement.pid} took over its {turns.restarted} environments,\n"
             f"{turns.cut} episodes were cut and marked truncated, "
-            f"{fleet.num_envs - turns.restarted} environments were not touched\n"
+            f"{fleet.num_envs - turns.restarted} environments were unaffected\n"
             f"({turns.steps:,} steps at {turns.steps_per_second:,.0f} steps/s, restart included)"
         )
 
 
 class _Turns:
-    """What a fleet did in its turns with random actions."""
+    """Results of a fleet over its turns with random actions."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
@@ -105,20 +105,20 @@ class _Turns:
         if fleet.backend != "sequential":
             self.label = f"{fleet.backend}, {fleet.workers} worker{'s' if fleet.workers > 1 else ''}"
         self.steps = 0
-        self.restarted = 0  # environments that a fault took
-        self.cut = 0  # episodes that a fault cut
+        self.restarted = 0  # environments restarted after a fault
+        self.cut = 0  # episodes cut by a fault
         self.speeds: list[float] = []  # steps/s of each turn
         self.statistics = fleet.statistics()
 
     @property
     def steps_per_second(self) -> float:
-        """The median turn: one disturbed turn does not count."""
+        """Median over the turns, so that one disturbed turn does not matter."""
         return float(np.median(self.speeds))
 
     def step_for(self, seconds: float, show: _Show) -> None:
-        """Steps for so many seconds."""
+        """Step the fleet for `seconds`."""
         fleet, steps = self.fleet, 0
-        fleet.statistics()  # busy shares count from the last look: from the start of this turn
+        fleet.statistics()  # resets the busy shares, so that they cover this turn only
         started = shown = now = time.perf_counter()
         while now - started < seconds:
             _, _, _, truncated, infos = fleet.step(fleet.action_space.sample())
@@ -137,18 +137,18 @@ class _Turns:
 
 
 class _Show(Protocol):
-    """Shows how a turn goes: what is new since the last time, and the speed of the turn so far."""
+    """Report progress of a turn: seconds since the last report, and the speed of the turn so far."""
 
     def __call__(self, label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None: ...
 
 
 def _show_nothing(label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None:
-    """For a turn that is told of afterwards."""
+    """For a turn that is reported afterwards."""
 
 
 @contextmanager
 def _watched(console: Console, seconds: float) -> Iterator[_Show]:
-    """A live bar for a person at a terminal; a line per turn in a pipe."""
+    """Show a progress bar in a terminal, or print one line per turn in a pipe."""
     if not console.is_terminal:
 
         def say(label: str, seconds: float, steps_per_second: float, *, finished: bool) -> None:  # noqa: ARG001
@@ -163,7 +163,7 @@ def _watched(console: Console, seconds: float) -> Iterator[_Show]:
         TaskProgressColumn(),
         TextColumn("{task.fields[speed]}"),
     )
-    # No thread of its own that would take a core from the workers: it is drawn when the loop says so.
+    # No refresh thread, which would take a core from the workers: the loop refreshes the bar.
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as bar:
         task = bar.add_task("", total=seconds, speed="")
 

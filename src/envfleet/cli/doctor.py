@@ -1,4 +1,4 @@
-"""`envfleet doctor`: what does this machine give to a fleet, and what stands in its way?"""
+"""`envfleet doctor`: inspect the machine and advise how to run fleets on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Doctor", "Extra", "Facts", "Finding", "diagnose", "gather"]
 
 Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
 
-# What each extra of pyproject.toml installs; a test holds the two together.
+# The packages of each extra in pyproject.toml; a test keeps the two in sync.
 EXTRAS = {
     "atari": ("ale-py", "opencv-python-headless"),
     "box2d": ("box2d",),
@@ -36,30 +36,30 @@ _GIB, _MIB = 2**30, 2**20
 _FILES_PER_WORKER = 8  # doorbells, pipes and pidfds, generously
 _SCARCE_MEMORY = 512 * _MIB
 _SHM = Path("/dev/shm")
-_SMALL_SHM = 256 * _MIB  # a container has 64 MiB unless it is told otherwise
+_SMALL_SHM = 256 * _MIB  # containers have 64 MiB by default
 
 
 @dataclass(frozen=True)
 class Extra:
-    """An optional part of Envfleet: the version of each package it needs, None where that is missing."""
+    """An optional extra of Envfleet: the installed version of each package, or None if it is missing."""
 
     name: str
     packages: dict[str, str | None]
 
     @property
     def missing(self) -> bool:
-        """Whether one of its packages is not installed."""
+        """Whether any of its packages is not installed."""
         return None in self.packages.values()
 
     @property
     def command(self) -> str:
-        """What installs it."""
+        """The pip command that installs it."""
         return f'pip install "envfleet[{self.name}]"'
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the machine says of itself."""
+    """Facts about the machine, as seen by this process."""
 
     physical_cores: int | None
     logical_cores: int
@@ -68,20 +68,20 @@ class Facts:
     usable_cores: int
     memory_total: int
     memory_available: int
-    shared_memory: str | None  # how a fleet gets memory that its workers share; None: it cannot
+    shared_memory: str | None  # how shared memory is allocated; None: it is not possible
     shm_total: int | None  # of /dev/shm, in bytes
     shm_free: int | None
     open_files: int
     open_file_limit: int
     start_methods: tuple[str, ...]
     threads: dict[str, str | None] = field(default_factory=dict)
-    torch: str | None = None  # its version; None where it cannot be imported
-    devices: tuple[str, ...] = ()  # where it can compute, the best first
+    torch: str | None = None  # its version; None if it cannot be imported
+    devices: tuple[str, ...] = ()  # devices torch can use, the best first
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the diagnosis; `advice` where there is something to do."""
+    """One line of the diagnosis; `advice` is empty if there is nothing to do."""
 
     severity: Severity
     subject: str
@@ -91,13 +91,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Look at this machine: cores, memory, limits, installed extras, with advice."""
+    """Inspect this machine: cores, memory, limits and installed extras, with advice.
+
+    The exit code is 1 if no fleet can run here.
+    """
 
     json: bool = False
     """Print one JSON object instead of the table."""
 
     def run(self) -> int:
-        """Print the diagnosis; the exit code is 1 only where no fleet can run."""
+        """Print the diagnosis; return 1 if no fleet can run, else 0."""
         facts = gather()
         findings = diagnose(facts)
         extras = [Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()]
@@ -109,7 +112,7 @@ class Doctor:
 
 
 def gather() -> Facts:
-    """The facts of this machine, for this process."""
+    """Collect the facts about this machine."""
     shm = shutil.disk_usage(_SHM) if _SHM.is_dir() else None
     torch, devices = _torch()
     return Facts(
@@ -133,7 +136,7 @@ def gather() -> Facts:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """What the facts mean for a fleet."""
+    """Return what the facts mean for a fleet."""
     return [
         _cores(facts),
         _memory(facts),
@@ -159,7 +162,7 @@ def _shared_memory() -> str | None:
 def _torch() -> tuple[str | None, tuple[str, ...]]:
     try:
         import torch
-    except (ImportError, OSError):  # OSError: a library it needs is missing or of another machine
+    except (ImportError, OSError):  # OSError: a shared library is missing or built for another machine
         return None, ()
     found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     return torch.__version__, tuple(name for name, there in found.items() if there)
@@ -220,7 +223,7 @@ def _files(facts: Facts) -> Finding:
 
 
 def _threads(facts: Facts) -> Finding:
-    # Worker processes are always held to one thread each, so this is about the process that steps or learns.
+    # Worker processes always use one thread, so this concerns the process that steps or learns.
     given = {name: value for name, value in facts.threads.items() if value is not None}
     fitting = f"OMP_NUM_THREADS={facts.usable_cores}"
     text = ", ".join(f"{name}={value}" for name, value in given.items())

@@ -1,4 +1,4 @@
-"""`envfleet evaluate`: how well does the policy of a run play?"""
+"""`envfleet evaluate`: evaluate the policy of a run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Evaluate"]
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with the policy of a run, in a single environment, with seeds that training never uses.
+    """Evaluate the policy of a run: play episodes in a single environment, with seeds that training never uses.
 
-    An environment that can (envfleet/Wildfire-v0) compares the policy with ways to act that need no learning; its
-    report is in report/ of the run.
+    Prints the mean, spread and confidence interval of the returns. Some environments (envfleet/Wildfire-v0) also
+    compare the policy with baselines and write a report to report/ in the run folder.
 
     examples:
       envfleet evaluate runs/cartpole --episodes 100
@@ -33,43 +33,43 @@ class Evaluate:
     """
 
     path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    """The run folder."""
 
     episodes: int = 100
-    """Episodes to play, for each seed."""
+    """Episodes per seed."""
 
     checkpoint: Annotated[str | None, tyro.conf.arg(metavar="best|last|final|step-N", help_behavior_hint="")] = None
-    """Which weights; by default the final ones, or the last where the run has not finished."""
+    """Checkpoint to evaluate; by default final, or last if the run has not finished."""
 
     sampled: bool = False
-    """Draw actions as training does."""
+    """Sample actions, as in training. By default the run's eval_sampled decides."""
 
     best_actions: bool = False
-    """Take the best actions. By default it is as the run's own evaluations do it: its setting eval_sampled."""
+    """Always take the best action. By default the run's eval_sampled decides."""
 
     seed: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
-    """Seeds of the episodes, one or several; by default that of the run."""
+    """One or several seeds for the episodes; by default the seed of the run."""
 
     max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
-    """Steps after which an episode is cut; by default the run's eval_max_steps."""
+    """Cut an episode after this many steps; by default the run's eval_max_steps."""
 
     json: bool = False
     """Print one JSON object and nothing else."""
 
     video: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Write the episodes to a video: out.mp4 or out.gif."""
+    """Write the episodes to a video file (.mp4 or .gif)."""
 
     render: bool = False
     """Show the episodes in a window."""
 
     no_comparison: bool = False
-    """Leave out the comparison that the environment offers."""
+    """Skip the environment's comparison with baselines."""
 
     trust: bool = False
-    """Import the run's own code (module:name), which it recorded."""
+    """Allow importing the code that the run names (module:name), e.g. its environment."""
 
     def run(self) -> int:
-        """Prints mean, spread and confidence interval."""
+        """Evaluate and print the result."""
         if self.video is not None and self.render:
             raise SettingsError("--video and --render were both asked for, expected at most one")
         if self.sampled and self.best_actions:

@@ -1,6 +1,6 @@
-"""The settings of an algorithm as flags: every setting in its group, and the names that other systems give them.
+"""Command-line flags for the settings of an algorithm, including the names that other libraries use.
 
-Flags are read as text and go through the same checks as the keys of a file, so that all problems are told at once.
+Flags are read as text and checked like the keys of a file, so that all problems are reported together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from envfleet.settings.declaration import default_of, kinds_of
 
 __all__ = ["Flags"]
 
-# Names that are computed with (`prepared`) and not looked up, so no alias has them.
+# Inputs of `Settings.prepared`, which computes other settings from them; they are not in `aliases`.
 _COMPUTED = ("num_envs_per_worker",)
 _METAVARS = {
     "backend": "{auto,sequential,threads,processes}",
@@ -38,9 +38,9 @@ _METAVARS = {
 
 
 class Flags:
-    """The flags of a settings class. Help shows those in `shown`; the others, and other systems' names, work too.
+    """The flags of a settings class. Help shows only those in `shown`; the others and all aliases work too.
 
-    `own` are the settings that the environment declares for itself: a group of flags more.
+    `own` are the settings that the environment declares. They form an extra group of flags.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class Flags:
         self._kind, self._own = kind, own
         self._shown = set(kinds_of(kind)) if shown is None else set(shown)
         others = [*(alias for alias in kind.aliases if alias.isidentifier()), *_COMPUTED]
-        self._hidden = dict.fromkeys(others, str) | {  # what each is read as
+        self._hidden = dict.fromkeys(others, str) | {  # the type each is parsed as
             name: _read_as(setting) for name, setting in kinds_of(kind).items() if name not in self._shown
         }
 
     def fields(self) -> list[tuple[str, Any, Any]]:
-        """Fields of a command's dataclass, a group of options each."""
+        """Return fields for a command's dataclass, one per group of options."""
         groups: list[tuple[str, Any, Any]] = []
         for title, text, fields in grouped(self._kind):
             if options := [_option(self._kind, field) for field in fields if field.name in self._shown]:
@@ -66,16 +66,17 @@ class Flags:
         return groups
 
     def parse(self, command: Any, arguments: Sequence[str], *, prog: str, examples: str) -> tuple[Any, dict[str, Any]]:
-        """The command, and what the flags say, by flag and as it was written. tyro exits after help and lost values.
+        """Return the parsed command and the given flags with their values as text.
 
-        Flags that there are not are among them: the settings refuse those together with all other problems.
+        Includes unknown flags: the settings refuse them together with all other problems. tyro exits after --help and
+        if a flag lacks its value.
         """
         visible, values = self._take_hidden(arguments)
         try:
             parsed, unknown = tyro.cli(command, prog=prog, args=visible, return_unknown_args=True)
         except SystemExit:
             if {"-h", "--help"} & set(visible):
-                sys.stdout.write(examples)  # after the long list, where one looks
+                sys.stdout.write(examples)  # at the end, where the reader looks after the long list
             raise
         groups = [part for part in vars(parsed).values() if dataclasses.is_dataclass(part)]
         texts = {name: value for group in groups for name, value in vars(group).items()}
@@ -88,7 +89,7 @@ class Flags:
         return parsed, {flag: self._pairs(flag, value) for flag, value in values.items()}
 
     def _unknown(self, words: Sequence[str], prog: str) -> dict[str, str]:
-        """Flags that there are not, and their words."""
+        """Return unknown flags with the words that follow them."""
         found: dict[str, str] = {}
         for word in words:
             flag, _ = _flag(word)
@@ -99,7 +100,7 @@ class Flags:
                 found[newest] = f"{found[newest]} {word}".lstrip()
             else:
                 raise SettingsError(f"the command has {word!r}, which no flag takes", hint=f"see `{prog} --help`")
-        if self._own is not None:  # what is nearest to a flag of the environment is for its settings to say
+        if self._own is not None:  # a typo of an environment flag: let the environment's settings suggest the right one
             own = own_names(self._own, self._kind)
             names = [*own, *kinds_of(self._kind)]
             near = {flag: difflib.get_close_matches(_flag(flag)[1], names, n=1) for flag in found}
@@ -108,7 +109,7 @@ class Flags:
         return found
 
     def _pairs(self, flag: str, value: Any) -> Any:
-        """The value of a flag; name=value means an entry of a mapping, or an argument of the word before."""
+        """Return the value of a flag. name=value is a mapping entry, or an argument of the word before it."""
         kind = kinds_of(self._kind).get(_flag(flag)[1])
         if get_origin(kind) is dict:
             from envfleet.training.environment import keyword_arguments
@@ -117,7 +118,7 @@ class Flags:
         return _with_arguments(flag, value) if _lists_mappings(kind) else value
 
     def _take_hidden(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-        """The arguments without the hidden flags, and what those say."""
+        """Split `arguments` into those without hidden flags, and the values of the hidden flags."""
         rest, values, left = [], {}, list(arguments)
         while left:
             argument = left.pop(0)
@@ -136,13 +137,13 @@ class Flags:
 
 
 def _lists_mappings(kind: Any) -> bool:
-    """Whether it is a list whose items may be mappings."""
+    """Whether `kind` is a list or tuple whose items may be mappings."""
     items = get_args(kind)[:1] if get_origin(kind) in {tuple, list} else ()
     return any(get_origin(option) is dict for item in items for option in get_args(item))
 
 
 def _with_arguments(flag: str, words: Iterable[str]) -> list[str | dict[str, Any]]:
-    """Words as they are; a word that arguments follow, as {word: arguments}."""
+    """Return the words; a word followed by name=value arguments becomes {word: arguments}."""
     from envfleet.training.environment import keyword_arguments
 
     found: list[tuple[str, dict[str, Any]]] = []
@@ -176,7 +177,7 @@ def _option(cls: type[Settings], field: dataclasses.Field[Any]) -> tuple[str, An
 
 
 def _flag(argument: str) -> tuple[str, str]:
-    """A flag as it is written in help, and the name it means; both empty where it is none."""
+    """Return the flag as spelled in help and its setting name; both are empty if `argument` is no flag."""
     if not argument.startswith("--"):
         return "", ""
     name = argument.partition("=")[0][2:].replace("-", "_")
@@ -184,7 +185,7 @@ def _flag(argument: str) -> tuple[str, str]:
 
 
 def _read_as(kind: Any) -> Any:
-    """What a flag is read as; the settings make their value of it."""
+    """Return the type that a flag is parsed as; the settings convert the value later."""
     if kind is bool:
         return bool
     kinds = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)

@@ -1,4 +1,4 @@
-"""`envfleet plot`: the learning curve of a run, or of several, as a picture."""
+"""`envfleet plot`: plot the learning curves of one or several runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Plot"]
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw the learning curve of one run or several: returns over steps, evaluations, random play where measured.
+    """Plot the learning curves of one or several runs: returns over steps, evaluations, and random play if measured.
 
-    Runs that differ only in their seed become one line, their mean, in a band from the lowest to the highest of them.
+    Runs that differ only in their seed become one line, their mean, with a band from the lowest to the highest run.
 
     examples:
       envfleet plot runs/cartpole
@@ -27,16 +27,16 @@ class Plot:
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
-    """The folders of the runs."""
+    """Run folders."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """The picture, .png, .pdf or .svg; report/learning.png in the run by default."""
+    """Image file (.png, .pdf or .svg); by default report/learning.png in the run folder. Required for several runs."""
 
     apart: bool = False
-    """Draw a line for each run, also for runs that differ only in their seed."""
+    """Draw one line per run, also for runs that differ only in their seed."""
 
     def run(self) -> int:
-        """Writes the picture and prints where it is."""
+        """Save the plot and print its path."""
         if not self.paths:
             raise SettingsError("received no run, expected at least one", hint="`envfleet runs` lists them")
         if self.output is None and len(self.paths) > 1:

@@ -1,4 +1,4 @@
-"""`envfleet resume`: go on with a run as if it had never stopped."""
+"""`envfleet resume`: continue a run as if it had never been interrupted."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from envfleet.settings import layered, read_settings_file
 __all__ = ["Resume"]
 
 _DESCRIPTION = """\
-Go on with a run that was stopped or killed, from its newest sound checkpoint.
+Continue a run that was stopped or killed, from its newest undamaged checkpoint.
 
-It ends with the same weights as a run that was never stopped. Only settings that
-do not change what was learned so far can be given here.
+If the simulators can be restored exactly, the run ends with the same weights as
+one that was never stopped. Otherwise it starts fresh episodes and says so. You
+can only change the settings below, which do not affect what was learned so far.
 """
 _EXAMPLES = """
 examples:
   envfleet resume runs/cartpole
-  envfleet resume runs/cartpole --steps 400000          # also when it has finished
-  envfleet resume runs/cartpole --backend sequential    # on another machine, say
+  envfleet resume runs/cartpole --steps 400000          # train longer, also after the run has finished
+  envfleet resume runs/cartpole --backend sequential    # e.g. on another machine
 """
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was stopped or killed."""
+    """Continue a run that was stopped or killed."""
 
     path: str
     trust: bool
@@ -40,11 +41,11 @@ class Resume:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Resume:
-        """The command in `arguments`."""
+        """Parse the command line."""
         kind = _settings_of(arguments)
         flags = Flags(kind, HARMLESS)
-        run = tyro.conf.arg(metavar="RUN", help="The run's folder.")
-        trust = tyro.conf.arg(help="Import the run's own code (module:name), which it recorded.", help_behavior_hint="")
+        run = tyro.conf.arg(metavar="RUN", help="The run folder.")
+        trust = tyro.conf.arg(help="Allow importing the code that the run names (module:name).", help_behavior_hint="")
         command = dataclasses.make_dataclass(
             "resume",
             [
@@ -59,7 +60,7 @@ class Resume:
         return cls(parsed.path, parsed.trust, {name: getattr(changed, name) for name in changed.given})
 
     def run(self) -> int:
-        """Trains on; the exit code is 0 when the budget is spent."""
+        """Train until the budget is spent; return exit code 0."""
         from envfleet.training import resume
         from envfleet.training.environment import make_folder_importable
 
@@ -70,7 +71,7 @@ class Resume:
 
 
 def _settings_of(arguments: Sequence[str]) -> type[TrainingSettings]:
-    """The settings of the run's algorithm, for its flags; where there is no such run, that is told later."""
+    """Return the settings class of the run's algorithm. A missing run is reported later."""
     for argument in arguments:
         config = Path(argument) / "config.yaml"
         if not argument.startswith("-") and config.is_file():

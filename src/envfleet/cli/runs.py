@@ -1,4 +1,4 @@
-"""`envfleet runs`: what runs there are, how far and how good."""
+"""`envfleet runs`: list runs with their progress and returns."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 __all__ = ["Runs"]
 
 _HEADINGS = ("run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age")
-_TEXTS = 4  # headings of texts; the rest are numbers
-_GAP = 2  # columns of a terminal between two
+_TEXTS = 4  # the first columns are text, the rest are numbers
+_GAP = 2  # spaces between two columns
 _SHORTEST_NAME = 10
-_ENDLESS = 10_000  # columns of a pipe
+_ENDLESS = 10_000  # width of the table in a pipe
 _STYLES = {"running": "green", "finished": "", "stopped": "yellow"}
 
 
 @dataclass(frozen=True)
 class Runs:
-    """List the runs in a folder, the latest first: how far, how good, and whether they go on."""
+    """List the runs in a folder, the latest first: state, steps, return and best evaluation."""
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs"
-    """The folder of the runs, or one run."""
+    """The folder that contains the runs, or one run folder."""
 
     json: bool = False
     """Print one JSON list instead of the table."""
 
     def run(self) -> int:
-        """Prints the table."""
+        """Print the table."""
         from envfleet.runs.folder import runs_in
 
         folder = Path(self.folder)
@@ -59,7 +59,7 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
 
 
 def _show(found: list[RunSummary]) -> None:
-    """One line for each run. In a terminal long names lose their middle; in a pipe they stay whole."""
+    """Print one line per run. A terminal shortens long names in the middle; a pipe gets them in full."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

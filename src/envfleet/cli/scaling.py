@@ -1,4 +1,4 @@
-"""`envfleet bench scaling`: what more workers and more environments gain, for collecting, learning and both."""
+"""`envfleet bench scaling`: speed of collecting, learning and training over workers and environments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["scaling"]
 
 DEFAULT_ENVS = (1, 4, 16, 64, 256)
-SHARE_OF_STARTING = 0.4  # of the time; the rest is measured
+SHARE_OF_STARTING = 0.4  # share of the time spent on starting; the rest is measured
 
 
 def scaling(
@@ -33,7 +33,7 @@ def scaling(
     seed: int,
     output: Path,
 ) -> int:
-    """Measures every number of environments with every number of workers; prints, draws and writes the result."""
+    """Measure every number of environments with every number of workers; print, plot and save the result."""
     from envfleet.algorithms.settings import ALGORITHMS
     from envfleet.training.measuring import measure_speed
 
@@ -69,7 +69,7 @@ def scaling(
 
 
 def _points(results: Sequence[Speed]) -> Iterator[dict[str, Any]]:
-    """The figures with speed-up and efficiency against the fewest workers with as many environments."""
+    """Yield the figures, with the gain over the fewest workers for the same number of environments."""
     for result in results:
         least = _least_workers(results, result.n_envs)
         gains = {}

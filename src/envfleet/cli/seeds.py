@@ -1,4 +1,4 @@
-"""`envfleet train --seeds 1 2 3`: one run per seed, one after another, and a table of what they reached."""
+"""`envfleet train --seeds 1 2 3`: one run per seed, one after another, and a table of their returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["read_seeds", "settings_per_seed", "train_in_turn"]
 
 
 def read_seeds(words: Sequence[str], *, with_seed: bool) -> tuple[int, ...]:
-    """The seeds that --seeds names; `with_seed` says that --seed was given as well."""
+    """Return the values of --seeds; `with_seed` says whether --seed was given as well."""
     if with_seed:
         raise SettingsError("--seed and --seeds were both given, expected one of them")
     if not words:
@@ -38,26 +38,26 @@ def read_seeds(words: Sequence[str], *, with_seed: bool) -> tuple[int, ...]:
 
 
 def settings_per_seed(settings: TrainingSettings, seeds: Sequence[int], folder: Path) -> list[TrainingSettings]:
-    """The settings of each run; folders that are named get the seed at the end, and those that exist are refused."""
+    """Return the settings of each run. The seed is appended to given folders; existing run folders are refused."""
     runs = []
     for seed in seeds:
         named = {name: getattr(settings, name) for name in ("output_dir", "checkpoint_dir")}
         places = {name: f"{str(path).rstrip('/')}-seed{seed}" for name, path in named.items() if path is not None}
         runs.append(settings.but(seed=seed, **places))
-    # Now, and not hours later when it is their turn.
+    # Check all folders now, not hours later when their run starts.
     for path in [run.output_dir for run in runs if run.output_dir is not None and not run.overwrite]:
         there = folder / path
         if there.is_file() or (there.is_dir() and any(there.iterdir())):
             raise SettingsError(
                 f"{path} exists and is not empty, so none of the {len(runs)} runs was started",
-                hint=f"go on with it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give "
+                hint=f"continue it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give "
                 "another --output-dir",
             )
     return runs
 
 
 def train_in_turn(runs: Sequence[TrainingSettings], folder: Path) -> None:
-    """Trains them one after another; what ends one early ends all."""
+    """Train the runs one after another. If one is interrupted or fails, the rest are not started."""
     from envfleet.training import train
 
     quiet = runs[0].quiet
@@ -94,7 +94,7 @@ def _table(seeds: Sequence[int], runs: Sequence[Run]) -> str:
 
 
 def _outcome(run: Run) -> tuple[str, float | None]:
-    """What kind of return a run is judged by, and that: of its last evaluation, or of its last episodes."""
+    """Return the kind of return and its value: of the last evaluation, or else of the last 100 episodes."""
     for name, kind in (("eval/mean_reward", "last evaluation"), ("rollout/ep_rew_mean", "last 100 episodes")):
         values = [row[name] for row in run.metrics if row.get(name) is not None]
         if values:

@@ -1,4 +1,4 @@
-"""`python -m envfleet.cli.settings_page [FILE]`: the reference page of all settings, made from their dataclasses."""
+"""`python -m envfleet.cli.settings_page [FILE]`: generate the reference page of all settings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["settings_page"]
 _HEAD = """\
 # All settings
 
-This page is made from the settings themselves (`make settings-page`); a test keeps it current.
+This page is generated from the settings classes (`make settings-page`); a test keeps it current.
 
 A setting has one name everywhere: `rollout_steps` is `PPO(rollout_steps=128)` in Python, `rollout_steps: 128` in a
-YAML or JSON file, and `--rollout-steps 128` on the command line. Switches are `--overwrite` and `--no-overwrite`. What
-is given on the command line wins over the file, the file over the preset of the environment's family, the preset over
-the defaults below. [Train](train.md) shows how to use them.
+YAML or JSON file, and `--rollout-steps 128` on the command line. Switches are `--overwrite` and `--no-overwrite`. The
+command line wins over the file, the file over the preset of the environment's family, and the preset over the defaults
+below. [Train](train.md) shows how to use them.
 """
 
 
 def settings_page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     common = {field.name for field in dataclasses.fields(TrainingSettings)}
     parts = [_HEAD, "## Every algorithm\n", *_tables(TrainingSettings, common)]
     for name, kind in ALGORITHMS.items():
@@ -43,11 +43,11 @@ def _tables(kind: type[TrainingSettings], names: set[str]) -> list[str]:
 
 
 def _other_names(kind: type[TrainingSettings]) -> str:
-    """What other systems call the settings."""
+    """Return a table of the aliases of the settings."""
     names: dict[str, list[str]] = {}
     for alias, name in kind.aliases.items():
         names.setdefault(name, []).append(f"`{alias}`")
-    lines = ["### Names of other systems\n", "In files, and without the part before the dot as flags.\n"]
+    lines = ["### Names from other libraries\n", "Accepted in files, and as flags without the part before the dot.\n"]
     lines += ["| there | here |", "|---|---|"]
     lines += [f"| {', '.join(aliases)} | `{name}` |" for name, aliases in sorted(names.items())]
     return "\n".join(lines) + "\n"
@@ -55,7 +55,7 @@ def _other_names(kind: type[TrainingSettings]) -> str:
 
 def _harmless() -> str:
     names = ", ".join(f"`{name}`" for name in sorted(HARMLESS))
-    return f"## What `resume` may change\n\n{names}. All others would make another run of it.\n"
+    return f"## What `resume` may change\n\n{names}. Changing any other setting requires a new run.\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`envfleet train`: a new run from flags, a settings file, or both."""
+"""`envfleet train`: start a new run, with settings from flags, a file, or both."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ Train an agent with {title}
 
 algorithms:
 {algorithms}
-`envfleet train NAME --help` shows the settings of each; below are those of {algorithm}.
+`envfleet train NAME --help` lists the settings of each; those of {algorithm} are below.
 
-What you do not give comes from the settings file, else from the preset of the
-environment's family, else from the defaults below.
+Flags win over the settings file (--config), the file over the preset for the
+environment's family, and the preset over the defaults below.
 """
 _EXAMPLES = """
 examples:
   envfleet train {algorithm} --env CartPole-v1 --n-envs 64 --steps 200000 --seed 1
-  envfleet train {algorithm} --env envfleet/GameBoy-v0 --help   # with the settings of this environment
+  envfleet train {algorithm} --env envfleet/GameBoy-v0 --help   # also lists the settings of this environment
   envfleet train {algorithm} --env my_module:make_env --env-kwargs size=8 hard=true
   envfleet train {algorithm} --env Pendulum-v1 --duration 0.5 --output-dir runs/pendulum
-  envfleet train {algorithm} --env CartPole-v1 --seeds 1 2 3   # three runs in turn, and their mean
-  envfleet train --config experiment.yaml --seed 3   # it says algorithm: {algorithm}
+  envfleet train {algorithm} --env CartPole-v1 --seeds 1 2 3   # three runs, one after another, and their mean
+  envfleet train --config experiment.yaml --seed 3   # the file contains algorithm: {algorithm}
 
-Ctrl-C saves the run; `envfleet resume` goes on with it. Names that other systems
-use work as well: --batch-size, --n-steps, --n-epochs, --num-workers with
---num-envs-per-worker, --parallel-start-method; docs/coming-from.md lists them.
+Ctrl-C saves the run; `envfleet resume` continues it. Many flag names of other
+libraries also work, e.g. --batch-size, --n-steps and --n-epochs;
+docs/coming-from.md lists them.
 """
 
 
@@ -54,22 +54,22 @@ class Train:
     """Train an agent."""
 
     settings: TrainingSettings
-    notices: tuple[str, ...] = ()  # about how the settings were read
-    folder: Path | None = None  # where the command was given
-    seeds: tuple[int, ...] = ()  # a run for each of them
+    notices: tuple[str, ...] = ()  # notices about how the settings were read
+    folder: Path | None = None  # working directory of the command
+    seeds: tuple[int, ...] = ()  # one run per seed
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Train:
-        """The command in `arguments`; tyro exits by itself after help and where a flag lacks its value."""
-        folder = Path.cwd()  # before the user's module is imported, which may change it
+        """Parse the command line. tyro exits after --help and if a flag lacks its value."""
+        folder = Path.cwd()  # importing the user's module may change it
         path = _config_path(arguments)
         from_file = {} if path is None else read_settings_file(path)
         named, flags_only = _algorithm(arguments, from_file, path)
         kind = ALGORITHMS[named]
         own = _own_settings(kind, from_file, flags_only)
         flags = Flags(kind, own=own)
-        config = tyro.conf.arg(metavar="FILE", help="A YAML or JSON file with settings.", help_behavior_hint="")
-        seeds = tyro.conf.arg(metavar="INT ...", help="Train once with each of these seeds.", help_behavior_hint="")
+        config = tyro.conf.arg(metavar="FILE", help="YAML or JSON file with settings.", help_behavior_hint="")
+        seeds = tyro.conf.arg(metavar="INT ...", help="Train one run per seed, in turn.", help_behavior_hint="")
         own_flags = [("config", Annotated[str, config], ""), ("seeds", Annotated[tuple[str, ...], seeds], ())]
         command = dataclasses.make_dataclass("train", [*own_flags, *flags.fields()])
         command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())
@@ -88,7 +88,7 @@ class Train:
         return cls(kind.from_mapping(values, source=source), tuple(notices), folder, several)
 
     def run(self) -> int:
-        """Trains; the exit code is 0 when the budget is spent."""
+        """Train until the budget is spent; return exit code 0."""
         from envfleet.training import train
         from envfleet.training.environment import make_folder_importable
         from envfleet.training.trust import named_code
@@ -106,7 +106,7 @@ class Train:
 
 
 def _config_path(arguments: Sequence[str]) -> str | None:
-    """The settings file, which may have to say what is trained before the flags can be read."""
+    """Return the path of the settings file. It is needed before the flags, because it may name the algorithm."""
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         if flag == "--config":
@@ -116,7 +116,7 @@ def _config_path(arguments: Sequence[str]) -> str | None:
 
 
 def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | None) -> tuple[str, list[str]]:
-    """The algorithm, from the command or the file, and the arguments that are left."""
+    """Return the algorithm, from the command or the file, and the remaining arguments."""
     written = from_file.pop("algorithm", None)
     flags = list(arguments)
     named = flags.pop(0) if flags and not flags[0].startswith("-") else None
@@ -126,7 +126,7 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
         )
     chosen = named or written
     if chosen is None and {"-h", "--help"} & set(flags):
-        chosen = "ppo"  # its help shows how
+        chosen = "ppo"  # show the help of one algorithm as an example
     known = ", ".join(ALGORITHMS)
     if chosen is None:
         where = "" if path is None else f", or `algorithm:` in {path}"
@@ -144,7 +144,7 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
 def _own_settings(
     kind: type[TrainingSettings], from_file: dict[str, Any], arguments: Sequence[str]
 ) -> type[Settings] | None:
-    """The settings of the environment that the flags name, else the file: they are flags and keys too."""
+    """Return the settings class of the environment in the flags, else in the file, if it declares one."""
     from envfleet.training.environment import settings_of
 
     env = next((value for key, value in dotted_keys(kind, from_file) if name_of(kind, key) == "env"), None)
@@ -162,7 +162,7 @@ def _with_env_kwargs(
     given: dict[str, Any],
     source: str,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """File and flags with the environment's own settings moved to where they belong: its arguments."""
+    """Return file and flags with the environment's own settings moved into env_kwargs."""
     from_file, own_of_file = split_own(from_file, own, kind, source=source)
     given, own_of_flags = split_own(given, own, kind, source=source)
     flag = _ENV_KWARGS
@@ -173,7 +173,7 @@ def _with_env_kwargs(
 
 
 def _listed_algorithms() -> str:
-    """A line for each; its own settings are in `envfleet train NAME --help`."""
+    """Return one line per algorithm."""
     width = max(map(len, ALGORITHMS))
     return "\n".join(f"  {name.ljust(width)}  {_title(kind)}" for name, kind in ALGORITHMS.items())
 

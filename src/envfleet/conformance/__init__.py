@@ -1,11 +1,12 @@
-"""Does an environment keep to the rules, and if not, what has to change?
+"""Checks whether an environment follows the Gymnasium API, and says how to fix it if not.
 
-`isolation` runs an examination in a process of its own. `examination` has its parts in the order of a fleet's life.
-`interface` looks at an environment without running it, `probe` runs it with every call guarded, `episodes` plays it,
-`seeding` plays it again, `exactness` restores a state and plays on. `values` compares a value with its space, `budget`
-keeps the time, `advice` finds wrappers that let algorithms train on it, and `report` holds what is found.
+`isolation` runs the examination in a separate process. `examination` runs its parts in the order in which a fleet uses
+an environment. `interface` inspects the environment without running it, `probe` guards and inspects every call,
+`episodes` plays episodes, `seeding` replays them with the same seed, `exactness` restores a state and continues from
+it. `values` compares a value with its space, `budget` limits the time, `advice` finds wrappers that let algorithms
+train on it, and `report` collects the findings.
 
-`envfleet.check` is all of that, and asks the algorithms (`envfleet.training.checking`).
+`envfleet.check` does all of this and also asks the algorithms (`envfleet.training.checking`).
 """
 
 from __future__ import annotations

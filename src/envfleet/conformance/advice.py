@@ -1,7 +1,7 @@
-"""Which wrappers let an algorithm train on an environment whose spaces it does not take.
+"""Suggests wrappers that let an algorithm train on an environment whose spaces it does not support.
 
-Nothing is advised that was not tried: a stand-in with the environment's spaces is wrapped, and the algorithm is asked
-whether it takes the spaces that result.
+Every suggestion is tried first: a stand-in with the environment's spaces is wrapped, and the algorithm is asked
+whether it supports the resulting spaces.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from envfleet.fleet.spaces import leaves_of
 
 __all__ = ["Refusals", "helpful_wrappers", "smaller_pictures"]
 
-Refusals = Callable[[Any, Any], dict[str, str]]  # from both spaces: why each algorithm that does not take them refuses
+Refusals = Callable[[Any, Any], dict[str, str]]  # (observation space, action space) -> reason, per refusing algorithm
 Env = gymnasium.Env[Any, Any]
 
-_SHOWN = 2  # suggestions for one algorithm
-_MOST_ACTIONS = 1000  # among which an algorithm still chooses well
-_BINS = (5, 3)  # of each continuous action, as many as leave a reasonable number of actions
+_SHOWN = 2  # suggestions per algorithm
+_MOST_ACTIONS = 1000  # largest Discrete action space that is suggested
+_BINS = (5, 3)  # bins per continuous action: the first that keeps the number of actions below the maximum
 
 
 @dataclass(frozen=True)
 class _Wrapping:
-    """A wrapper as one writes it, what it does, and the wrapper itself."""
+    """A wrapper: its code as text, its effect in words, and the function that applies it."""
 
     code: str
     effect: str
@@ -40,7 +40,7 @@ class _Wrapping:
 
 
 def helpful_wrappers(observation_space: Any, action_space: Any, refusals: Refusals) -> dict[str, tuple[str, ...]]:
-    """For each algorithm that refuses the spaces, the wrappers after which it takes them; fewest wrappers first."""
+    """For each algorithm that refuses the spaces, the wrappers that make it accept them; fewest wrappers first."""
     refusing = refusals(observation_space, action_space).keys()
     found: dict[str, list[str]] = {algorithm: [] for algorithm in refusing}
     of_observations = [None, *_of_observations(observation_space)]
@@ -61,7 +61,7 @@ def helpful_wrappers(observation_space: Any, action_space: Any, refusals: Refusa
 
 
 def smaller_pictures(space: Any) -> str | None:
-    """A wrapper for pictures that take more memory than they need, and why."""
+    """Suggest a wrapper for float64 images, which waste memory; None if there is nothing to suggest."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != np.float64:
         return None
     if (space.low >= 0).all() and (space.high == 255).all():
@@ -76,17 +76,17 @@ def _given(pair: tuple[_Wrapping | None, ...]) -> list[_Wrapping]:
 def _wrapped(observation_space: Any, action_space: Any, wrappings: list[_Wrapping]) -> Env | None:
     env: Env = _StandIn(observation_space, action_space)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is only tried
+        warnings.simplefilter("ignore")  # this is only a trial
         try:
             for wrapping in wrappings:
                 env = wrapping.wrap(env)
-        except Exception:  # noqa: BLE001 - a wrapper that does not take these spaces may raise anything
+        except Exception:  # noqa: BLE001 - a wrapper that does not support these spaces may raise anything
             return None
     return env
 
 
 class _StandIn(gymnasium.Env[Any, Any]):
-    """Has nothing but spaces, which is all that wrappers look at when they are made."""
+    """An environment with only spaces, which is all that wrappers look at when they are constructed."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         self.observation_space, self.action_space = observation_space, action_space
@@ -163,7 +163,7 @@ def _of_joint_actions(space: spaces.Dict | spaces.Tuple[Any]) -> Iterator[_Wrapp
             ),
         )
     elif all(isinstance(leaf.space, spaces.Box) for leaf in leaves_of(space)):
-        # The space is bound early: once `env` is the wrapped one, its action space is another.
+        # The suggested lambda binds the space early: once `env` is the wrapped env, it has another action space.
         yield _Wrapping(
             "gymnasium.wrappers.TransformAction(env, lambda a, space=env.action_space: "
             "gymnasium.spaces.unflatten(space, a), gymnasium.spaces.flatten_space(env.action_space))",

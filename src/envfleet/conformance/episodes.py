@@ -1,7 +1,7 @@
-"""Playing an environment, so that it can be played again and compared.
+"""Plays episodes and records them, so that a replay can be compared.
 
-Whatever plays is a generator of the calls that it is about to make ("step 12"). Whoever drives it knows at any moment
-what the environment was asked to do, even if that never returns.
+Functions that play are generators: before each call of the environment they yield its name ("step 12"). So the driver
+always knows which call is running, even if it never returns.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Calls = Generator[str, None, T]  # the calls that come next, one by one; at the end its result
-ActionSource = Callable[[dict[str, Any]], Any]  # from the last info, for its action mask
+Calls = Generator[str, None, T]  # yields the name of each call before making it; returns the result
+ActionSource = Callable[[dict[str, Any]], Any]  # chooses an action; gets the last info for its action mask
 
-_STEPS_TO_AN_END = 10  # times the steps of the check
+_STEPS_TO_AN_END = 10  # wait for an episode's end for this multiple of the check's steps
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a reset or a step returned, as digests."""
+    """Digests of what a reset or step returned."""
 
     name: str
-    parts: dict[str, bytes]  # observation; of a step also reward, terminated, truncated
+    parts: dict[str, bytes]  # observation; for a step also reward, terminated, truncated
     info: dict[str, bytes]
     ended: bool = False
 
 
 class Player:
-    """Plays on and on after `reset`: one step per `advance`, with a reset where an episode has ended."""
+    """Plays and records: one step per `advance`, with a reset before it if the last episode has ended."""
 
     def __init__(self, probe: Probe, source: ActionSource) -> None:
         self.actions: list[Any] = []
@@ -93,7 +93,7 @@ class Player:
 
 
 def play(probe: Probe, seed: int, *, action_seed: int, steps: int, budget: Budget) -> Calls[Player]:
-    """Play random actions after a reset with this seed, as long as there is time."""
+    """Reset with this seed and play up to `steps` random actions, as long as there is time."""
     player = Player(probe, random_actions(probe.env.action_space, action_seed))
     yield from player.reset(seed)
     for _ in range(steps):
@@ -104,12 +104,12 @@ def play(probe: Probe, seed: int, *, action_seed: int, steps: int, budget: Budge
 
 
 def random_actions(space: Any, seed: int) -> ActionSource:
-    """Random actions that keep to an action mask; with the same seed the same, while the masks are the same.
+    """Random actions that respect the action mask; the same seed and masks give the same actions.
 
-    They are drawn anew where an episode is played again: an environment that then goes another way may not
-    allow what it allowed before.
+    A replay draws its actions again instead of repeating the recorded ones: if the environment diverges, its mask may
+    no longer allow those.
     """
-    own_space = copy.deepcopy(space)  # the environment's own generator stays as it is
+    own_space = copy.deepcopy(space)  # do not touch the generator of the environment's space
     own_space.seed(seed)
 
     def sample(info: dict[str, Any]) -> Any:
@@ -120,7 +120,7 @@ def random_actions(space: Any, seed: int) -> ActionSource:
 
 
 def first_difference(one: Player, other: Player) -> str | None:
-    """What differs first between two plays, or None; infos are left to `differing_info`."""
+    """The first difference between two plays, or None; infos are compared by `differing_info`."""
     for ours, theirs in zip(one.moments, other.moments, strict=False):
         for part, digest in ours.parts.items():
             if theirs.parts.get(part) != digest:
@@ -134,13 +134,13 @@ def differing_info(one: Player, other: Player) -> str | None:
     """The first key of an info that differs between two plays, or None."""
     for ours, theirs in zip(one.moments, other.moments, strict=False):
         for key in sorted(ours.info.keys() | theirs.info.keys()):
-            if key != "episode" and ours.info.get(key) != theirs.info.get(key):  # its statistics hold a time
+            if key != "episode" and ours.info.get(key) != theirs.info.get(key):  # "episode" contains a time
                 return f"info[{key!r}] of {ours.name}"
     return None
 
 
 def check_end(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
-    """Play until an episode ends, for a while, unless one has ended or a time limit promises that it will."""
+    """Warn if no episode ends within many random steps; skip this if one has ended or there is a time limit."""
     if first.ends or _has_time_limit(probe.env):
         return
     player = Player(probe, random_actions(probe.env.action_space, seed))
@@ -159,7 +159,7 @@ def check_end(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[N
 
 
 def check_self_reset(probe: Probe, seed: int, player: Player, budget: Budget) -> Calls[None]:
-    """Step once after an episode's end: an environment that resets itself confuses a fleet's resets."""
+    """Step once after an episode's end, and warn if the environment resets itself, which breaks a fleet's autoreset."""
     end = next((index for index, moment in enumerate(player.moments) if moment.ended), None)
     if end is None or end + 1 >= len(player.moments):
         return
@@ -171,7 +171,7 @@ def check_self_reset(probe: Probe, seed: int, player: Player, budget: Budget) ->
     yield f"step {end + 1}, after the end of an episode"
     try:
         observation, reward, terminated, truncated, _ = probe.env.step(copy.deepcopy(player.actions[end]))
-    except RAISED:  # its right: the episode is over
+    except RAISED:  # allowed: the episode is over
         return
     if fingerprint(observation) == fresh and not terminated and not truncated and not reward:
         probe.findings.warning(

@@ -1,13 +1,13 @@
-"""Whether a saved environment continues exactly: its state is restored in a fresh process and played on.
+"""Tests whether a saved environment continues exactly, by restoring its state in a fresh process and playing on.
 
-That an environment gives its state as plain data proves little. An integer may be the handle of a simulator that lives
-in a C library, and class attributes, global generators and a changed MuJoCo model are not part of any instance. So a
-state is taken in the middle of an episode and restored into an environment that was built in another process and has
-played something else there. Then both play the same actions, with a reset among them, and every byte is compared.
+An environment that saves its state as plain data need not be restorable. An integer may be the handle of a simulator
+inside a C library, and class attributes, global generators and a changed MuJoCo model are not part of any instance. So
+a state is captured in the middle of an episode and restored into an environment that was built in another process and
+has played something else there. Then both play the same actions, including a reset, and every byte is compared.
 
-Each of the two has a process of its own, whatever the backend of the run. A restored address of a simulator may crash
-the process that steps it. Nothing is drawn from generators, or changed in classes, that the run itself uses. And the
-answer does not depend on the backend.
+Each of the two runs in a separate process, whatever the backend of the run, for three reasons. A restored pointer may
+crash the process that steps it. The test must not touch generators or classes that the run uses. And the answer must
+not depend on the backend.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ COVER_ALL = (
     "let get_state() and set_state(state) cover all that decides how it continues: simulators behind handles, changed "
     "models, class attributes, generators"
 )
-STEPS = 64  # before the state is taken, and again after it
+STEPS = 64  # before the state is captured, and again after it
 STEPS_AFTER_RESET = 16
-STEPS_ELSEWHERE = 8  # of the environment that will be restored: whatever it keeps outside the instance moves
-STEPS_TO_BEGIN = 8  # so that the state is not one of the very beginning of an episode, if episodes are long enough
-SECONDS = 1.0  # at most for each of these; one step is always taken
-PLAYS = 6  # how often something is played: what is recorded, what is repeated, and the other life
-RESTARTS = 5  # of an environment that may be restarted: more would only delay the answer
-_STREAM = 0x5A7E  # names the seeds of the trial among the streams of a run
+STEPS_ELSEWHERE = 8  # played by the target before it is restored, to change any state outside the instance
+STEPS_TO_BEGIN = 8  # extra steps, at most, so that the state is not captured right after an episode's end
+SECONDS = 1.0  # time limit for each of these; at least one step is always taken
+PLAYS = 6  # number of plays that share the time: recorded, repeated, and in the target before the restore
+RESTARTS = 5  # if the environment may be restarted; more would only delay the answer
+_STREAM = 0x5A7E  # key of this test's seeds among the streams of a run
 
-Moment = dict[str, bytes]  # what a reset or a step gave, by part
+Moment = dict[str, bytes]  # digests of what a reset or step returned, by part
 Stored = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -59,11 +59,11 @@ def why_inexact(
     stored: Stored = lambda state: state,
     seconds: float = PLAYS * SECONDS,
 ) -> str | None:
-    """Why a restored environment does not continue with the same bytes, in a sentence; None if it does.
+    """Return a sentence that says why a restored environment does not continue with the same bytes; None if it does.
 
-    `env` is what `envfleet.make` takes; the other settings are those of the run. `stored` does to a state what saving
-    and loading do. `seconds` is for playing: slow environments play fewer steps. An environment that fails while it is
-    tried is not exact either: nothing can be claimed of it.
+    `env` is anything `envfleet.make` takes; the other settings are those of the run. `stored` applies to a state what
+    saving and loading do to it. `seconds` limits the time for playing: slow environments play fewer steps. An
+    environment that fails during the test counts as inexact.
     """
     each = min(SECONDS, seconds / PLAYS)
 
@@ -73,7 +73,7 @@ def why_inexact(
             1,
             backend="processes",
             workers=1,
-            seed=_seed(seed, number),  # each its own: workers seed the global generators with it
+            seed=_seed(seed, number),  # different for each: workers seed the global generators with it
             timeout=timeout,
             restarts=Restarts(RESTARTS if on_error == "restart" else 0),
             on_error=on_error,
@@ -85,7 +85,7 @@ def why_inexact(
 
     with ExitStack() as opened:
         beside = opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix="envfleet-exactness"))
-        second = beside.submit(made, 1)  # while this thread makes the first: starting takes longer than playing
+        second = beside.submit(made, 1)  # in parallel with the first: starting takes longer than playing
         opened.callback(_close, second)
         try:
             record = _recorded(opened.enter_context(made(0)), _seed(seed, 2), stored, each)
@@ -97,12 +97,12 @@ def why_inexact(
 
 
 def one_line_of(error: EnvfleetError) -> str:
-    """What an error says, without traceback, context and hint."""
+    """First line of an error's message, without traceback, context and hint."""
     return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]
 
 
 def _seed(seed: int, number: int) -> int:
-    return derive_seed(seed, _STREAM, number) >> 2  # many simulators take no seeds from 2**31 on
+    return derive_seed(seed, _STREAM, number) >> 2  # many simulators do not accept seeds of 2**31 or more
 
 
 def _close(fleet: Future[Fleet]) -> None:
@@ -115,20 +115,20 @@ def _close(fleet: Future[Fleet]) -> None:
 
 @dataclass(frozen=True)
 class _Played:
-    """Some steps of one environment."""
+    """A sequence of steps of one environment."""
 
     actions: list[Any]
     moments: list[Moment]
-    ends: list[bool]  # of an episode, after each step
+    ends: list[bool]  # whether each step ended an episode
     infos: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class _Record:
-    """A state, and how the environment went on from there."""
+    """A state, and how the environment continued from it."""
 
     state: dict[str, Any]
-    episodes: int  # begun before it was taken
+    episodes: int  # started before the state was captured
     after: _Played
     reset: Moment
     after_reset: _Played
@@ -145,13 +145,13 @@ def _recorded(fleet: Fleet, seed: int, stored: Stored, seconds: float) -> _Recor
         episodes += played.ends[-1]
     state = stored(fleet.state())
     after = _play(fleet, choose, played.infos, STEPS, seconds)
-    observations, infos = fleet.reset()  # without a seed: the generators go on, as when an episode ends
+    observations, infos = fleet.reset()  # without a seed: the generators continue, as at an episode's end
     after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET, seconds)
     return _Record(state, episodes, after, _reset_moment(observations, infos), after_reset)
 
 
 def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> None:
-    """Lets the environment that will be restored live another life, of another number of episodes."""
+    """Play something else in the environment that will be restored, with a different number of episodes."""
     choose = random_actions(fleet.single_action_space, seed)
     played = _play(fleet, choose, fleet.reset()[1], STEPS_ELSEWHERE, seconds)
     if 1 + sum(played.ends) == episodes:
@@ -159,7 +159,7 @@ def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> N
 
 
 def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int, seconds: float) -> _Played:
-    """Random actions that keep to the masks, for at most so many steps and seconds."""
+    """Play random actions that respect the action masks, for at most `most` steps and `seconds` seconds."""
     actions: list[Any] = []
     moments: list[Moment] = []
     ends: list[bool] = []
@@ -202,7 +202,7 @@ def _step_moment(result: tuple[Any, ...]) -> Moment:
 
 
 def _difference(fleet: Fleet, record: _Record) -> str | None:
-    """Restores the state and plays the same again; the first thing that differs, as a sentence."""
+    """Restore the state, replay the recorded actions, and return the first difference as a sentence."""
     try:
         fleet.restore(record.state)
     except EnvfleetError as error:

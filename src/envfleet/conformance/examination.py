@@ -1,8 +1,8 @@
-"""All examinations of one environment, in the order of a fleet's life.
+"""Runs all examinations of one environment, in the order in which a fleet would use it.
 
-Build, look at the interface, play, play again with the same seed, play beside a second instance, close. One broken
-thing does not hide the next one while there is a way on. Nothing here is protected from a crash or a hang: that is up
-to whoever drives it (`isolation`).
+Build, inspect the interface, play, replay with the same seed, play next to a second instance, close. After a problem
+the examination continues if it can, so that one problem does not hide the next. Nothing here protects from a crash or
+a hang: that is the job of `isolation`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = ["STARTS_FRESH", "Doing", "Examination"]
 T = TypeVar("T")
 
 STARTS_FRESH = "resume starts fresh episodes"
-_FIRST_SHARE = 1 / 8  # of the time, for the first play: what follows plays as many steps about eight times
+_FIRST_SHARE = 1 / 8  # of the time is for the first play; all plays together take about eight times its steps
 _SECONDS_TO_AN_END = 5.0
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What comes next: a call of the environment, and what it is part of."""
+    """The next call of the environment, and the examination it is part of."""
 
     examination: str
     call: str
@@ -60,7 +60,7 @@ class Examination:
         self._built: list[Probe] = []
 
     def run(self) -> Iterator[Doing]:
-        """Examine everything that there is time for; each item says what is about to be called."""
+        """Examine as much as there is time for; yield each call before it is made."""
         try:
             yield from self._examine()
         except CheckStopped:
@@ -70,11 +70,11 @@ class Examination:
             self._built.pop(0).close()
 
     def close(self) -> None:
-        """Close what an examination that did not come to its end has left open."""
+        """Close the environments that an interrupted examination left open."""
         while self._built:
             try:
                 self._built.pop().env.close()
-            except RAISED:  # of no interest any more
+            except RAISED:  # irrelevant by now
                 pass
 
     # --- the examinations
@@ -92,7 +92,7 @@ class Examination:
         self._look_for_state(probe)
         if "seed" in probe.reset_arguments:
             yield from self._play_again(probe, first)
-        # Last, because it goes where the others have not been.
+        # Last, because it plays further than the others and may reach new problems.
         seconds = min(_SECONDS_TO_AN_END, self._budget.left / 2)
         yield from self._if_time(
             "whether episodes end", lambda part: check_end(probe, self._seed, first, part), seconds
@@ -117,7 +117,7 @@ class Examination:
         )
         equal = yield from self._if_time("the same seed again", again)
         if equal is False:
-            return  # what follows compares with the first play, too
+            return  # the remaining examinations compare with the first play too
         yield from self._if_time("other seeds", lambda part: check_seed_matters(probe, seed, first, part))
         if self._factory is not None:
             yield from self._if_time("a second instance beside the first", beside)
@@ -125,7 +125,7 @@ class Examination:
     def _if_time(
         self, examination: str, work: Callable[[Budget], Calls[T]], seconds: float = float("inf")
     ) -> Generator[Doing, None, T | None]:
-        """What the examination finds; None if there is no time left. The report names what was left out."""
+        """Run an examination and return its result, or None if no time is left; the report lists what was skipped."""
         part = self._budget.part(seconds)
         if not part.allows_more():
             self.findings.skip(examination)
@@ -164,7 +164,7 @@ class Examination:
             self.findings.changed = True
 
     def _play(self, probe: Probe) -> Generator[Doing, None, Player]:
-        """The first play, with which the others are compared; at least one step, whatever the time."""
+        """Play the reference that later plays are compared with; at least one step, whatever the time."""
         part = self._budget.part(self._budget.seconds * _FIRST_SHARE)
         first = Player(probe, random_actions(probe.env.action_space, self._seed))
         yield from _named("random play", first.reset(self._seed))
@@ -181,26 +181,26 @@ class Examination:
         if part.refused:
             findings.skip(f"all but {probe.steps} of the {self._steps} steps of random play")
         elif first.ended:
-            # What the reset after an end gives belongs to the comparison.
+            # The comparison includes the reset after an episode's end.
             yield from _named("random play", first.advance())
         return first
 
     def _look_for_state(self, probe: Probe) -> None:
-        """Whether it gives its state as plain data, which is no proof yet that it can take it back."""
+        """Find out whether the environment can save its state as plain data; this does not prove it can restore it."""
         try:
             capture(probe.env)
         except StateError as error:
             reason = str(error).partition("\nhint:")[0]
             self.findings.resumable = False
             self.findings.note(f"{STARTS_FRESH}: {reason}{f'; {error.hint}' if error.hint else ''}")
-        except RAISED as error:  # a get_state of the user's may raise anything
+        except RAISED as error:  # a user's get_state() may raise anything
             self.findings.raised("giving its state", error)
         else:
             self.findings.has_state = self.findings.changed = True
 
 
 def _named(examination: str, calls: Calls[T]) -> Generator[Doing, None, T]:
-    """The calls, each with the examination that it is part of."""
+    """Yield each call together with the examination it is part of."""
     while True:
         try:
             call = next(calls)

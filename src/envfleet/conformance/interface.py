@@ -1,4 +1,4 @@
-"""What one can say of an environment without running it."""
+"""Checks of an environment that need no episode: type, spaces, signatures, rendering."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_interface", "check_picklable", "check_rendering", "wrappers_of
 
 
 def check_interface(probe: Probe) -> None:
-    """Look at the type, the spaces and the signature of reset."""
+    """Check the type, the spaces and the signature of reset."""
     _check_type(probe.env, probe.findings)
     for name in ("observation_space", "action_space"):
         _check_space(probe.env, name, probe.findings)
@@ -36,10 +36,10 @@ def check_interface(probe: Probe) -> None:
 
 
 def check_picklable(factory: Callable[[], Any], findings: Findings) -> None:
-    """Find out whether worker processes can be given the factory."""
+    """Warn if the factory cannot be sent to worker processes."""
     try:
-        # It is not loaded here: in the same process that would give classes of the user's script new methods,
-        # bound to copies of what they close over.
+        # Only dump, do not load: loading in this process would give classes of the user's script new methods
+        # that are bound to copies of their closures.
         cloudpickle.dumps(factory)
     except Exception as error:  # noqa: BLE001 - pickling runs the user's code
         findings.warning(
@@ -49,7 +49,7 @@ def check_picklable(factory: Callable[[], Any], findings: Findings) -> None:
 
 
 def check_rendering(probe: Probe) -> None:
-    """Look at metadata and render_mode; the environment must have been reset."""
+    """Check metadata, render_mode and a rendered frame; the environment must have been reset."""
     env, findings = probe.env, probe.findings
     metadata = getattr(env, "metadata", None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get("render_modes"), list | tuple):
@@ -180,7 +180,7 @@ def _check_action_bounds(box: spaces.Box, name: str, findings: Findings) -> None
 def _check_reset_signature(probe: Probe) -> None:
     try:
         parameters = inspect.signature(probe.base.reset).parameters
-    except (TypeError, ValueError):  # written in C: nothing to see
+    except (TypeError, ValueError):  # written in C: no signature
         return
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -191,7 +191,7 @@ def _check_reset_signature(probe: Probe) -> None:
             f"reset takes {signature}, expected seed and options: it lacks {' and '.join(missing)}",
             "write `def reset(self, *, seed=None, options=None)` and begin with `super().reset(seed=seed)`",
         )
-        if probe.base is not probe.env:  # the wrappers pass on what reset does not take
+        if probe.base is not probe.env:  # the wrappers would pass on arguments that reset does not take
             raise CheckStopped
         probe.reset_arguments = frozenset(parameters)
     elif parameters["seed"].default is not None:

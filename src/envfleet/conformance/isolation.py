@@ -1,11 +1,11 @@
-"""`examine`: an examination in a process of its own, so that a crash or a hang is a finding and not the end of it.
+"""`examine`: runs an examination in a separate process, so that a crash or a hang becomes a finding.
 
-A fleet of one hosts a stand-in environment, which has a method that examines the real one. So the examination has the
-protection that environments have in training: a process that is killed if it hangs, and whose end is noticed. The
-stand-in examines until the next call of the environment, says which call that is, and waits to be told to continue.
-Whatever happens then happens in that call.
+A fleet of one hosts a stand-in environment with a method that examines the real one. So the examination has the same
+protection as environments in training: its process is killed if it hangs, and its death is noticed. The stand-in
+examines until the next call of the environment, reports which call that is, and waits for the signal to continue.
+A crash or hang after that must come from the reported call.
 
-An environment that was given as an object, or that cannot be sent to another process, is examined in this one.
+An environment that was given as an object, or that cannot be sent to another process, is examined in this process.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from envfleet.fleet.plan import Restarts, Timeouts
 
 __all__ = ["SECONDS", "examine"]
 
-SECONDS = 20.0  # that an examination may take by default
-LEAST_PATIENCE = 10.0  # seconds before a call counts as hung, however short the examination is to be
+SECONDS = 20.0  # default time limit of an examination
+LEAST_PATIENCE = 10.0  # seconds before a call counts as hung, however short the examination's time limit is
 _EXACTNESS = "whether resume is exact"
 
 
@@ -49,11 +49,11 @@ def examine(
     clock: Callable[[], float] = time.monotonic,
     show: Callable[[Doing], None] = lambda _: None,
 ) -> CheckReport:
-    """A report on the environment: every problem with its fix.
+    """Examine an environment and return a report that lists every problem with its fix.
 
     `env` is a Gymnasium id, a callable that builds an environment, or an environment. A given environment is
-    played and left open; what needs a second instance or a factory is then not looked at, and a note says so.
-    `show` is told what is done next.
+    played and left open; checks that need a second instance or a factory are skipped, and a note says so.
+    `show` is called before each step of the examination.
     """
     if steps < 1:
         raise SettingsError(f"steps is {steps}, expected at least 1")
@@ -63,8 +63,7 @@ def examine(
     factory = _factory(env, dict(env_kwargs or {}))
     if factory is None:
         findings.note(
-            "an environment was given, not what builds it: nothing was said about second instances, "
-            "close and worker processes"
+            "an environment was given, not a factory: second instances, close and worker processes were not checked"
         )
     else:
         check_picklable(factory, findings)
@@ -86,7 +85,7 @@ def examine(
 
 
 class _Host(gymnasium.Env[Any, Any]):
-    """Stands in for the environment in a fleet of one; `advance` is called as any method of an environment."""
+    """Stands in for the environment in a fleet of one; the caller drives the examination through `advance`."""
 
     observation_space = action_space = spaces.Discrete(1)
 
@@ -95,9 +94,9 @@ class _Host(gymnasium.Env[Any, Any]):
         self._run: Iterator[Doing] = examination.run()
 
     def advance(self) -> tuple[Doing | None, Findings | None]:
-        """Examine until the next call of the environment: that call, and what was found if there is something new."""
+        """Examine until the next call of the environment; return that call, and the findings if they changed."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Gymnasium warns of much that the report names with its fix
+            warnings.simplefilter("ignore")  # the report covers what Gymnasium warns about, with fixes
             doing = next(self._run, None)
         findings = self._examination.findings
         news, findings.changed = findings if findings.changed else None, False
@@ -119,7 +118,7 @@ def _fleet_of(examination: Examination, patience: float, *, isolated: bool) -> F
 
 
 def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[[Doing], None]) -> Findings:
-    """Drives the examination to its end, or to that of the environment."""
+    """Run the examination until it ends, or until the environment crashes or hangs."""
     doing: Doing | None = Doing("starting", "starting the examination")
     while doing is not None:
         try:
@@ -127,7 +126,7 @@ def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[
         except WorkerError as error:
             _note_fault(findings, doing, error.stack, patience if error.hung else None, error.ending)
             break
-        except EnvHungError as error:  # in this process
+        except EnvHungError as error:  # the examination runs in this process
             _note_fault(findings, doing, error.original, patience)
             break
         findings, doing = news or findings, following
@@ -139,7 +138,7 @@ def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[
 
 
 def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | None, ending: str = "") -> None:
-    """The end of an environment's process, or the seconds for which it hung, as a problem."""
+    """Add a problem: the environment's process ended, or it hung for `hung_for` seconds."""
     if hung_for is None:
         what = f"{doing.call} ended its process: {ending} (in: {doing.examination})"
         fix = (
@@ -152,15 +151,15 @@ def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | 
     findings.error(what, fix, own_stack(stack))
 
 
-# --- after it
+# --- after the examination
 
 
 def _try_resume(factory: Callable[[], Any] | None, seed: int, budget: Budget, findings: Findings) -> None:
-    """Say that resume is exact only once a state was restored and continued to the same bytes."""
+    """Test whether resume is exact: restore a state in a fresh process and compare how it continues."""
     if factory is None:
         findings.note("it gives its state as plain data; whether resume is exact was not tried")
     elif any(problem.severity == "error" for problem in findings.problems):
-        findings.note("whether resume is exact was not tried: mend the errors first")
+        findings.note("whether resume is exact was not tried: fix the errors first")
     elif not budget.allows_more():
         findings.skip(_EXACTNESS)
     elif (reason := why_inexact(factory, seed=seed, seconds=budget.left)) is not None:
@@ -188,13 +187,13 @@ def _report(name: str, seed: int, seconds: float, findings: Findings) -> CheckRe
     )
 
 
-# --- what was given
+# --- the given environment
 
 
 def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
     if isinstance(env, str):
-        spec_of(env)  # refuses what does not exist
-        # Gymnasium's own passive checker would raise the first problem; ours names them all.
+        spec_of(env)  # raises if there is no such environment
+        # Gymnasium's passive checker would raise at the first problem; ours lists them all.
         return functools.partial(gymnasium.make, env, disable_env_checker=True, **env_kwargs)
     if callable(env) and not isinstance(env, gymnasium.Env):
         return functools.partial(env, **env_kwargs)

@@ -1,4 +1,4 @@
-"""An environment in which every call is guarded and everything it returns is looked at."""
+"""Wraps an environment: guards every call and inspects everything it returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envfleet.fleet.spaces import as_array
 
 __all__ = ["Probe", "Step", "valid_mask"]
 
-_INFOS_PICKLED = 20  # the first ones; pickling each would make slow what the check must not slow down
+_INFOS_PICKLED = 20  # only the first ones: pickling every info would slow the check down
 
 
 class Step(NamedTuple):
@@ -36,7 +36,7 @@ class Probe:
     def __init__(self, env: Any, findings: Findings) -> None:
         self.env = env
         self.findings = findings
-        self.reset_arguments = frozenset({"seed", "options"})  # those that its reset takes
+        self.reset_arguments = frozenset({"seed", "options"})  # arguments that its reset takes
         self.steps = 0
         self.step_seconds = 0.0
         self._last_observation: Any = None
@@ -50,7 +50,7 @@ class Probe:
         return getattr(self.env, "unwrapped", self.env)
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and look at what came back."""
+        """Reset, and inspect what it returns."""
         arguments = {"seed": seed} if "seed" in self.reset_arguments else {}
         try:
             returned = self.env.reset(**arguments)
@@ -59,7 +59,7 @@ class Probe:
             raise CheckStopped from error
         if isinstance(returned, tuple) and len(returned) == 2:
             observation, info = returned
-        else:  # as old gym did; go on with it, so that the other problems are named too
+        else:  # as in old gym; continue, so that other problems are reported too
             received = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else kind_of(returned)
             what = f"reset returned {received}, expected the pair (observation, info)"
             self.findings.error(what, "end reset with `return observation, {}`")
@@ -69,7 +69,7 @@ class Probe:
         return observation, info
 
     def step(self, action: Any) -> Step:
-        """Take a step, and look at what came back."""
+        """Take a step, and inspect what it returns."""
         given = copy.deepcopy(action)  # so that the caller can play the same action again
         started = time.perf_counter()
         try:
@@ -90,8 +90,8 @@ class Probe:
         return Step(observation, reward, *flags, info)
 
     def close(self) -> None:
-        """Close twice, as a fleet that breaks down does."""
-        if not hasattr(self.env, "close"):  # no environment at all, which has been said already
+        """Close twice, as a fleet that shuts down after an error does."""
+        if not hasattr(self.env, "close"):  # not an environment, which has been reported already
             return
         try:
             self.env.close()
@@ -127,14 +127,14 @@ class Probe:
         )
         try:
             return bool(value)
-        except ValueError as error:  # an array of several
+        except ValueError as error:  # an array with several elements
             raise CheckStopped from error
 
     def _look_at_reward(self, reward: Any) -> None:
         if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
             what = f"the reward is {short(reward)} ({kind_of(reward)}), expected a number"
             array = as_array(reward)
-            one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet takes its element
+            one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet accepts it
             (self.findings.warning if one else self.findings.error)(what, "return float(reward) from step")
         elif not math.isfinite(reward):
             what = f"the reward is {reward} (step {self.steps}), expected a finite number"
@@ -196,13 +196,13 @@ class Probe:
 
 
 def valid_mask(space: Any, info: dict[str, Any]) -> Any:
-    """The action mask in the form that `space.sample` takes, or None without a usable one."""
+    """The action mask in the form that `space.sample` takes, or None if there is no valid one."""
     sizes = _choices(space)
     parts = None if sizes is None else _mask_parts(info.get("action_mask"), sizes)
     if parts is None:
         return None
     if _is_switches(space):
-        return 2 * parts[0].reshape(space.shape)  # to Gymnasium 0 keeps a switch off, and 2 leaves it free
+        return 2 * parts[0].reshape(space.shape)  # in Gymnasium's mask, 0 forces a bit to 0 and 2 leaves it free
     return parts[0] if isinstance(space, spaces.Discrete) else tuple(parts)
 
 
@@ -211,7 +211,7 @@ def _is_switches(space: Any) -> bool:
 
 
 def _choices(space: Any) -> list[int] | None:
-    """How many choices each part of an action has, for spaces that can be masked."""
+    """Number of choices of each part of an action; None for spaces that cannot be masked."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -227,7 +227,7 @@ def _mask_parts(mask: Any, sizes: list[int]) -> list[np.ndarray[Any, Any]] | Non
         if isinstance(mask, tuple):
             parts = [np.asarray(part) for part in mask]
         else:
-            whole = np.asarray(mask).reshape(-1)  # switches may have more dimensions
+            whole = np.asarray(mask).reshape(-1)  # a MultiBinary may have several dimensions
             if whole.shape != (sum(sizes),):
                 return None
             parts = np.split(whole, np.cumsum(sizes)[:-1])

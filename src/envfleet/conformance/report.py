@@ -1,4 +1,4 @@
-"""What a check found: problems with their fixes, and notes."""
+"""The findings of a check: problems with their fixes, and notes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _WIDTH = 79
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to mend: `what` was received against what was expected, and the `fix`."""
+    """A problem: `what` was received and what was expected, and the `fix`."""
 
-    severity: Severity  # error: a fleet or an agent goes wrong; warning: it works, but worse than it could
+    severity: Severity  # error: breaks a fleet or an agent; warning: works, but not as well as it could
     what: str
     fix: str
-    traceback: str = ""  # of the environment's own code, where it raised
+    traceback: str = ""  # of the environment's own code, if it raised
 
     def __str__(self) -> str:
         quoted = [f"    {line}" for line in self.traceback.splitlines()]
@@ -49,18 +49,18 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Everything a check found in one environment; `print` it, or ask whether it is `ok`."""
+    """Everything a check found in one environment; `print` it, or test `ok`."""
 
     env: str
     seed: int
-    steps: int  # steps taken in the first pass, on which `seconds_per_step` rests
+    steps: int  # steps of the first play, over which `seconds_per_step` was measured
     seconds_per_step: float | None
     resumable: bool | None  # whether a state restored in a fresh process continued exactly; None: not tried
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    seconds: float = 0.0  # the time that the check was given
-    skipped: tuple[str, ...] = ()  # what it could not examine, or not in full, for lack of time
-    algorithms: tuple[str, ...] | None = None  # those that can train on it; None: not known
+    seconds: float = 0.0  # time limit of the check
+    skipped: tuple[str, ...] = ()  # examinations left out or cut short for lack of time
+    algorithms: tuple[str, ...] | None = None  # algorithms that can train on it; None: unknown
     observation_space: Any = field(default=None, repr=False, compare=False)
     action_space: Any = field(default=None, repr=False, compare=False)
 
@@ -71,12 +71,12 @@ class CheckReport:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems that a fleet or an agent cannot live with."""
+        """The problems that break a fleet or an agent."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """The problems that cost speed, comfort or learning."""
+        """The problems that break nothing but should be fixed."""
         return tuple(problem for problem in self.problems if problem.severity == "warning")
 
     def raise_for_errors(self) -> None:
@@ -91,7 +91,7 @@ class CheckReport:
         verdict = "ok" if self.ok else "not ok"
         if self.ok and self.skipped:
             verdict = "ok as far as it was examined"
-        head = f"{self.env}: {verdict}, {found}" if found else f"{self.env}: {verdict}, nothing to mend"
+        head = f"{self.env}: {verdict}, {found}" if found else f"{self.env}: {verdict}, nothing to fix"
         notes = "\n".join(_wrap(f"note: {note}") for note in self.notes)
         parts = (head, *map(str, self.errors + self.warnings), notes, self._unexamined())
         return "\n\n".join(part for part in parts if part)
@@ -105,12 +105,12 @@ class CheckReport:
 
 
 class CheckStopped(Exception):
-    """Nothing more can be learned from the environment; the reason is among the findings."""
+    """The check cannot continue; the reason is among the findings."""
 
 
 @dataclass
 class Findings:
-    """What was found so far. Of each kind of problem one is kept: the tenth like the first says nothing new."""
+    """The findings so far. Of several problems with the same fix, only the first is kept."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -118,31 +118,31 @@ class Findings:
     steps: int = 0
     seconds_per_step: float | None = None
     resumable: bool | None = None
-    has_state: bool = False  # it gives its state as plain data
-    spaces: tuple[Any, Any] | None = None  # of observations and of actions
-    changed: bool = True  # since somebody looked
+    has_state: bool = False  # it can save its state as plain data
+    spaces: tuple[Any, Any] | None = None  # observation space, action space
+    changed: bool = True  # since they were last read
 
     def error(self, what: str, fix: str, traceback: str = "") -> None:
-        """Note what makes a fleet or an agent go wrong."""
+        """Add a problem that breaks a fleet or an agent."""
         self._add(Problem("error", what, fix, traceback))
 
     def warning(self, what: str, fix: str) -> None:
-        """Note what works, but worse than it could."""
+        """Add a problem that does not break anything but should be fixed."""
         self._add(Problem("warning", what, fix))
 
     def raised(self, operation: str, error: BaseException) -> None:
-        """Note an exception of the environment's own code, with its traceback."""
+        """Add an exception of the environment's own code, with its traceback."""
         what = f"{operation} raised {type(error).__name__}"
-        fix = f"mend what the traceback shows, then check again ({operation} must not raise)"
+        fix = f"fix what the traceback shows, then check again ({operation} must not raise)"
         self._add(Problem("error", what, fix, own_traceback(error)))
 
     def note(self, text: str) -> None:
-        """Note what is worth knowing."""
+        """Add a note."""
         self.notes.append(text)
         self.changed = True
 
     def skip(self, what: str) -> None:
-        """Note what there was no time for."""
+        """Record an examination that there was no time for."""
         self.skipped.append(what)
         self.changed = True
 
@@ -153,7 +153,7 @@ class Findings:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The last frames of the user's code: without ours, Gymnasium's wrappers and Python's import system."""
+    """Format the last frames of the user's code, without ours, Gymnasium's wrappers and Python's import system."""
     frames = traceback.extract_tb(error.__traceback__)
     shown = [frame for frame in frames if not frame.filename.startswith(_passed_through())][-_FRAMES_SHOWN:]
     return "".join(traceback.format_list(shown) + traceback.format_exception_only(error)).rstrip()
@@ -162,7 +162,7 @@ def own_traceback(error: BaseException) -> str:
 def own_stack(stack: str) -> str:
     """The user's part of the stack in which an environment hung or crashed, innermost call last.
 
-    `stack` is what `faulthandler` writes of all threads, innermost first, or what `traceback.format_stack` gives.
+    `stack` is the output of `faulthandler` for all threads, innermost call first, or of `traceback.format_stack`.
     """
     ours = f'File "{Path(__file__).parent}'
     innermost_first = "most recent call first" in stack
@@ -189,12 +189,12 @@ def _wrap(text: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: '1 step', '2 steps'."""
+    """Format a count: '1 step', '2 steps'."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the unit in which people read them."""
+    """Format a duration in s, ms or µs."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

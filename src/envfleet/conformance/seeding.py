@@ -1,4 +1,4 @@
-"""Whether an environment does the same again: with the same seed, in another instance, beside another one."""
+"""Checks that an environment is reproducible: with the same seed, in another instance, next to another instance."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from envfleet.conformance.values import fingerprint
 __all__ = ["GlobalGenerators", "check_independent", "check_reproducible", "check_seed_matters"]
 
 _OWN_GENERATOR = "draw every random number from self.np_random, after `super().reset(seed=seed)` in reset"
-_SEED_STEPS = 50  # enough to see a seed at work
+_SEED_STEPS = 50  # enough to see an effect of the seed
 
 
 class GlobalGenerators:
-    """The state of the generators that all code in a process shares, to see who draws from them."""
+    """A snapshot of the global random generators of a process, to detect draws from them."""
 
     def __init__(self) -> None:
         self._python = random.getstate()
-        self._numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - it is what users draw from
+        self._numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - users draw from it
         self._torch = sys.modules["torch"].get_rng_state() if "torch" in sys.modules else None
 
     def moved(self) -> list[str]:
-        """The names of the generators that were drawn from since."""
+        """Names of the generators that were drawn from since the snapshot."""
         now = GlobalGenerators()
         names = [
             "random" if now._python != self._python else "",
@@ -38,7 +38,7 @@ class GlobalGenerators:
         return [name for name in names if name]
 
     def put_back(self) -> None:
-        """Set the generators to where they were, so that a check changes nothing for its caller."""
+        """Restore the generators, so that a check has no side effect on its caller."""
         random.setstate(self._python)
         np.random.set_state(self._numpy)  # noqa: NPY002 - as above
         if self._torch is not None:
@@ -46,7 +46,7 @@ class GlobalGenerators:
 
 
 def check_reproducible(probe: Probe, fresh: Probe | None, seed: int, first: Player, budget: Budget) -> Calls[bool]:
-    """Play the first episodes again, in the same instance and in a fresh one; say whether they are equal."""
+    """Replay the first episodes in the same instance and in a fresh one; return whether they are equal."""
     generators, steps = GlobalGenerators(), len(first.actions)
     again = yield from play(probe, seed, action_seed=seed, steps=steps, budget=budget)
     moved = generators.moved()
@@ -67,15 +67,15 @@ def check_reproducible(probe: Probe, fresh: Probe | None, seed: int, first: Play
 
 
 def check_seed_matters(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
-    """Warn if the environment has random numbers, but surely not from its seed."""
+    """Warn if the environment provably draws random numbers that do not depend on its seed."""
     generators, steps = [], min(len(first.actions), _SEED_STEPS)
     for other_seed in (seed + 1, seed + 2):
         other = yield from play(probe, other_seed, action_seed=seed, steps=steps, budget=budget)
         if first_difference(first, other) is not None or budget.refused:
             return
         generators.append(_own_generators(probe))
-    # Equal episodes are no proof: many environments are deterministic, or draw what decides nothing. A
-    # generator that each reset builds anew, and that ends in the same state whatever the seed, is one.
+    # Equal episodes are no proof: many environments are deterministic, or draw numbers that have no effect. The
+    # proof is a generator that every reset rebuilds and that ends in the same state whatever the seed.
     before, after = generators
     rebuilt = [name for name in before.keys() & after.keys() if before[name] is not after[name]]
     if any(_state(before[name]) == _state(after[name]) for name in rebuilt):
@@ -86,7 +86,7 @@ def check_seed_matters(probe: Probe, seed: int, first: Player, budget: Budget) -
 
 
 def check_independent(probe: Probe, other: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
-    """Play again beside a second instance, step by step in turn: the first must not notice."""
+    """Replay while a second instance is stepped in turn; the second must not affect the first."""
     generators = GlobalGenerators()
     watched = Player(probe, random_actions(probe.env.action_space, seed))
     neighbour = Player(other, random_actions(other.env.action_space, seed + 1))
@@ -114,7 +114,7 @@ def check_independent(probe: Probe, other: Probe, seed: int, first: Player, budg
 def _cause(
     probe: Probe, seed: int, again: str | None, elsewhere: str | None, moved: list[str], *, alone: bool
 ) -> tuple[str, str]:
-    """What to say about episodes that differ, from where they differ."""
+    """Return the problem and the fix for episodes that differ, judging by where they differ."""
     if again is not None and elsewhere is None and not alone:
         what = f"reset leaves state behind: {again} differs when the same instance plays the same seed again"
         return what, "set in reset every attribute that step changes, generators and counters among them"

@@ -1,4 +1,4 @@
-"""Values against spaces, and values against each other."""
+"""Compares values with their spaces, and with each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Mismatch", "fingerprint", "kind_of", "mismatch", "one_line", "short"
 
 
 class Mismatch(NamedTuple):
-    """Why a value is not in its space, expected against received, and what to do."""
+    """Why a value is not in its space (received and expected), and the fix."""
 
     what: str
     fix: str
@@ -24,7 +24,7 @@ class Mismatch(NamedTuple):
 
 
 def mismatch(space: Any, value: Any, name: str) -> Mismatch | None:
-    """The first reason why `value` is not in `space`, or None if it is; `name` is what to call it."""
+    """The first reason why `value` is not in `space`, or None if it is; `name` names the value in messages."""
     if isinstance(space, spaces.Dict):
         return _dict_mismatch(space, value, name)
     if isinstance(space, spaces.Tuple):
@@ -66,7 +66,7 @@ def _array_mismatch(
 ) -> Mismatch | None:
     expected = f"an array of shape {space.shape} and dtype {space.dtype}"
     if space.shape == () and isinstance(value, int | float):
-        value = np.asarray(value, space.dtype)  # a plain number is as good as an array without axes
+        value = np.asarray(value, space.dtype)  # a plain number is as good as a zero-dimensional array
     if not isinstance(value, np.ndarray | np.generic):
         fix = f"return np.asarray(..., dtype=np.{space.dtype}) for {name}"
         return Mismatch(f"{name} is {kind_of(value)}, expected {expected}", fix)
@@ -111,7 +111,7 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 
 
 def fingerprint(value: Any) -> bytes:
-    """A digest that is equal for equal values: type, shape, dtype and bytes of all parts."""
+    """Digest that is equal for equal values; covers type, shape, dtype and bytes of all parts."""
     digest = hashlib.blake2b(digest_size=16)
     _feed(digest, value)
     return digest.digest()
@@ -130,22 +130,22 @@ def _feed(digest: hashlib.blake2b, value: Any) -> None:
             _feed(digest, part)
     elif value is None or isinstance(value, str | bytes | int | float | complex):
         digest.update(repr(value).encode())
-    else:  # an object of the user's: its repr may hold an address, so only its type is told apart
+    else:  # a user's object: its repr may contain an address, so only its type counts
         digest.update(type(value).__qualname__.encode())
 
 
 def kind_of(value: Any) -> str:
-    """The type of a value as one says it: 'a list', 'an int', 'None'."""
+    """Type of a value with its article: 'a list', 'an int', 'None'."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def short(value: Any) -> str:
-    """The value as Python writes it, on at most one line."""
+    """The repr of a value, on one line of at most 80 characters."""
     return one_line(repr(value))
 
 
 def one_line(text: str) -> str:
-    """The text on one line, cut where it is long."""
+    """The text on one line, cut at 80 characters."""
     joined = " ".join(text.split())
     return joined if len(joined) <= 80 else f"{joined[:77]}..."

@@ -1,6 +1,6 @@
 """The environments that ship with Envfleet, and their ids in Gymnasium's registry.
 
-`import envfleet` registers them, and loads nothing of them: the classes are imported when one is made.
+`import envfleet` registers the ids without importing the classes. They are imported when an env is made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROCGEN_GAMES = (
     "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
     "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
 )  # fmt: skip
-# id -> where its class is, and the arguments that make it this one
+# id -> entry point and keyword arguments
 REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
     "envfleet/GameBoy-v0": ("envfleet.environments.gameboy.environment:GameBoyEnv", {}),
     "envfleet/Wildfire-v0": ("envfleet.environments.wildfire.environment:WildfireEnv", {}),
@@ -28,7 +28,7 @@ REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def register() -> None:
-    """Enters every id that is not there yet. Imports Gymnasium."""
+    """Register every id that is not registered yet. Imports Gymnasium."""
     import gymnasium
 
     for env_id, (entry_point, kwargs) in REGISTERED.items():
@@ -37,9 +37,9 @@ def register() -> None:
 
 
 def register_with_gymnasium() -> None:
-    """Registers now where Gymnasium is loaded, else as soon as somebody loads it.
+    """Register now if Gymnasium is loaded, otherwise as soon as it is imported.
 
-    Gymnasium looks for no plugins, and importing it takes longer than everything that `import envfleet` does.
+    Gymnasium has no plugin discovery, and importing it takes longer than the whole of `import envfleet`.
     """
     if "gymnasium" in sys.modules:
         register()
@@ -48,7 +48,7 @@ def register_with_gymnasium() -> None:
 
 
 class _OnceGymnasiumLoads(MetaPathFinder):
-    """Lets the import of Gymnasium go its usual way, then registers; it is there for that one import."""
+    """Import hook that registers after the normal import of Gymnasium, then removes itself."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,1 +1,1 @@
-"""Many environments as one: groups on workers at places."""
+"""The fleet: groups of environments on workers, behind one vector env."""

@@ -1,7 +1,7 @@
-"""The arrays of a fleet in one block: observations, actions, rewards, ends, episode statistics, infos.
+"""The arrays of a fleet in one memory block: observations, actions, rewards, ends, episode statistics, infos.
 
-Observations have two slots that take turns, so the last observation stays whole while the next one is
-written: a worker that is killed half way leaves nothing torn, and a view that the caller was given lives
+Observations have two slots that alternate, so the last observation stays intact while the next one is written.
+A worker that is killed halfway leaves no half-written observation, and a view that the caller holds stays valid
 for one more step.
 """
 
@@ -23,20 +23,20 @@ __all__ = ["FleetArrays", "FleetShape"]
 
 Array = np.ndarray[Any, Any]
 SLOTS = 2
-COLUMN_BYTES_PER_ENV, COLUMN_BYTES = 4096, 65536  # reserved for info columns; memory is used when written
+COLUMN_BYTES_PER_ENV, COLUMN_BYTES = 4096, 65536  # reserved for info columns; uses no memory until written
 
 
 @dataclass(frozen=True)
 class FleetShape:
-    """All that is needed to compute the same layout in the caller and in every worker."""
+    """The values from which the caller and every worker compute the same layout."""
 
     n_envs: int
     workers: int
     groups: int
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    extra: tuple[ExtraArray, ...] = ()  # what the workers' program keeps in the block
-    numbers: int = 0  # of infos, that are followed over each episode
+    extra: tuple[ExtraArray, ...] = ()  # arrays of the workers' program
+    numbers: int = 0  # number of info keys that are tracked over each episode
 
     @property
     def observation_leaves(self) -> list[Leaf]:
@@ -77,7 +77,7 @@ _PER_ENV = [
 
 
 class FleetArrays:
-    """The mapped block by name."""
+    """The arrays of the mapped block, as attributes."""
 
     def __init__(self, shape: FleetShape, layout: Layout, buffer: mmap.mmap) -> None:
         self.shape = shape
@@ -88,7 +88,7 @@ class FleetArrays:
         self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
         self.episode_return, self.episode_length = views["episode_return"], views["episode_length"]
         self.episode_seconds = views["episode_seconds"]
-        self.episode_numbers = views["episode_numbers"]  # [env, key of log_info], where an episode ended
+        self.episode_numbers = views["episode_numbers"]  # [env, key of log_info], set when an episode ends
         self.lost = views["lost"]
         self.columns = views["columns"]
         self.extra = {array.name: views[f"extra/{array.name}"] for array in shape.extra}
@@ -102,7 +102,7 @@ class FleetArrays:
         self.final: dict[Path, Array] = {leaf.path: views[f"observation/final/{leaf.name}"] for leaf in fixed}
 
     def bytes_of(self, name: str, start: int, stop: int, kind: Literal["B", "d"]) -> memoryview[Any]:
-        """A part of a one-dimensional array as a memoryview: the quickest way to set one number."""
+        """Part of a one-dimensional array as a memoryview, which is the fastest way to set one number."""
         place = self._places[name]
         size = np.dtype(place.dtype).itemsize
         part = memoryview(self._buffer)[place.offset + start * size : place.offset + stop * size]

@@ -1,7 +1,7 @@
-"""`backend="auto"`: one environment is timed for a moment, then backend and workers are chosen and the reason said.
+"""`backend="auto"`: times one environment briefly, then chooses backend and number of workers, and says why.
 
-What is chosen never changes a result. The model is small: what the environments take on so many workers, and what it
-costs to exchange a step with other processes and to wake each of them.
+The choice never changes a result. The cost model is small: the time that the environments take on N workers, plus the
+cost of exchanging a step with other processes and of waking each of them.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from envfleet.fleet.portable import voluntary_switches
 
 __all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
 
-MOST_SECONDS, MOST_STEPS = 0.1, 200
-EXCHANGE_SECONDS = 60e-6  # what a step of a fleet of processes costs beyond the environments' own time
-WAKE_SECONDS = 15e-6  # for each of its workers
-ACT_SECONDS = 100e-6  # about what a small policy takes to act for one group
-WAITS_BELOW = 0.75  # share of a step that is computed, below which more workers than cores help
-LONG_SECONDS = 5e-3  # of a step that hardly notices another process on its core
-WORKERS_PER_CORE = 4  # for such steps: the system then balances cores that are not equally fast
-MOST_WORKERS = 64  # that are started without being asked for: each is a process
+MOST_SECONDS, MOST_STEPS, REPEATS = 0.1, 200, 5
+EXCHANGE_SECONDS = 60e-6  # overhead of one step of a fleet of processes, beyond the environments' own time
+WAKE_SECONDS = 15e-6  # overhead per worker
+ACT_SECONDS = 100e-6  # rough time for a small policy to act for one group
+WAITS_BELOW = 0.75  # if the CPU share of a step is below this, more workers than cores help
+LONG_SECONDS = 5e-3  # a step this long hardly suffers from another process on its core
+WORKERS_PER_CORE = 4  # for such steps, so that the system can balance cores of different speed
+MOST_WORKERS = 64  # most workers started by default, because each is a process
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one step of one environment takes, resets included."""
+    """Time of one step of one environment, including its share of resets."""
 
     seconds: float
     cpu_seconds: float
-    waits: bool = False  # for something outside of the process: another process, the network, a clock
+    waits: bool = False  # the step waits for something outside the process: another process, the network, a clock
 
     def on(self, workers: int, n_envs: int, cores: int) -> float:
-        """Seconds that a step of all environments takes on so many workers."""
+        """Seconds that a step of all environments takes on this many workers."""
         load = -(-n_envs // workers)
         if self.waits:
             return max(load * self.seconds, n_envs * self.cpu_seconds / cores)
@@ -46,35 +46,49 @@ class StepCost:
 
 
 def measure(env: Any, seed: int) -> StepCost:
-    """Steps an environment with random actions for a moment; it has to be reset afterwards."""
+    """Measure the step cost of an environment with random actions; it must be reset afterwards."""
     env.reset(seed=seed)
     env.action_space.seed(seed)
-    env.step(env.action_space.sample())  # the first may compile something
-    steps, switches = 0, voluntary_switches()
-    began, cpu_began = time.perf_counter(), time.process_time()
-    env.reset()
-    while steps < 1 or (steps < MOST_STEPS and time.perf_counter() - began < MOST_SECONDS):
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
-        steps += 1
-        if terminated or truncated:
-            env.reset()
-    seconds, cpu_seconds = (time.perf_counter() - began) / steps, (time.process_time() - cpu_began) / steps
-    # A busy machine takes the core away, too; whoever waits gives it away.
+    env.step(env.action_space.sample())  # the first step may compile something
+    switches, deadline = voluntary_switches(), time.perf_counter() + MOST_SECONDS
+    seconds = cpu_seconds = math.inf
+    total = 0
+    for _ in range(REPEATS):  # the fastest counts: a cheap step is easily disturbed
+        steps, elapsed, cpu_elapsed = _timed(env, deadline)
+        total += steps
+        if elapsed / steps < seconds:
+            seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
+        if time.perf_counter() >= deadline:
+            break
+    # On a busy machine the CPU share is low too, but a step that really waits gives up its core voluntarily.
     now = voluntary_switches()
-    gave_way = now is None or switches is None or now - switches >= steps / 2
+    gave_way = now is None or switches is None or now - switches >= total / 2
     if gave_way and cpu_seconds < WAITS_BELOW * seconds:
         return StepCost(seconds, cpu_seconds, waits=True)
     return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
+def _timed(env: Any, deadline: float) -> tuple[int, float, float]:
+    """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds."""
+    began, cpu_began = time.perf_counter(), time.process_time()
+    env.reset()
+    steps = 0
+    while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        steps += 1
+        if terminated or truncated:
+            env.reset()
+    return steps, time.perf_counter() - began, time.process_time() - cpu_began
+
+
 @dataclass(frozen=True)
 class Choice:
-    """Where environments run, who acts, and why."""
+    """The chosen backend, number of workers and way to act, and the reason."""
 
     backend: str
     workers: int
     reason: str
-    acting: str = "central"  # or "worker": each worker acts for its groups by itself
+    acting: str = "central"  # or "worker": each worker acts for its own groups
 
 
 def choose(
@@ -86,12 +100,12 @@ def choose(
     most: int | None = None,
     groups: int | None = None,
 ) -> Choice:
-    """The fastest way to step `n_envs` environments; with acting `groups`, the fastest way to act and step.
+    """Choose the fastest way to step `n_envs` environments; with acting `groups`, the fastest way to act and step.
 
-    `workers` is how many were asked for, `most` how many can have work (default: one per environment).
+    `workers` is the requested number, `most` the number of workers that can have work (default: one per environment).
 
-    Workers that act by themselves host whole acting groups and are woken once for many steps. A caller that acts for
-    all groups can have each environment stepped by another worker.
+    Workers that act host whole acting groups and are woken once for many steps. If the caller acts for all groups,
+    each environment can be stepped by a different worker.
     """
     timing = f"{cost}, {n_envs} of them {readable(n_envs * cost.seconds)}"
     count = _workers(cost, n_envs, cores, workers, n_envs if most is None else most)
@@ -117,7 +131,7 @@ def choose(
 
 
 def _workers(cost: StepCost, n_envs: int, cores: int, given: int | None, most: int) -> int:
-    """As many workers as keep the cores busy, and no more than it takes for the same load on each."""
+    """Number of workers that keeps the cores busy, reduced as far as the largest load per worker stays the same."""
     if given is not None:
         return min(given, most)
     busy = cores

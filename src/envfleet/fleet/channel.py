@@ -1,4 +1,4 @@
-"""Python objects between the caller and a worker, beside the data path: requests, replies, rare infos."""
+"""Channels for Python objects between the caller and a worker: requests, replies and rare infos, not step data."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 _HEADER = struct.Struct("<Q")
-PART_BYTES = 1 << 20  # moved by one system call
-LARGE_BYTES = 1 << 20  # an array of this size is a part of its own
+PART_BYTES = 1 << 20  # at most, per system call
+LARGE_BYTES = 1 << 20  # arrays of at least this size are sent as separate parts
 
 
 class ChannelClosed(Exception):
@@ -38,18 +38,18 @@ class Channel(Protocol):
     """Sends and receives objects in order."""
 
     def pack(self, value: Any) -> Any:
-        """The value as it will travel; raises where it cannot."""
+        """Convert the value to the form that is sent; raise if it cannot be sent."""
 
     def send_packed(self, packed: Any) -> None: ...
 
     def send(self, value: Any) -> None: ...
 
     def receive(self, seconds: float | None = None) -> Any:
-        """The next object; TimeoutError after `seconds`, ChannelClosed where the other side is gone."""
+        """Return the next object; raise TimeoutError after `seconds`, ChannelClosed if the other side is gone."""
 
 
 class LocalChannel:
-    """Between threads of one process: objects are handed over as they are."""
+    """A channel between threads of one process, which passes objects by reference."""
 
     def __init__(self, inbox: queue.SimpleQueue[Any], outbox: queue.SimpleQueue[Any]) -> None:
         self._inbox, self._outbox = inbox, outbox
@@ -76,9 +76,9 @@ class LocalChannel:
 
 
 class SocketChannel:
-    """A worker's end of a channel between processes: pickles over a socket pair. Both ends are our own program.
+    """A worker's end of a channel between processes: pickles over a socket pair. Both ends run our own code.
 
-    It blocks where the socket is full or empty. Its counterpart never does, so the two cannot wait for each other.
+    It blocks if the socket is full or empty. The caller's end never blocks, so the two cannot deadlock.
     """
 
     def __init__(self, fd: int) -> None:
@@ -106,7 +106,7 @@ class SocketChannel:
         return pickle.loads(self._receive_bytes())
 
     def receive_parts(self) -> list[bytearray]:
-        """What the caller sent with `send_parts`."""
+        """Receive what the caller sent with `send_parts`."""
         return [self._receive_bytes() for _ in range(self.receive())]
 
     def _receive_bytes(self) -> bytearray:
@@ -128,22 +128,22 @@ class SocketChannel:
 
 
 class CallerChannel:
-    """The caller's end, which never blocks: what the socket does not take at once is kept and sent by `pump`.
+    """The caller's end, which never blocks when sending: `pump` sends later what the socket does not accept at once.
 
-    A worker may be in the middle of a long message while the caller has one for it. So whoever waits for a worker
-    pumps: sends what there is room for, takes what has come. A message of any size passes.
+    A worker may be sending a long message while the caller sends one to it. So code that waits for a worker calls
+    `pump`, which sends what fits and reads what has arrived. Messages can have any size.
     """
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
-        self.worker_fd = theirs.detach()  # the descriptor of the worker's end, until it is handed over
+        self.worker_fd = theirs.detach()  # descriptor of the worker's end, until it is passed to the worker
         self._unsent: deque[memoryview] = deque()
         self._received: deque[bytearray] = deque()
-        self._incoming = bytearray(_HEADER.size)  # the header, then the message, that is being read
+        self._incoming = bytearray(_HEADER.size)  # the header or message that is being read
         self._filled = 0
         self._in_header = True
-        self.closed = False  # the worker's end is gone
+        self.closed = False  # whether the worker's end is gone
 
     @property
     def fd(self) -> int:
@@ -167,13 +167,13 @@ class CallerChannel:
         self._send_some()
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
-        """Sends what `dump_parts` gave, without a copy of it."""
+        """Send the result of `dump_parts` without copying it."""
         self.send(len(parts))
         for part in parts:
             self.send_packed(part)
 
     def receive(self, seconds: float | None = None) -> Any:
-        """The next message; TimeoutError where not a byte has moved for `seconds`."""
+        """Return the next message; raise TimeoutError if no byte was sent or received for `seconds`."""
         while not self._received:
             if self.closed:
                 raise ChannelClosed
@@ -183,7 +183,7 @@ class CallerChannel:
         return pickle.loads(self._received.popleft())
 
     def pump(self) -> None:
-        """Sends what there is room for and takes what has come."""
+        """Send what fits into the socket and read what has arrived."""
         self._send_some()
         try:
             while not self.closed:
@@ -199,7 +199,7 @@ class CallerChannel:
             self.closed = True
 
     def _finish_part(self) -> None:
-        """A header or a message is complete."""
+        """Handle a completely received header or message."""
         if self._in_header:
             (length,) = _HEADER.unpack(self._incoming)
             self._incoming = bytearray(length)
@@ -227,20 +227,20 @@ class CallerChannel:
 
 
 def dump(value: Any) -> bytes:
-    """The value as bytes; functions and classes of the caller's own script travel by value."""
+    """Pickle the value; functions and classes of the caller's own script are pickled by value."""
     return bytes(cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def dump_parts(value: Any, kept: list[bytes]) -> list[bytes]:
-    """The value as a pickle, then its large arrays, each in bytes of its own.
+    """Pickle the value; return the pickle, followed by the bytes of each large array.
 
-    An array whose bytes are among `kept` is taken from there, a new one is added: values that are dumped with the same
-    list share their arrays.
+    An array that is already in `kept` is reused, a new one is added. So values that are dumped with the same list share
+    their arrays.
     """
     large: list[bytes] = []
 
     def put_aside(buffer: pickle.PickleBuffer) -> bool:
-        """Whether the buffer shall stay in the pickle."""
+        """Return whether the buffer stays in the pickle."""
         if buffer.raw().nbytes < LARGE_BYTES:
             return True
         data = bytes(buffer.raw())
@@ -255,5 +255,5 @@ def dump_parts(value: Any, kept: list[bytes]) -> list[bytes]:
 
 
 def load_parts(parts: Sequence[bytearray]) -> Any:
-    """The value of `dump_parts`; its large arrays lie in the parts themselves."""
+    """Load the value of `dump_parts`; its large arrays use the memory of the parts."""
     return pickle.loads(parts[0], buffers=parts[1:])

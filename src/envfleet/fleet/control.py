@@ -1,10 +1,10 @@
-"""The control words of a fleet: small integers in the block through which caller and workers agree.
+"""The control words of a fleet: integers in the shared memory block, used by the caller and workers to synchronise.
 
-Every word has one writer, so no lock is needed. A worker has three cache lines (of 8 words) of its own: what the
-caller writes, what the caller waits for, and what the worker notes with every environment, so that neither of them
-slows the other down by looking. The words of groups lie row by row, one row per kind of word, so that the caller can
-set a row at once. The names are plain integers: they are added up millions of times, and members of an Enum would cost
-more than the step.
+Every word has one writer, so no lock is needed. A worker has three cache lines (of 8 words each): words that the
+caller writes, words that the caller waits for, and words that the worker updates with every environment. So reading
+one does not slow down the writer of another. The words of groups are stored row by row, one row per kind of word, so
+that the caller can access a row at once. The names are plain integers: they are used in millions of additions, and
+Enum members would cost more than the step.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ WORKER_LINES = 3
 
 @final
 class Command:
-    """What a group is asked to do."""
+    """A command to a group."""
 
-    STEP: Final = 1  # with the actions in the block
-    REQUEST: Final = 2  # with a request that waits in the channel
+    STEP: Final = 1  # step with the actions in the block
+    REQUEST: Final = 2  # carry out a request from the channel
 
 
 @final
 class Outcome:
-    """What a group has to say beyond its arrays: bits of one word."""
+    """A group's answer beyond its arrays: bits of one word."""
 
-    MESSAGE: Final = 1  # objects wait in the channel: a reply, infos or an error
+    MESSAGE: Final = 1  # there is a message in the channel: a reply, infos or an error
     ENDED: Final = 2  # some episode ended
 
 
 @final
 class Phase:
-    """What a worker does, as far as time limits differ."""
+    """What a worker is doing; each phase has its own time limit."""
 
     STEP: Final = 0
-    START: Final = 1  # builds, resets, saves or restores environments
+    START: Final = 1  # building, resetting, saving or restoring environments
 
 
 @final
@@ -50,19 +50,19 @@ class WorkerWord:
 
     POSTED: Final = 0  # written by the caller: commands given
     STOP: Final = 1  # written by the caller
-    LOCKSTEP: Final = 2  # written by the caller: 1 + slot where all groups are to step, 0 where each group's word says
+    LOCKSTEP: Final = 2  # written by the caller: 1 + slot if all groups step, 0 if each group has its own command
     FINISHED: Final = 8  # written by the worker: commands done
     SLEEPING: Final = 9  # written by the worker: ring to wake it
     CORE: Final = 10  # written by the worker: 1 + the core it runs on
-    CURRENT: Final = 16  # written by the worker: the environment it is in, for faults
+    CURRENT: Final = 16  # written by the worker: the environment it is running, for fault reports
     BUSY_NS: Final = 17  # written by the worker: time spent on commands
     TICK: Final = 18  # written by the worker: steps of its groups so far, a sign of life within one long command
-    PHASE: Final = 19  # written by the worker: which time limit holds for what it does now
+    PHASE: Final = 19  # written by the worker: its `Phase`, which decides the time limit
 
 
 @final
 class GroupWord:
-    """Words of the groups: rows, with a place for each group."""
+    """Words of the groups: rows, with one entry per group."""
 
     POSTED: Final = 0  # written by the caller: number of the last command
     FINISHED: Final = 1  # written by the worker: number of the last command done
@@ -73,7 +73,7 @@ class GroupWord:
 
 
 class Control:
-    """Where the words are, and the words themselves once mapped."""
+    """The positions of the words, and the words themselves once mapped."""
 
     def __init__(self, workers: int, groups: int) -> None:
         self.workers, self.groups = workers, groups
@@ -93,12 +93,12 @@ class Control:
 
     @property
     def caller_waits(self) -> int:
-        """Index of the caller's word: 0 awake, else asleep until the workers have finished so many commands in all."""
+        """Index of the caller's word: 0 if awake, else the total number of finished commands that it waits for."""
         return 0
 
     def worker(self, index: int, word: int) -> int:
         return (1 + WORKER_LINES * index) * LINE + word
 
     def row(self, word: int) -> int:
-        """Where the row of a group word begins; the word of group g is g places further."""
+        """Index of the first entry of a row; the word of group g is g places further."""
         return (1 + WORKER_LINES * self.workers) * LINE + word * self._row

@@ -1,4 +1,4 @@
-"""Where workers run: each on a core of its own, without being bound to it."""
+"""Keeps workers on separate cores without pinning them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["OwnCore", "own_core"]
 
 
 class OwnCore:
-    """Lets a worker that finds itself on one core with another worker move to its own.
+    """Moves a worker to its own core if it shares a core with another worker.
 
-    To the scheduler, a caller that watches memory is as busy as a worker: it may leave one core to the caller and run
-    two workers on the other for seconds. After the move it is free again to put the worker wherever it likes.
+    To the scheduler, a spinning caller is as busy as a worker. So it may leave one core to the caller and run two
+    workers on another one for seconds. After the move the scheduler may again place the worker on any core.
     """
 
     def __init__(self, words: memoryview[int], places: Sequence[int], index: int, home: int) -> None:
@@ -24,7 +24,7 @@ class OwnCore:
         self._current_core = ctypes.CDLL(None).sched_getcpu
 
     def keep(self) -> None:
-        """Moves to the worker's own core where another worker runs on this one."""
+        """Move to the worker's own core if another worker runs on the current one."""
         words, core = self._words, self._current_core()
         words[self._own] = core + 1
         if core != self._home and core + 1 in [words[other] for other in self._others]:
@@ -32,15 +32,15 @@ class OwnCore:
 
     def _go_home(self) -> None:
         allowed = os.sched_getaffinity(0)
-        if self._home in allowed:  # nobody has taken it away since
+        if self._home in allowed:  # the affinity may have changed since
             os.sched_setaffinity(0, {self._home})
             os.sched_setaffinity(0, allowed)
 
 
 def own_core(words: memoryview[int], places: Sequence[int], index: int) -> OwnCore | None:
-    """The core of worker `index`; None where it is alone, or where there are fewer cores than workers.
+    """Return the OwnCore of worker `index`; None if it is the only worker, or if there are fewer cores than workers.
 
-    `places` are the words in which the workers say on which core they are, and one more: 0 is unknown.
+    `places` are the indices of the words that hold 1 + the core of each worker; 0 means unknown.
     """
     cores = sorted(os.sched_getaffinity(0)) if uses_linux() else []
     return OwnCore(words, places, index, cores[index]) if 1 < len(places) <= len(cores) else None

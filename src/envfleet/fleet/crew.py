@@ -1,8 +1,8 @@
-"""The crew: workers at their place, the commands they were given, and what happens when one dies or hangs.
+"""The crew: sends commands to the workers of a fleet, waits for answers, and restarts workers that die or hang.
 
-The crew knows groups by number and requests as sealed letters; what they mean is the fleet's affair. It
-promises that every command posted is answered: by the group, by an error, or, after a death, by the group
-of a restarted worker that was asked to recover.
+The crew knows groups by number and forwards requests without knowing what they mean; that is the fleet's job. It
+guarantees that every posted command is answered: by the group, by an error, or, after a worker's death, by the
+recovered group of the restarted worker.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from envfleet.fleet.worker import Answers, Hello
 
 __all__ = ["Crew"]
 
-# Requests that a restarted worker is given again.
+# Requests that are repeated after a worker was restarted.
 _REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
-SPIN_SECONDS = 0.002  # waits that are usually shorter are spent giving the core away, not asleep
+SPIN_SECONDS = 0.002  # if waits are usually shorter than this, the caller spins instead of sleeping
 _log = logging.getLogger("envfleet")
 
 
@@ -53,29 +53,29 @@ class Crew:
     ) -> None:
         self.place, self.plans = place, plans
         self._timeouts, self._restarts = timeouts, restarts
-        self.recovery: Callable[[int], Recover]  # set by the fleet: what a group that lost its step is asked
-        self.step_inline: Callable[[int], Answers] | None = None  # a step of all groups within the call
-        self._lockstep: int | None = None  # the slot of a step of all groups that is under way
+        self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
+        self.step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
+        self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
         self._usual_wait = 0.0
         self.host = {group.index: plan.index for plan in plans for group in plan.groups}
         self.posted: dict[int, _Posted] = {}
         self.restarted = [0] * len(plans)  # restarts of each worker
-        self.forgetful: set[int] = set()  # groups whose worker was restarted: they know no info columns
-        self._cut: set[int] = set()  # groups that lost their episodes while nothing was asked of them
+        self.forgetful: set[int] = set()  # groups whose worker was restarted and has no info columns yet
+        self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
         self._restart_times: list[deque[float]] = [deque() for _ in plans]
         self._failed: dict[int, EnvfleetError] = {}
-        self._inbox: dict[int, Any] = {}  # replies that were read while another group's was awaited
-        self._stopped = False  # by a thread that may not be the one that waits
+        self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
+        self._stopped = False  # may be set by another thread than the one that waits
 
     # --- start
 
     def start(self) -> list[Hello]:
-        """Starts all workers at once and waits until their environments are built."""
+        """Start all workers at once and wait until their environments are built."""
         for plan in self.plans:
             self.place.start(plan)
         if self.plans[0].program is not None:
-            self.plans[0].program.load()  # while the workers do the same
+            self.plans[0].program.load()  # in parallel with the workers, which load it too
         return [self._hello(plan) for plan in self.plans]
 
     def _hello(self, plan: WorkerPlan) -> Hello:
@@ -84,7 +84,7 @@ class Crew:
             return self.place.hello(plan.index, limit)
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
-                raise  # the environment's own
+                raise  # raised by the environment itself
             stack = self.place.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(
@@ -124,7 +124,7 @@ class Crew:
     # --- commands
 
     def post(self, group: int, slot: int, request: Request | None = None) -> None:
-        """Gives a group a command; a step of a group that lost its episodes becomes a recovery."""
+        """Post a command to a group; if the group lost its episodes, a step becomes a recovery."""
         if group in self._cut and request is None:
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, Run):
@@ -142,11 +142,11 @@ class Crew:
         words[counts] += 1
         if words[counts + WorkerWord.SLEEPING]:
             self.place.wake(worker)
-        if request is not None:  # last: the worker reads while a long request is being written
+        if request is not None:  # last, so that the worker reads while a long request is being written
             self._send(worker, (group, request))
 
     def post_lockstep(self, slot: int) -> None:
-        """Asks all groups for a step at once: two words per worker, nothing per group."""
+        """Post a step to all groups at once: writes two words per worker, none per group."""
         self._lockstep = slot
         words = self._words
         for line, count, worker in self._lockstep_seats:
@@ -160,13 +160,13 @@ class Crew:
         return not self.posted and not self._cut
 
     def _name_lockstep(self) -> None:
-        """Books a lockstep that is under way as one posted step per group: their answers must be told apart."""
+        """Turn a pending lockstep into one posted step per group, when groups must be handled separately."""
         if self._lockstep is not None:
             self.posted.update(dict.fromkeys(range(self._groups), _Posted(self._lockstep, None)))
             self._lockstep = None
 
     def gather_lockstep(self) -> Answers:
-        """The answers to a lockstep that is finished."""
+        """Collect the answers to a finished lockstep."""
         outcome = columns = 0
         for word in self._outcomes:
             outcome |= word
@@ -182,7 +182,7 @@ class Crew:
         try:
             self.place.channel(worker).send(letter)
         except ChannelClosed:
-            pass  # its death is noticed by whoever waits for the answer
+            pass  # the wait for the answer will notice that the worker died
 
     # --- answers
 
@@ -191,9 +191,9 @@ class Crew:
         return words[self._posted_at + group] == words[self._finished_at + group] or group in self._failed
 
     def wait_first(self, wanted: int, sizes: list[int]) -> list[int]:
-        """Finished groups, the longest waiting first, just enough for `wanted` environments.
+        """Wait for finished groups, in the order they were posted, just enough for `wanted` environments.
 
-        The caller is asleep until there are enough of them, since the others have work to do.
+        The caller sleeps until there are enough; spinning would take a core from the groups that still step.
         """
         self.place.run_inline(self._timeouts)
         ready, lacking = self._finished_first(wanted, sizes)
@@ -204,7 +204,7 @@ class Crew:
         return ready
 
     def _finished_first(self, wanted: int, sizes: list[int]) -> tuple[list[int], int]:
-        """Finished groups, just enough where there are, and how many environments are still lacking."""
+        """Finished groups, no more than needed, and how many environments are still missing."""
         words, posted_at, finished_at = self._words, self._posted_at, self._finished_at
         ready = []
         for group in self.posted:
@@ -216,9 +216,9 @@ class Crew:
         return ready, wanted
 
     def wait_all(self, seconds: float | None = None) -> bool:
-        """Waits until every posted command is finished, at most `seconds`; whether they are.
+        """Wait until every posted command is finished, at most `seconds`; return whether they all are.
 
-        Nobody works while the caller wakes, so it gives its core away in a loop where the wait is usually short.
+        While the caller wakes up, all workers are idle. So it spins instead of sleeping if the wait is usually short.
         """
         self.place.run_inline(self._timeouts)
         began = time.monotonic()
@@ -230,7 +230,7 @@ class Crew:
         return finished
 
     def _unfinished(self) -> int:
-        """Commands that were posted and are not finished."""
+        """Number of posted commands that are not finished."""
         words = self._words
         return sum([words[line] - words[line + WorkerWord.FINISHED] for line in self._worker_words])
 
@@ -245,29 +245,29 @@ class Crew:
         return True
 
     def wait_run(self, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
-        """Waits, asleep, until every posted command is finished: for commands that take many steps.
+        """Sleep until every posted command is finished; for commands that take many steps.
 
-        `waiting` is called some times a second meanwhile. Workers give up by themselves at the time `until`; one that
-        is inside a long step then is not waited for (OutOfTimeError).
+        `waiting` is called a few times per second in the meantime. Workers stop by themselves at the time `until`; if
+        one is still inside a long step then, raise OutOfTimeError.
         """
         self.place.run_inline(self._timeouts)
         if not self._sleep(self._unfinished, until + GRACE_SECONDS, waiting):
             raise OutOfTimeError
 
     def _wait_for(self, groups: Sequence[int]) -> None:
-        """Waits, asleep, until these groups are finished, whatever the others do."""
+        """Sleep until these groups are finished, whatever the others do."""
         self.place.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
     def _sleep(
         self, lacking: Callable[[], int], until: float = math.inf, waiting: Callable[[], None] | None = None
     ) -> bool:
-        """Sleeps until nothing is `lacking`, which says how many more commands have to be finished at least.
+        """Sleep until `lacking()` is 0; it returns how many more commands must finish at least.
 
-        False if it is `until` (`time.monotonic`) before that.
+        Return False if the time `until` (`time.monotonic`) comes first.
 
-        The workers are told how many they must have finished in all before one of them rings: a wake costs more than
-        a step of many an environment.
+        The workers see how many commands they must finish in total before one of them rings the caller, because a
+        wake-up costs more than a step of many environments.
         """
         words, watch = self._words, None
         try:
@@ -280,7 +280,7 @@ class Crew:
                 if left <= 0:
                     return False
                 words[self._waits] = finished + count
-                if lacking() == 0:  # finished before they saw that the caller sleeps
+                if lacking() == 0:  # they finished before they saw that the caller waits
                     return True
                 watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
                 if self.place.wait(min(watch.look_every, left)):
@@ -295,7 +295,7 @@ class Crew:
             words[self._waits] = 0
 
     def gather(self, groups: Sequence[int]) -> Answers:
-        """The answers of finished groups; one group's error is raised after all others were heard."""
+        """Collect the answers of finished groups; raise a group's error after all others have been read."""
         words, posted = self._words, self.posted
         at_outcome, at_columns = self._rows[GroupWord.OUTCOME], self._rows[GroupWord.COLUMNS]
         answers = Answers()
@@ -316,7 +316,7 @@ class Crew:
         return answers
 
     def _receive(self, group: int) -> Any:
-        """The message of a finished group, which may die while it sends it."""
+        """Receive the message of a finished group; its worker may die while sending it."""
         while True:
             if group in self._failed:
                 return self._failed.pop(group)
@@ -334,7 +334,7 @@ class Crew:
     def ask(
         self, requests: dict[int, Request], slot: int = 0, progress: Callable[[int, int], None] | None = None
     ) -> dict[int, Any]:
-        """Posts one request to each of some groups and returns their replies."""
+        """Post one request to each of some groups and return their replies."""
         for group, request in requests.items():
             self.post(group, slot, request)
         if progress is None:
@@ -346,7 +346,7 @@ class Crew:
             self._wait_for([group])
             try:
                 replies |= self.gather([group]).messages
-            except EnvfleetError as error:  # raised after all others were heard
+            except EnvfleetError as error:  # raised below, after all others have been read
                 failure = failure or error
             progress(done, len(requests))
         if failure is not None:
@@ -366,7 +366,7 @@ class Crew:
         return self.place.death(worker) or "it ended"
 
     def _hung(self, hang: Hang) -> None:
-        """A worker that made no progress: its stack is shown, then it is restarted where that is possible."""
+        """Handle a worker that made no progress: record its stack, then kill and restart it, or raise EnvHungError."""
         worker = hang.worker
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
         stack = self.place.stack(worker)
@@ -388,8 +388,8 @@ class Crew:
         )
 
     def _restart(self, worker: int, reason: str, stack: str | None = None) -> None:
-        """Starts a dead worker again, as often as allowed, and asks its groups to recover."""
-        if self._stopped:  # that is why it died
+        """Restart a dead worker, as often as allowed, and ask its groups to recover."""
+        if self._stopped:  # the worker ended because the fleet was closed
             raise ClosedError("the fleet was closed while its environments were stepping")
         times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
         while times and now - times[0] > restarts.within:
@@ -435,7 +435,7 @@ class Crew:
                 words[self._rows[word] + group.index] = 0
 
     def _recover(self, plan: WorkerPlan, reason: str) -> None:
-        """Repeats what a dead worker left undone: a step as a recovery, a reset or a call as it was."""
+        """Repeat the pending commands of a dead worker: a step as a recovery, a reset or a call unchanged."""
         for group in (group.index for group in plan.groups):
             self.forgetful.add(group)
             self._cut.add(group)
@@ -456,13 +456,13 @@ class Crew:
     # --- end
 
     def stop(self, seconds: float) -> None:
-        """Tells all workers to stop and waits for them."""
+        """Tell all workers to stop and wait for them."""
         self._stopped = True
         if hasattr(self, "_words"):
             for line in self._worker_words:
                 self._words[line + WorkerWord.STOP] = 1
         self.place.close(seconds)
-        self.__dict__.pop("arrays", None)  # the memory goes with the last array that is still in use
+        self.__dict__.pop("arrays", None)  # the memory is freed with the last array that is still in use
         self.step_inline = None
         for name in ("_words", "_outcomes", "_columns"):
             self.__dict__.pop(name, None)

@@ -1,7 +1,7 @@
-"""The exchange: actions in, results out, for all groups in step or for some at their own pace.
+"""The exchange: takes actions and returns step results, for all groups in lockstep or for some of them.
 
-It keeps what a step needs to know between steps: which slot holds each group's newest observations, which info
-columns each group has been told of, and which episodes have ended.
+It keeps the data that is needed between steps: the slot of each group's newest observations, the info columns that
+each group knows, and which episodes have ended.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Exchange:
         self.keeper = StatisticsKeeper(arrays)
         self.all = Rows.of(range(len(groups)), groups)
         self.sizes = [len(group) for group in groups]
-        self.slots = [0] * len(groups)  # where each group's newest observations lie
-        self.ended = np.zeros(groups[-1].stop, np.bool_)  # whose last step ended an episode
+        self.slots = [0] * len(groups)  # slot of each group's newest observations
+        self.ended = np.zeros(groups[-1].stop, np.bool_)  # environments whose last step ended an episode
         self._none_ended = np.zeros(groups[-1].stop, np.bool_)
         self._some_ended = True  # some of `ended` may be set
         self.object_actions = not all(leaf.fixed for leaf in arrays.shape.action_leaves)
@@ -47,7 +47,7 @@ class Exchange:
         self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
 
     def post(self, actions: Any, rows: Rows, slot: int | None) -> None:
-        """Asks the groups of `rows` for a step: all of them into `slot`, or each into its other one."""
+        """Post a step to the groups of `rows`: all into `slot`, or, if None, each into its other slot."""
         self._tell_new_columns(rows)
         if self.object_actions:
             listed = self.reader.list_actions(actions, rows)
@@ -65,7 +65,7 @@ class Exchange:
             self._crew.post(group, self.slots[group])
 
     def step_inline(self, actions: Any, step: Callable[[int], Answers]) -> StepResult:
-        """A step of all groups that `step` takes within this call: the shortest way, for a caller that hosts them."""
+        """Step all groups within this call with `step`: the fast path for a caller that hosts all of them."""
         self._tell_new_columns(self.all)
         self.reader.store_actions(actions, self.all)
         slot = self.next_slot()
@@ -80,7 +80,7 @@ class Exchange:
             self._all_told = min(self._columns_told)
 
     def next_slot(self) -> int:
-        """The slot all groups fill next; after send() and recv() they may have to be brought in line first."""
+        """The slot that all groups fill next; after send() and recv(), first copies them to a common slot."""
         slot = 1 - self.slots[0]
         if slot in self.slots:
             for group, at in enumerate(self.slots):
@@ -90,7 +90,7 @@ class Exchange:
         return slot
 
     def results(self, rows: Rows, answers: Answers) -> StepResult:
-        """What a step of these rows gives, in the form of Gymnasium's vector API."""
+        """Step result of these rows, in the form of Gymnasium's vector API."""
         slot = self.slots[rows.groups[0]]
         if 1 - slot not in self.slots or all(self.slots[group] == slot for group in rows.groups):
             observations = self.reader.observations(slot, rows, answers)
@@ -112,7 +112,7 @@ class Exchange:
         return observations, rewards, terminated, truncated, infos
 
     def infos(self, rows: Rows, answers: Answers) -> dict[str, Any]:
-        """The batched infos of these rows; keys that are new get a column for the next time."""
+        """Batched infos of these rows; new keys get a column for the next step."""
         infos: dict[str, Any] = {}
         if answers.columns:
             self._columns.read(answers.columns, rows.slices, infos)
@@ -124,14 +124,14 @@ class Exchange:
         return infos
 
     def tell_columns(self, group: int) -> None:
-        """Lets a group know the info columns that were defined since it was last told."""
+        """Send a group the definitions of all info columns."""
         self._crew.forgetful.discard(group)
         if self._columns.count:
             self._crew.ask({group: DefineColumns(self._columns.definitions)}, self.slots[group])
         self._columns_told[group] = self._columns.count
 
     def rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
-        """The rows of environments given by number; they must be whole groups."""
+        """Rows of the given environments, which must form whole groups."""
         ids = np.asarray(env_ids)
         key = ids.tobytes()
         if key not in self._rows_by_ids:

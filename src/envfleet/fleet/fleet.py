@@ -51,10 +51,10 @@ __all__ = ["Fleet"]
 
 Array = np.ndarray[Any, Any]
 CLOSE_SECONDS = 1.5  # how long workers have to close their environments
-BROKEN_SECONDS = 0.2  # of a fleet whose workers do not listen
+BROKEN_SECONDS = 0.2  # the same for a broken fleet, whose workers do not respond
 
 
-# By names of their own: each step looks at some of them, and an Enum's attributes are slow to look up.
+# As module constants: every step uses some of them, and Enum attributes are slow to look up.
 NEW, READY, RESETTING, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
 
 
@@ -84,14 +84,14 @@ class Fleet(VectorEnv[Any, Any, Array]):
         extra = () if program is None else program.arrays(*single, self.groups)
         numbers = len(crew.plans[0].settings.log_info)
         arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
-        self.program_arrays = arrays.extra  # what the workers' program keeps in the block
+        self.program_arrays = arrays.extra  # arrays of the workers' program
         self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
         self._new_tasks = False
         self._restarts_by_env = [0] * self.num_envs
         self._state = NEW
-        self._resetting: tuple[int, Array | None] = (0, None)  # slot and mask of the reset that is under way
+        self._resetting: tuple[int, Array | None] = (0, None)  # slot and mask of the pending reset
         recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
         crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
         self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
@@ -121,7 +121,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             raise misplaced_call(call, self._state)
 
     def _guard(self, error: EnvfleetError) -> EnvfleetError:
-        """Notes what an error means for the calls that may follow it."""
+        """Set the fleet's state after an error, and return the error with more context if there is any."""
         if isinstance(error, EnvHungError):
             self._state = BROKEN
             return self._with_context(error)
@@ -133,7 +133,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return error
 
     def _with_context(self, error: EnvHungError) -> EnvHungError:
-        """The error of a hung environment, with what only the fleet knows of it."""
+        """Add the seed, task and action, which only the fleet knows, to the error of a hung environment."""
         env, action = error.context.env_index, None
         if error.context.operation == "step" and not self._exchange.object_actions:
             action = self._exchange.reader.action_of(env)
@@ -141,7 +141,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return EnvHungError(error.message, context, original=error.original, hint=error.hint)
 
     def _crew_idle(self) -> None:
-        """Lets everything under way finish and drops it: after an error only a reset makes sense."""
+        """Let all pending commands finish and drop their results: after an error only a reset makes sense."""
         while self._crew.posted:
             self._crew.wait_all()
             try:
@@ -158,11 +158,11 @@ class Fleet(VectorEnv[Any, Any, Array]):
         options: dict[str, Any] | None = None,
         tasks: Sequence[Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Resets all environments, or those of `options["reset_mask"]`.
+        """Reset all environments, or those in `options["reset_mask"]`.
 
-        `seed=s` gives environment i the seed s + i. The first reset without a seed uses the fleet's own.
-        `tasks` has one task per environment; a task reaches the environment as `options["task"]` in this
-        reset and in every autoreset that follows, until it is replaced.
+        `seed=s` gives environment i the seed s + i. The first reset without a seed uses the fleet's seed.
+        `tasks` has one task per environment; an environment gets its task as `options["task"]` in this reset and in
+        every autoreset that follows, until it is replaced.
         """
         self.reset_async(seed, options, tasks)
         return self.reset_wait()
@@ -173,7 +173,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         options: dict[str, Any] | None = None,
         tasks: Sequence[Any] | None = None,
     ) -> None:
-        """Begins a reset, as `reset` describes it; `reset_wait` gives its results."""
+        """Begin a reset, with the arguments of `reset`; `reset_wait` returns its results."""
         self._expect("reset()", NEW, READY)
         seeds = self._seeds_for(seed)
         mask = _checked_mask(options, self.num_envs)
@@ -194,7 +194,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._resetting, self._state = (slot, mask), RESETTING
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """The results of the reset that `reset_async` began; `timeout` as in `step_wait`."""
+        """Return the results of the reset begun by `reset_async`; `timeout` as in `step_wait`."""
         self._expect("reset_wait()", RESETTING)
         try:
             self._wait_all("reset_wait()", timeout)
@@ -217,7 +217,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             )
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
-        """Gives every environment the task it will have from its next reset on."""
+        """Set the task of every environment, from its next reset on."""
         if len(tasks) != self.num_envs:
             raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")
         self._tasks = list(tasks)
@@ -237,7 +237,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return seeds
 
     def step(self, actions: Any) -> StepResult:
-        """Steps every environment once."""
+        """Step every environment once."""
         inline = self._crew.step_inline
         if inline is None or self._exchange.object_actions:
             self.step_async(actions)
@@ -252,7 +252,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             raise self._guard(error) from None
 
     def step_async(self, actions: Any) -> None:
-        """Begins a step of every environment; `step_wait` gives its results."""
+        """Begin a step of every environment; `step_wait` returns its results."""
         self._expect("step()", READY)
         exchange = self._exchange
         if self._never_resets:
@@ -261,10 +261,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._state = STEPPING
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
-        """The results of the step that `step_async` began.
+        """Return the results of the step begun by `step_async`.
 
-        After `timeout` seconds it raises a TimeoutError and can be called again. Where the environments step in the
-        caller's own thread they are done by then: nothing can interrupt them.
+        After `timeout` seconds it raises a TimeoutError and can be called again. Environments in the caller's own
+        thread (sequential backend) step inside this call, which `timeout` cannot interrupt.
         """
         self._expect("step_wait()", STEPPING)
         try:
@@ -276,7 +276,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return self._exchange.results(self._exchange.all, answers)
 
     def send(self, actions: Any, env_ids: Sequence[int] | Array) -> None:
-        """Begins a step of some environments, whole groups of them, with one action each."""
+        """Begin a step of some environments, with one action each; they must form whole groups."""
         self._expect("send()", READY, STREAMING)
         rows = self._exchange.rows_of(env_ids)
         if self._never_resets:
@@ -292,7 +292,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._state = STREAMING
 
     def recv(self, min_envs: int | None = None) -> StepResult:
-        """Results of the groups that are ready first, at least `min_envs` environments of them.
+        """Return the results of the groups that are ready first, with at least `min_envs` environments.
 
         `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
         """
@@ -317,17 +317,18 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return result
 
     def run_async(self, order: Any) -> None:
-        """Lets every group carry out an order of the program the fleet was made with; `run_wait` waits for it."""
+        """Start an order for the fleet's program in every group; `run_wait` waits for it."""
         self._expect("run_async()", READY)
         for group in range(len(self.groups)):
             self._crew.post(group, self._exchange.slots[group], Run(order))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
-        """Waits until every group has carried out its order, which was good for `steps` steps of each environment.
+        """Wait until every group has carried out its order, which takes `steps` steps of each environment.
 
-        `waiting` is called some times a second meanwhile; not by a sequential fleet, which does the work itself.
-        OutOfTimeError if it takes much longer than the time `until` (`time.monotonic`): then it can only be closed.
+        `waiting` is called a few times per second in the meantime, except by a sequential fleet, which does the work
+        itself. Raise OutOfTimeError if the order is still running shortly after the time `until` (`time.monotonic`);
+        the fleet can then only be closed.
         """
         self._expect("run_wait()", RUNNING)
         try:
@@ -340,13 +341,13 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._state = READY
 
     def newest_observations(self) -> dict[Path, Array]:
-        """The observations to act on, by leaf, as views that the step after the next one overwrites."""
+        """Observations to act on, by leaf, as views that the step after the next one overwrites."""
         slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
         return self._crew.arrays.observations[slot]
 
     @property
     def last_step(self) -> FleetArrays:
-        """The arrays behind the last step, as views: rows of lost steps, final observations."""
+        """The fleet's arrays with the data of the last step, as views: lost steps, final observations, and more."""
         return self._crew.arrays
 
     def _refuse_ended(self, rows: Rows) -> None:
@@ -358,7 +359,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             )
 
     def _recovery(self, group: int) -> Recover:
-        """How the group of a restarted worker takes up its work."""
+        """The request that lets a group of a restarted worker recover: new seeds, tasks, and ended episodes."""
         rows = self.groups[group]
         for i in rows:
             self._restarts_by_env[i] += 1
@@ -369,64 +370,64 @@ class Fleet(VectorEnv[Any, Any, Array]):
     # --- everything else
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The attribute `name` of every environment, called where it can be called."""
+        """Attribute `name` of every environment; if it is callable, the result of calling it."""
         return self.call_at(None, name, *args, **kwargs)
 
     def call_at(self, env_ids: Sequence[int] | None, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """As `call`, for the environments named; their results in the order of the environments."""
+        """As `call`, for the given environments only; results are in the order of the environments."""
         self._expect(f"call({name!r})", NEW, READY)
         only = None if env_ids is None else {int(env) for env in env_ids}
         return tuple(value for part in self._ask_all(Call(name, args, kwargs, only)) for value in part)
 
     def _ask_all(self, request: Request, progress: Callable[[int, int], None] | None = None) -> list[Any]:
-        """The replies of all groups; an environment that fails here has failed a question, not its episode."""
+        """Replies of all groups to a request; a failure here does not end the episode, so no reset is needed."""
         groups = range(len(self.groups))
         replies = self._crew.ask(dict.fromkeys(groups, request), progress=progress)
         return [replies.get(group) for group in groups]
 
     def apply(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """What `function(env)` returns for every environment, called where the environment lives.
+        """Call `function(env)` for every environment, in its worker, and return the results.
 
-        The function is sent to the workers, and what it returns is sent back; of a generator the list of its items.
-        It may take as long as a reset, and a generator that long for each item.
+        The function is sent to the workers, and its results are sent back; a generator's items come as a list.
+        The time limit is that of a reset; for a generator it applies to each item.
         """
         self._expect("apply()", NEW, READY)
         return tuple(value for part in self._ask_all(Apply(function)) for value in part)
 
     def rebuild(self) -> None:
-        """Closes all environments and builds them again; they have to be reset."""
+        """Close all environments and build them again; they must be reset afterwards."""
         self._expect("rebuild()", NEW, READY)
         self._ask_all(Rebuild())
         self._state = NEW
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """The attribute `name` of every environment."""
+        """Attribute `name` of every environment."""
         return self.call(name)
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seed of every environment's own generator, as Gymnasium's vector environments give it."""
+        """Seed of every environment's generator, as in Gymnasium's vector environments."""
         return self.get_attr("np_random_seed")
 
-    @property  # type: ignore[misc]  # as in Gymnasium's own, nobody can set it
+    @property  # type: ignore[misc]  # read-only, as in Gymnasium's vector environments
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generator of every environment: a copy where the environment lives in another process."""
+        """Generator of every environment; a copy if the environment runs in another process."""
         return self.get_attr("np_random")
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
-        """The environments themselves; only a sequential fleet has them in the caller's hands."""
+        """The environment objects; only available with the sequential backend."""
         workers = None if self._state is CLOSED else self._crew.place.local_workers()
         if workers is None:
             where = "closed" if self._state is CLOSED else f"of the backend {self.backend!r}"
             raise AttributeError(
-                f"this fleet is {where}: envs are within reach only where they live in the caller\n"
+                f"this fleet is {where}: envs is only available if the environments run in the caller's thread\n"
                 "hint: backend='sequential', or call(), get_attr(), set_attr() and apply(), which work everywhere"
             )
         return [env for worker in workers for group in worker.groups for env in group.envs()]
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Sets an attribute of every environment: a list or tuple has one value each, else all get the same."""
+        """Set an attribute of every environment: a list or tuple has one value each, any other value is for all."""
         self._expect(f"set_attr({name!r})", NEW, READY)
         if not isinstance(values, list | tuple):
             values = [values] * self.num_envs
@@ -447,9 +448,9 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return self._exchange.keeper.summary(self._crew)
 
     def state(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        """All simulators, their episodes and last observations as plain data, for `restore`.
+        """State of all simulators, their episodes and last observations as plain data, for `restore`.
 
-        `progress` is told how many groups of how many have been saved.
+        `progress` is called with the number of saved groups and the total number of groups.
         """
         self._expect("state()", READY)
         slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
@@ -467,7 +468,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         }
 
     def restore(self, state: dict[str, Any]) -> Any:
-        """Goes on from a captured state, on any backend; returns the observations to act on."""
+        """Continue from a captured state, on any backend; return the observations to act on."""
         self._expect("restore()", NEW, READY)
         if state.get("version") != 1 or state.get("n_envs") != self.num_envs:
             raise StateError(
@@ -492,7 +493,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return self._exchange.reader.observations(0, self._exchange.all, Answers())
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends all workers; nothing of them stays behind."""
+        """End all workers and free their resources."""
         seconds = BROKEN_SECONDS if self._state is BROKEN else CLOSE_SECONDS
         self._state = CLOSED
         if self._finalizer.detach() is not None:
@@ -513,7 +514,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 def _checked_mask(options: dict[str, Any] | None, n_envs: int) -> Array | None:
     if options is None or "reset_mask" not in options:
         return None
-    mask, name = options["reset_mask"], "`options['reset_mask']`"  # the sentences are Gymnasium's
+    mask, name = options["reset_mask"], "`options['reset_mask']`"  # same messages as Gymnasium's
     if not isinstance(mask, np.ndarray):
         raise ResetMaskError(f"{name} must be a numpy array, got {type(mask)}")
     if mask.shape != (n_envs,):

@@ -1,7 +1,7 @@
 """A group: a fixed number of environments, stepped, seeded and reset together in one loop.
 
-This is the only place that steps environments. Autoreset, episode statistics, checks and the capture of
-errors happen here, so that every backend gives the same bytes.
+This is the only module that steps environments. Autoreset, episode statistics, checks and error capture
+happen here, so that every backend gives the same bytes.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from envfleet.fleet.validation import NUMBERS, BadReward
 __all__ = ["Extras", "Group"]
 
 _BAD_OBSERVATION = (
-    "mend the environment or its observation_space; envfleet.check(env) finds more; "
+    "fix the environment or its observation_space; envfleet.check(env) finds more; "
     "validate='off' leaves out the checks of bounds and NaN"
 )
 
 
 @dataclass
 class Extras:
-    """What a step gives beyond its arrays: infos without a column, and values of object leaves."""
+    """Results of a step that are not in the arrays: infos without a column, and values of object leaves."""
 
     infos: list[tuple[int, dict[str, Any]]] = field(default_factory=list)  # (environment of the group, info)
     objects: dict[Any, list[Any]] = field(default_factory=dict)  # leaf path -> one value per environment
 
 
 class Group:
-    """Steps its environments and writes what they return into the fleet's arrays."""
+    """Steps its environments and writes their results into the fleet's arrays."""
 
     def __init__(self, plan: GroupPlan, settings: GroupSettings) -> None:
         self.plan, self._settings = plan, settings
         self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
         self._members = [Member(env, settings) for env in plan.envs]
         count = len(self._members)
-        self._ended = [False] * count  # wants a reset before the next step
+        self._ended = [False] * count  # needs a reset before the next step
         self._returns = [0.0] * count
         self._numbers = EpisodeNumbers(settings.log_info, count)
         self._began = [0] * count  # the tick at which the episode began
         self._due = [math.inf] * count  # the tick at which a time limit ends it
         self._tick = 0  # steps of the group so far
-        self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, with the environment they are from
+        self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, as (environment of the group, info)
         self.episode_ended = False
-        self.anew = False  # its episodes were cut by the death of a worker; whoever steps it next must know
-        self.program: GroupProgram | None = None  # how it steps by itself
-        self.info_sink: Callable[[int, dict[str, Any]], None] | None = None  # takes infos in place of the columns
+        self.anew = False  # a worker's death cut its episodes and they were restarted; the program must know
+        self.program: GroupProgram | None = None  # steps the group without the caller
+        self.info_sink: Callable[[int, dict[str, Any]], None] | None = None  # receives infos instead of the columns
 
     def build(self) -> list[gymnasium.Env[Any, Any]]:
         for member in self._members:
@@ -70,12 +70,12 @@ class Group:
         return [member.env for member in self._members]
 
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
-        """The environments themselves, for a caller that lives in the same process."""
+        """The environment objects, for a caller in the same process."""
         self._tell_limits()
         return [member.env for member in self._members]
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
-        """Takes its rows of the fleet's arrays; from here on it can reset and step."""
+        """Attach to its rows of the fleet's arrays; from then on it can reset and step."""
         start, stop = self.plan.start, self.plan.stop
         rows = slice(start, stop)
         self._words = arrays.control.words
@@ -101,7 +101,7 @@ class Group:
 
     @property
     def newest_slot(self) -> int:
-        """Where its newest observations lie."""
+        """Slot of its newest observations."""
         return self._observations.last_slot
 
     @property
@@ -111,7 +111,7 @@ class Group:
     # --- stepping
 
     def step(self, slot: int, actions: list[Any] | None = None) -> Extras | None:
-        """Steps every environment once with its action and fills the arrays of `slot`."""
+        """Step every environment once with its action and fill the arrays of `slot`."""
         self._begin()
         if actions is None:
             actions = read_rows(self._action_space, self._actions)
@@ -162,7 +162,7 @@ class Group:
     def _end_episode(
         self, i: int, observation: Any, info: dict[str, Any], terminated: bool, truncated: bool
     ) -> tuple[Any, dict[str, Any]]:
-        """Books the end of an episode; in same-step mode begins the next one and returns its observation."""
+        """Record the end of an episode; in same-step mode begin the next one and return its observation."""
         self._terminated[i], self._truncated[i] = bool(terminated), bool(truncated)
         self._episode_return[i] = self._returns[i]
         self._episode_length[i] = self._tick - self._began[i]
@@ -189,7 +189,10 @@ class Group:
         self._infos.append((i, info))
 
     def _write(self, observations: list[Any], slot: int, actions: list[Any] | None) -> Extras | None:
-        """Stores observations and infos, and returns what has no place; whose observation does not fit has failed."""
+        """Store observations and infos; return what does not fit into arrays.
+
+        An environment whose observation does not fit its space has failed.
+        """
         while bad := self._observations.write(observations, slot):
             i, reason = bad
             action = None if actions is None else actions[i]
@@ -210,13 +213,13 @@ class Group:
         tasks: Sequence[Any] | None,
         mask: Sequence[bool] | None,
     ) -> Extras | None:
-        """Resets the environments that `mask` names (all where it is None); the others keep their place."""
+        """Reset the environments in `mask` (all if it is None); the others continue their episodes."""
         self._begin()
         observations: list[Any] = []
         for i, member in enumerate(self._members):
             if mask is not None and not mask[i]:
                 observations.append(self._observations.last(i))
-                self._began[i], self._due[i] = self._began[i] + 1, self._due[i] + 1  # no step of its episode
+                self._began[i], self._due[i] = self._began[i] + 1, self._due[i] + 1  # this tick is not one of its steps
                 continue
             if tasks is not None:
                 member.task = tasks[i]
@@ -234,7 +237,7 @@ class Group:
         return observation
 
     def _reset(self, i: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; an environment that fails is restarted as often as the settings allow."""
+        """Begin an episode; restart an environment that fails, as often as the settings allow."""
         member = self._members[i]
         self._words[self._current_word] = member.index
         with self._starting():
@@ -253,26 +256,26 @@ class Group:
     # --- failures
 
     def _cut(self, i: int, failure: EnvError) -> tuple[Any, dict[str, Any]]:
-        """Ends an episode that failed: raises, or restarts the environment and truncates the episode."""
+        """End a failed episode: raise, or restart the environment and truncate the episode."""
         self._restart(i, failure)
         return self._truncate_lost(i)
 
     def _restart(self, i: int, failure: EnvError) -> None:
-        self._ended[i] = True  # whatever follows, this episode does not go on
+        self._ended[i] = True  # whatever follows, this episode is over
         with self._starting():
             self._members[i].restart(failure)
         self._steps[i] = self._members[i].step
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
-        """Lets the caller know that an environment is being reset or rebuilt, which may take longer than a step."""
+        """Tell the caller that an environment is being reset or rebuilt, which may take longer than a step."""
         words, word = self._words, self._phase_word
         before, words[word] = words[word], Phase.START
         yield
         words[word] = before
 
     def _truncate_lost(self, i: int) -> tuple[Any, dict[str, Any]]:
-        """The row of an episode whose step was lost: truncated before it, with its last observation."""
+        """Truncate an episode whose step was lost, at its last observation; return the row's observation and info."""
         self._reward[i] = 0.0
         self._lost[i] = self._some_lost = True
         self._began[i] += 1  # the lost step does not count
@@ -280,14 +283,14 @@ class Group:
         return observation, {**info, "restarted": True}
 
     def recover(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any], ended: Sequence[bool]) -> Extras | None:
-        """The step that a dead worker lost: fresh environments, cut episodes truncated, nothing made up."""
+        """Replace the step that a dead worker lost: its environments are new, and the cut episodes end as truncated."""
         self._begin()
-        self._observations.last_slot = 1 - slot  # the two slots take turns
+        self._observations.last_slot = 1 - slot  # the two slots alternate
         observations: list[Any] = []
         for i, member in enumerate(self._members):
             member.next_seed, member.task = seeds[i], tasks[i]
             self._reward[i] = 0.0
-            if ended[i]:  # the lost step was to reset it anyway
+            if ended[i]:  # the lost step would have reset it anyway
                 self._lost[i] = self._some_lost = True
                 observation, info = self._reset(i)
                 info = {**info, "restarted": True}
@@ -298,7 +301,7 @@ class Group:
         return self._write(observations, slot, None)
 
     def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
-        """Fresh episodes after a worker's death, where the group steps by itself and keeps its own account."""
+        """Begin new episodes after a worker's death, for a group whose program does its own bookkeeping."""
         self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
         self.anew = True
 
@@ -320,13 +323,13 @@ class Group:
         return ObservationError(
             f"bad reward: expected a number, received {received}",
             self._members[i].context("step", step=self._steps_taken(i), action=action),
-            hint="mend the environment's reward: return one float; validate='off' lets NaN pass",
+            hint="fix the environment's reward: return one float; validate='off' lets NaN pass",
         )
 
     # --- everything else
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], only: set[int] | None) -> list[Any]:
-        """The attribute `name` of the environments in `only` (all where it is None), called where it can be."""
+        """Attribute `name` of the environments in `only` (all if it is None); if callable, the result of calling it."""
         results = []
         self._tell_limits()
         for member in self._members:
@@ -341,7 +344,7 @@ class Group:
         return results
 
     def apply(self, function: Callable[[Any], Any]) -> list[Any]:
-        """What `function` returns for each environment; of a generator the list of its items."""
+        """Results of `function` for each environment; a generator's items as a list."""
         results = []
         self._tell_limits()
         for member in self._members:
@@ -354,7 +357,7 @@ class Group:
         return results
 
     def _items(self, generator: Generator[Any, None, None]) -> list[Any]:
-        """All items; each is a sign of life."""
+        """List of all items; each one counts as progress, so that a long generator is not taken for hung."""
         items = []
         for item in generator:
             self._words[self._tick_word] += 1
@@ -362,7 +365,7 @@ class Group:
         return items
 
     def rebuild(self) -> None:
-        """Fresh environments in place of the old ones; they have to be reset."""
+        """Replace all environments with fresh ones, which must be reset afterwards."""
         for i, member in enumerate(self._members):
             self._words[self._current_word] = member.index
             member.close()
@@ -378,7 +381,7 @@ class Group:
             member.env.set_wrapper_attr(name, value)
 
     def state(self) -> list[dict[str, Any]]:
-        """The state of every environment and of its episode as plain data."""
+        """State of every environment and its episode as plain data."""
         self._tell_limits()
         states = []
         for i, member in enumerate(self._members):
@@ -395,7 +398,7 @@ class Group:
         return states
 
     def restore(self, slot: int, states: Sequence[dict[str, Any]]) -> None:
-        """Takes up captured states; the arrays of `slot` already hold their observations."""
+        """Restore captured states; the arrays of `slot` already hold their observations."""
         self._observations.last_slot = slot
         for i, (member, saved) in enumerate(zip(self._members, states, strict=True)):
             self._words[self._current_word] = member.index

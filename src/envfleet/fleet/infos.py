@@ -1,11 +1,11 @@
-"""Infos without pickles: keys that come again get a column in the fleet's block.
+"""Infos without pickling: recurring keys get a column in the fleet's shared memory block.
 
-An environment's info is a free dictionary, so its first values travel as Python objects. The fleet then
-gives every key with a number or a fixed-shape array a column `[env, ...]`, tells the groups, and from the
-next step on they write there. A key whose values come in several types has a column for each of the
-first few; keys of other types go on as objects. All ways end in the dictionary that Gymnasium's vector
-environments give, `_key` masks included. (One difference: where environments give one key in different
-types in the same step, Gymnasium casts to the first one's, 0.5 to 0; here the array takes both.)
+An environment's info is an arbitrary dictionary, so a key's first values are sent as Python objects. The fleet then
+gives every key with a number or a fixed-shape array a column `[env, ...]` and tells the groups, which write
+there from the next step on. A key with values of several types gets a column for each of the first few types;
+values of other types are always sent as objects. The result is the same dictionary as from Gymnasium's vector
+environments, including `_key` masks. (One difference: if environments give values of different types for a key
+in the same step, Gymnasium casts to the first type, e.g. 0.5 to 0; here the array's type fits both.)
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info"]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str, ...]
-MOST_COLUMNS = 60  # their presence is a bit of one 64-bit word
-MOST_KINDS = 3  # columns of one key
+MOST_COLUMNS = 60  # each has a presence bit in one 64-bit word
+MOST_KINDS = 3  # columns per key
 NODE = "node"  # a dictionary inside the info: only its mask matters
 
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """One info key with a place in the block; `kind` is the exact type a value must have."""
+    """A column for one info key and value type; `kind` is the exact type that a value must have."""
 
     path: Path
     kind: str  # "int", "float", "bool", "np.<name>", "array" or NODE
@@ -37,7 +37,7 @@ class ColumnDefinition:
 
 
 def _kind_of(value: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]] | None:
-    """How Gymnasium batches a value: kind, dtype and shape; None where it makes an object array."""
+    """How Gymnasium batches a value: kind, dtype and shape; None if it uses an object array."""
     kind = type(value)
     if kind in (int, float, bool):
         return kind.__name__, np.dtype(kind), ()
@@ -59,18 +59,18 @@ class _Column:
         *self.parents, self.key = definition.path
         self.mask_key = f"_{self.key}"
         self.dtype = np.dtype(definition.dtype)
-        self.type = _TYPES.get(self.kind) or self.dtype.type  # what a value's type must be
+        self.type = _TYPES.get(self.kind) or self.dtype.type  # required type of a value
         self.mask = area[definition.mask_offset : definition.mask_offset + n_envs].view(np.bool_)
         count = n_envs * int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
         raw = area[definition.offset : definition.offset + count]
         self.values = raw.view(self.dtype).reshape(n_envs, *self.shape)
-        # Numbers are set through memoryviews where there is one for the type: twice as fast as an array.
+        # Numbers are set through a memoryview if the type has one: twice as fast as through an array.
         simple = self.shape == () and self.kind != NODE and self.dtype.char in "?bBhHiIlLqQfd"
         self.cells: Any = raw.data.cast("B").cast(self.dtype.char) if simple else self.values  # type: ignore[arg-type]
         self.mask_cells = self.mask.view(np.uint8).data
 
     def takes(self, values: list[Any]) -> bool:
-        """Whether every one of these values can be stored here."""
+        """Whether all these values can be stored here."""
         wanted: Any = self.type
         for value in values:
             if type(value) is not wanted:
@@ -85,12 +85,12 @@ _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "array": np
 
 
 class ColumnTable:
-    """The fleet's side: defines columns for keys it has seen and reads them back as batched infos."""
+    """The fleet's side: defines columns for the keys it sees, and reads them as batched infos."""
 
     def __init__(self, area: Array, n_envs: int) -> None:
         self._area, self._n_envs, self._used = area, n_envs, 0
         self._columns: list[_Column] = []
-        self._known: dict[Path, set[tuple[Any, ...]]] = {}  # the kinds of values each key has columns for
+        self._known: dict[Path, set[tuple[Any, ...]]] = {}  # the kinds of values that each key has columns for
 
     @property
     def count(self) -> int:
@@ -101,11 +101,11 @@ class ColumnTable:
         return [column.definition for column in self._columns]
 
     def learn(self, info: dict[str, Any], path: Path = ()) -> None:
-        """Defines a column for every new key of `info` whose values can have one and that fits."""
+        """Define a column for every new key of `info`, if its value can have one and there is room."""
         for key, value in info.items():
             kind = _kind_of(value)
             here = (*path, key)
-            if kind is None or not isinstance(key, str) or key == "final_obs":  # an observation stays whole
+            if kind is None or not isinstance(key, str) or key == "final_obs":  # do not split an observation
                 continue
             kinds = self._known.setdefault(here, set())
             if kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS:
@@ -125,7 +125,7 @@ class ColumnTable:
         self._known[path].add((kind, dtype, shape))
 
     def read(self, present: int, rows: list[slice], infos: dict[str, Any]) -> None:
-        """Adds the columns whose bit is set in `present` to `infos`, for the environments in `rows`."""
+        """Add the columns whose bit is set in `present` to `infos`, for the environments in `rows`."""
         for bit, column in enumerate(self._columns):
             if not present >> bit & 1:
                 continue
@@ -143,7 +143,7 @@ class ColumnTable:
 
 
 class ColumnWriter:
-    """A group's side: writes infos of its environments into the columns it has been told of."""
+    """A group's side: writes the infos of its environments into the columns that it knows."""
 
     def __init__(self, area: Array, n_envs: int, start: int, stop: int) -> None:
         self._area, self._n_envs = area, n_envs
@@ -152,7 +152,7 @@ class ColumnWriter:
         self._no_marks, self._all_marks = bytes(stop - start), b"\1" * (stop - start)
         self._columns: list[_Column] = []
         self._by_parent: dict[Path, dict[str, list[tuple[int, _Column]]]] = {}  # keys inside each dictionary
-        self._newest: dict[str, tuple[_Column, Array, Any, int]] = {}  # of each key outside of dictionaries
+        self._newest: dict[str, tuple[_Column, Array, Any, int]] = {}  # newest column of each top-level key
         self.present = 0  # a bit per column that some environment of the group has written in this step
 
     def define(self, definitions: list[ColumnDefinition]) -> None:
@@ -167,9 +167,9 @@ class ColumnWriter:
                 self._newest[key] = (column, column.values[rows], column.mask_cells[rows], 1 << bit)
 
     def write(self, infos: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, dict[str, Any]]]:
-        """Stores the infos of one step, each with the environment of the group it is from; what has no column is left.
+        """Store the infos of one step, as (environment of the group, info) pairs; return the parts without a column.
 
-        What the last step wrote and this one does not becomes zero.
+        Values that the last step wrote and this one does not are set to zero.
         """
         if infos and self._write_alike(infos):
             return []
@@ -179,7 +179,7 @@ class ColumnWriter:
         return [(i, info) for i, info in left if info]
 
     def _write_alike(self, infos: list[tuple[int, dict[str, Any]]]) -> bool:
-        """Nearly all infos: numbers and arrays under the same keys from everyone. They are written key by key."""
+        """Fast path for the usual case: all environments have the same keys, with numbers and arrays as values."""
         keys, newest = infos[0][1], self._newest
         if [i for i, _ in infos] != self._everyone or any(len(info) != len(keys) for _, info in infos):
             return False
@@ -202,7 +202,7 @@ class ColumnWriter:
         return True
 
     def _clear(self, present: int) -> None:
-        """Makes values and marks of these columns zero."""
+        """Set the values and masks of these columns to zero."""
         for bit, column in enumerate(self._columns if present else ()):
             if present >> bit & 1:
                 column.mask_cells[self._rows] = self._no_marks
@@ -210,7 +210,7 @@ class ColumnWriter:
                     column.values[self._rows] = 0
 
     def _put(self, row: int, info: dict[str, Any], path: Path = ()) -> dict[str, Any] | None:
-        """Stores one environment's info in its row; returns what has no column, or None."""
+        """Store one environment's info in its row; return the parts without a column, or None."""
         rest: dict[str, Any] | None = None
         columns = self._by_parent.get(path) or {}
         for key, value in info.items():
@@ -231,7 +231,7 @@ class ColumnWriter:
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, count: int) -> None:
-    """Merges one environment's info into batched infos of `count` rows, as Gymnasium's vector API does."""
+    """Merge one environment's info into batched infos of `count` rows, as Gymnasium's vector API does."""
     for key, value in info.items():
         mask = infos.setdefault(f"_{key}", np.zeros(count, np.bool_))
         mask[row] = True
@@ -256,7 +256,7 @@ def _empty_like(value: Any, count: int) -> Array:
 
 
 def _widen(array: Array, value: Any, mask: Array, row: int) -> Array:
-    """The array, or one that can also take `value`: of a wider number type, or of objects."""
+    """Return the array, or one that can also hold `value`: with a wider number type, or of objects."""
     kind = _kind_of(value)
     if kind is not None and kind[2] == array.shape[1:] and array.dtype.kind in "biuf":
         return array if kind[1] == array.dtype else array.astype(np.result_type(array.dtype, kind[1]))
@@ -268,7 +268,7 @@ def _widen(array: Array, value: Any, mask: Array, row: int) -> Array:
 
 
 def _merge(array: Array, more: Array, mask: Array) -> Array:
-    """Values of one key from two columns."""
+    """Merge the values of one key from two columns."""
     if array.shape != more.shape:
         merged = np.full(len(array), None, dtype=object)
         merged[:] = list(array)

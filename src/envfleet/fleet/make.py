@@ -1,4 +1,4 @@
-"""`make`: from what the user gives to a fleet that is ready to be reset."""
+"""`make`: checks the user's arguments and builds a fleet."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ BACKENDS = {
 }
 START_METHODS = ("spawn", "fork", "forkserver")
 VALIDATIONS = {name: name for name in ("strict", "warn", "off")}
-FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and some while it starts
+FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and a few more during the start
 
 
 def make(
@@ -87,37 +87,37 @@ def make(
     log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
-    """A fleet of `n_envs` environments on all cores.
+    """Make a fleet of `n_envs` environments on all cores.
 
     Args:
         env: a Gymnasium id, a function that builds an environment, or a list of such functions.
-        n_envs: how many environments; a list of functions or of `env_kwargs` says it too.
+        n_envs: number of environments; not needed with a list of functions or of `env_kwargs`.
         backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
-        workers: how many workers (default: the usable cores; "auto" takes more where steps only wait). It never
+        workers: number of workers (default: the usable cores; "auto" uses more if steps only wait). It never
             changes a result.
-        group_size: environments that one worker steps together, the unit of send() and recv() (default: so that
-            every worker has some).
-        seed: environment i gets seed + i; drawn and recorded as `fleet.seed` where not given.
+        group_size: environments that one worker steps together, the unit of send() and recv() (default: at least one
+            group per worker).
+        seed: environment i gets seed + i. If not given, a seed is drawn and recorded as `fleet.seed`.
         start_method: "spawn" (default), "fork" or "forkserver" for processes.
         timeout: seconds a step may take before it counts as hung (60), or `Timeouts`, or None for no limit.
         restarts: how often a worker or environment may be restarted (10 within 5 minutes), or `Restarts`.
-        on_error: "raise" an environment's exception, or "restart" it and truncate the episode.
-        recycle_every: rebuild an environment after so many episodes, for simulators that rot.
-        env_kwargs: arguments for every environment, or a list with one dictionary each.
-        wrappers: functions that take an environment and return it wrapped, in this order, where it lives.
+        on_error: "raise" an environment's exception, or "restart" the environment and truncate the episode.
+        recycle_every: rebuild an environment after this many episodes, for simulators that degrade over time.
+        env_kwargs: arguments for every environment, or a list with one dictionary per environment.
+        wrappers: functions that take an environment and return it wrapped; applied in this order, in the worker.
         tasks: one task per environment, or a function of a NumPy generator that draws the next task.
         autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
         observation_mode: "same" if all environments have the same observation space, "different" if only shapes and
-            dtypes are the same, or a space for all of them, as Gymnasium's vector environments have it.
-        validate: "warn" checks observations and rewards, and accepts with one warning each what can be stored without a
-            wrong value (float64 for float32, a list, a rounding error at a bound); "strict" makes those errors too;
-            "off" leaves out bounds and NaN. True and False are "warn" and "off".
-        copy: hand out copies; False gives views that stay valid until the step after the next.
-        trusted: let the caller's own process host the last worker's share: faster, without isolation.
-        pin_cores: bind every worker process to one core, in turn. The system usually does better by itself.
-        program: what the workers can do with their environments by themselves (`run_async`); see `envfleet.rollout`.
-        log_info: keys of infos whose numbers are followed over each episode (`last_step.episode_numbers`).
-        quiet: print neither what "auto" chose nor the warnings of `validate`.
+            dtypes are the same, or a space for all of them, as in Gymnasium's vector environments.
+        validate: "warn" checks observations and rewards, and accepts deviations that can be stored without a wrong
+            value (float64 for float32, a list, a rounding error at a bound), with one warning for each kind; "strict"
+            makes those errors too; "off" does not check bounds and NaN. True and False mean "warn" and "off".
+        copy: return copies; False returns views that stay valid until the step after the next.
+        trusted: let the caller's own process act as the last worker: faster, without isolation.
+        pin_cores: bind every worker process to one core, in turn. The operating system usually does better.
+        program: code that workers run on their environments without the caller (`run_async`); see `envfleet.rollout`.
+        log_info: info keys whose numbers are tracked over each episode (`last_step.episode_numbers`).
+        quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
@@ -144,7 +144,7 @@ def make(
     if reason and not quiet:
         counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
-    # Nothing steps beside the caller of a sequential fleet, so one group has the least to do.
+    # In a sequential fleet only the caller steps, so one group has the least overhead.
     alone = name == "sequential" and group_size is None
     groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
     if pin_cores and trusted:
@@ -175,9 +175,9 @@ def make(
 
 
 def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
-    """A core for each worker, in turn."""
+    """The core of each worker, in turn."""
     if backend != "processes":
-        return [None] * workers  # a core for the caller itself would bind all that comes after the fleet
+        return [None] * workers  # pinning the caller itself would outlast the fleet
     if not hasattr(os, "sched_getaffinity"):
         raise SettingsError(
             "pin_cores was asked for, and this system cannot bind processes to cores", hint="leave it out"
@@ -186,12 +186,12 @@ def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
     return [cores[worker % len(cores)] for worker in range(workers)]
 
 
-# --- what the user gave
+# --- the user's arguments
 
 
 @dataclass(frozen=True)
 class _FromSpec:
-    """Builds a registered environment. Gymnasium's passive checker is left out: the fleet checks itself."""
+    """Builds a registered environment, without Gymnasium's passive checker: the fleet has its own checks."""
 
     spec: Any
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -240,12 +240,12 @@ def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
 
 
 def spec_of(env_id: str) -> Any:
-    """The spec of a registered environment; `module:id` imports the module that registers it first."""
+    """Spec of a registered environment; for `module:id`, first imports the module that registers it."""
     module, _, name = env_id.rpartition(":")
     import_provider(env_id)
     try:
         if module:
-            importlib.import_module(module)  # "module:id" registers the environment by its import
+            importlib.import_module(module)  # importing it registers the environment
         spec = gymnasium.spec(name)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
@@ -263,10 +263,10 @@ def spec_of(env_id: str) -> Any:
 
 
 def group_count(n_envs: int, group_size: int | None, workers: int | None = None) -> int:
-    """How many groups there are: by the size that was asked for, or by default.
+    """Number of groups, from the requested `group_size` or by default.
 
-    Groups that are acted for together shape the mathematics, so `workers` is not known then: the default is a
-    function of `n_envs` alone. Groups that are only stepped are at least as many as workers.
+    If the policy acts per group, the group size affects the results. Pass no `workers` then: the default depends on
+    `n_envs` alone. If groups are only stepped, there are at least as many groups as workers.
     """
     size = _positive("group_size", group_size)
     if size is not None:
@@ -307,7 +307,7 @@ def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the user said about the place."""
+    """The user's choice of backend and workers."""
 
     backend: str
     workers: int | None
@@ -317,7 +317,7 @@ class _Wanted:
     def settle(
         self, makers: Sequence[EnvMaker], seed: int, group_size: int | None, acting_groups: int | None
     ) -> tuple[str, int, str]:
-        """The backend, the number of workers, and the reason where there is something to say: `auto` measures."""
+        """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
         n_envs, cores, given = len(makers), usable_cores(), _positive("workers", self.workers)
@@ -336,11 +336,11 @@ class _Wanted:
             what = "environments" if most == n_envs else "groups of environments"
             reason = "; ".join([*filter(None, [reason]), f"{count} workers, not {given}: there are {most} {what}"])
         if self.trusted and backend != "processes" and self.backend != "auto":
-            raise SettingsError(f"trusted=True hosts a share of a fleet of processes, but backend is {backend!r}")
+            raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason
 
     def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:
-        """What a step takes, measured in a process of its own: an environment may crash or hang."""
+        """Measure the cost of a step, in a separate process because the environment may crash or hang."""
         with one_env(make_env, start_method=self.start_method, seed=seed, quiet=True) as fleet:
             (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed))
         assert isinstance(cost, auto.StepCost)
@@ -348,7 +348,7 @@ class _Wanted:
 
 
 def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings: Any) -> Fleet:
-    """A fleet of one environment in a process of its own; in this process where it cannot be sent to another."""
+    """Make a fleet of one environment in a separate process, or in this one if it cannot be sent to another."""
     try:
         return make(env, 1, backend="processes", start_method=start_method, **settings)
     except CannotBeSentError:
@@ -387,7 +387,7 @@ def _refuse_too_few_files(workers: int) -> None:
 
 def _refuse_too_large(hello: Hello, n_envs: int, workers: int, groups: int) -> None:
     shape = FleetShape(n_envs, workers, groups, hello.observation_spaces[0], hello.action_spaces[0])
-    needed = shape.layout().size - n_envs * COLUMN_BYTES_PER_ENV  # reserved for infos, hardly ever used
+    needed = shape.layout().size - n_envs * COLUMN_BYTES_PER_ENV  # reserved for infos, hardly ever used up
     free = available_memory()
     if needed > 0.9 * free:
         raise ResourceError(

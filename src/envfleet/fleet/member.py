@@ -1,4 +1,4 @@
-"""One environment of a group: how it is built, reset, rebuilt and saved, and how it fails."""
+"""One environment of a group: build, reset, restart, save, and report failures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _RESTARTED, _RECYCLED, _TASK = 1, 2, 3  # keys of the seed streams
 
 
 class Member:
-    """An environment and what must outlive its episodes: seed, task, and how often it was rebuilt.
+    """An environment and the data that outlives its episodes: seed, task, and number of rebuilds.
 
-    `step` is that of the environment below Gymnasium's own TimeLimit and OrderEnforcing, where those are outermost:
-    a group never steps before a reset and counts steps anyway, and passing through them takes longer than counting.
+    If Gymnasium's TimeLimit and OrderEnforcing are the outermost wrappers, `step` bypasses them. A group never steps
+    before a reset and counts steps itself, which is faster than calling through these wrappers.
     """
 
     def __init__(self, plan: EnvPlan, settings: GroupSettings) -> None:
@@ -38,12 +38,12 @@ class Member:
         self.task: Any = None
         self.began_at = 0.0
         self._env: Env | None = None
-        self._episodes = 0  # begun so far: the key of the task sampler's stream
+        self._episodes = 0  # started so far; the key of the task sampler's stream
         self._episodes_since_built = 0
         self._rebuilt = 0
         self._restart_times: deque[float] = deque()
         self.step: Callable[[Any], Any]
-        self.most_steps = math.inf  # of an episode, by the time limits that `step` passes by
+        self.most_steps = math.inf  # episode limit of the TimeLimit wrappers that `step` bypasses
         self._limits: list[Any] = []
 
     @property
@@ -71,19 +71,19 @@ class Member:
         while type(inner) in (TimeLimit, OrderEnforcing) and "step" not in vars(inner):
             if isinstance(inner, TimeLimit):
                 if not vars(inner).keys() >= _LIMIT_FIELDS:
-                    break  # of a Gymnasium that we do not know: it counts for itself
+                    break  # an unknown Gymnasium version: let the wrapper count
                 self._limits.append(inner)
             inner = inner.env
         self.step = inner.step
         self.most_steps = min((limit._max_episode_steps for limit in self._limits), default=math.inf)
 
     def tell_limits(self, steps: int) -> None:
-        """Lets the time limits know how far the episode is, before somebody asks them."""
+        """Update the step counters of the bypassed TimeLimit wrappers, before other code reads them."""
         for limit in self._limits:
             limit._elapsed_steps = steps
 
     def reset(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode with the next task; raises EnvError where the environment cannot."""
+        """Begin an episode with the next task; raise EnvError if the environment fails."""
         recycle = self._settings.recycle_every
         if recycle is not None and self._episodes_since_built >= recycle:
             self._rebuild(_RECYCLED)
@@ -102,7 +102,7 @@ class Member:
         return observation, info
 
     def restart(self, failure: EnvError) -> None:
-        """A fresh environment in place of one that failed; raises `failure` where the settings say no."""
+        """Replace a failed environment with a fresh one; raise `failure` if the settings do not allow it."""
         restarts, times = self._settings.restarts, self._restart_times
         if self._settings.on_error is OnError.RAISE:
             raise failure
@@ -122,14 +122,14 @@ class Member:
         self._rebuild(_RESTARTED)
 
     def _rebuild(self, reason: int) -> None:
-        """Builds the environment anew; its next seed comes from a stream of its own."""
+        """Build a fresh environment; its next seed is derived from the reason and the number of rebuilds."""
         self.close()
         self.build()
         self._rebuilt += 1
         self.next_seed = derive_seed(self.seed, reason, self._rebuilt)
 
     def close(self) -> None:
-        """Closes an environment that may be broken; what it raises while it goes is of no use to anyone."""
+        """Close an environment that may be broken, and ignore its exceptions."""
         try:
             if self._env is not None:
                 self._env.close()
@@ -139,12 +139,12 @@ class Member:
     # --- failures
 
     def failure(self, operation: str, error: BaseException, **context: Any) -> EnvError:
-        """The error with its own traceback, which begins where the environment's code begins."""
+        """Wrap an exception in an EnvError, with a traceback that starts in the environment's code."""
         if isinstance(error, EnvError):
             return error
         frames = error.__traceback__.tb_next if error.__traceback__ else None  # leave out our own frame
         original = "".join(traceback.format_exception(type(error), error, frames))
-        kind = env_error_type(type(error))  # stays catchable as what the environment raised
+        kind = env_error_type(type(error))  # still catchable as the type that the environment raised
         return kind(f"{type(error).__name__}: {error}", self.context(operation, **context), original=original)
 
     def context(self, operation: str, *, step: int | None = None, action: Any = None) -> EnvContext:
@@ -153,12 +153,12 @@ class Member:
     # --- state
 
     def state(self) -> dict[str, Any]:
-        """The simulator and its life so far as plain data."""
+        """State of the simulator, its seeds, task and counters as plain data."""
         try:
             simulator = simulator_state.capture(self.env)
         except StateError:
             raise
-        except (Exception, SystemExit) as error:  # a get_state() of the user's may raise anything
+        except (Exception, SystemExit) as error:  # a user's get_state() may raise anything
             raise self.failure("get_state", error) from None
         return {
             "simulator": simulator,
@@ -171,14 +171,14 @@ class Member:
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Sets a freshly built environment to a captured state."""
+        """Rebuild the environment and set it to a captured state."""
         self.close()
         self.build()
         try:
             simulator_state.restore(self.env, saved["simulator"])
         except StateError:
             raise
-        except (Exception, SystemExit) as error:  # and so may a set_state()
+        except (Exception, SystemExit) as error:  # and so may a user's set_state()
             raise self.failure("set_state", error) from None
         self.seed, self.next_seed, self.task = saved["seed"], saved["next_seed"], saved["task"]
         self._episodes, self._rebuilt = saved["episodes"], saved["rebuilt"]

@@ -1,8 +1,8 @@
-"""One block of memory per fleet: its layout, and how it is shared without a name.
+"""The memory block of a fleet: its layout, and how it is shared between processes.
 
-All arrays of a fleet lie in one block, each on a 64-byte boundary: small separate arrays would be only
-8-byte aligned, and results of vectorised arithmetic may change with alignment. The block is made when the
-spaces are known; workers hold its descriptor from their start and map it then.
+All arrays of a fleet are in one block, each on a 64-byte boundary: small separate arrays would be only
+8-byte aligned, and results of vectorised arithmetic may change with alignment. Workers get the block's descriptor at
+their start; the block is sized and mapped once the spaces are known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ArrayPlace:
-    """Where one array lies in the block."""
+    """Position, shape and dtype of one array in the block."""
 
     offset: int
     shape: tuple[int, ...]
@@ -65,7 +65,7 @@ class Block:
         return cls(nameless_file("envfleet") if shared else None)
 
     def allocate(self, size: int) -> mmap.mmap:
-        """Gives the block its size (once, by its owner) and maps it."""
+        """Set the block's size (once, by its owner) and map it."""
         if self.fd is not None:
             os.ftruncate(self.fd, size)
         return self.map(size)
@@ -75,7 +75,7 @@ class Block:
         return self.buffer
 
     def close(self) -> None:
-        """Lets go of the descriptor; the memory itself lives as long as an array refers to it."""
+        """Close the descriptor; the memory itself lives as long as an array refers to it."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
@@ -83,7 +83,7 @@ class Block:
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros of this process alone, on such a boundary."""
+    """Zeros in private memory, aligned to 64 bytes."""
     count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     raw = np.zeros(count + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT

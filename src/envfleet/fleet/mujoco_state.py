@@ -1,11 +1,11 @@
-"""All of MuJoCo's data as plain data.
+"""MuJoCo's mjData as plain data.
 
-`mj_getState` gives what MuJoCo needs to go on, but not what some environments look at: Ant and Humanoid
-measure their way from the body positions (`xpos`, `xipos`) that the last step left in mjData, and those are
-one substep older than `qpos`. So every array of mjData's buffer is written, and set without `mj_forward`.
+`mj_getState` saves what MuJoCo needs to continue, but not everything that environments read: Ant and Humanoid
+compute their displacement from the body positions (`xpos`, `xipos`) that the last step left in mjData, and those are
+one substep older than `qpos`. So every array of mjData's buffer is saved, and restored without `mj_forward`.
 
-Not written is MuJoCo's scratch memory: contacts, constraints and islands. A step computes them before it
-reads them; an environment that looks at them before its next step needs a get_state()/set_state() pair.
+MuJoCo's scratch memory is not saved: contacts, constraints and islands. A step computes them before it
+reads them; an environment that reads them before its next step needs a get_state()/set_state() pair.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from envfleet.fleet.plain_data import Kind, Reader, Writer, type_name
 
 __all__ = ["MUJOCO_KINDS"]
 
-# How many bodies and joints are awake is kept beside the arrays that list them, and is at most their length.
+# Counts of awake bodies and joints -> the arrays that list them; a count is at most the array's length.
 _AWAKE_COUNTS = {
     "ntree_awake": "tree_awake",
     "nbody_awake": "body_awake_ind",
@@ -31,7 +31,7 @@ _AWAKE_COUNTS = {
 }
 _FLAGS = ("flg_energypos", "flg_energyvel", "flg_subtreevel", "flg_rnepost")
 _OUTSIDE_THE_BUFFER = ("energy", "solver_fwdinv", "solver_niter", "solver_nnz")
-_ADDRESSES = ("plugin", "plugin_data")  # they mean something in one process only
+_ADDRESSES = ("plugin", "plugin_data")  # pointers, which are valid in one process only
 
 
 def _is_mujoco(kind: type, name: str) -> bool:
@@ -39,7 +39,7 @@ def _is_mujoco(kind: type, name: str) -> bool:
 
 
 def _buffer_arrays(data: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays whose size the model fixes, always in the same order."""
+    """Yield the arrays whose size is fixed by the model, always in the same order."""
     start = data.qpos.__array_interface__["data"][0]  # the first array of the buffer
     end = start + data.nbuffer
     for name in dir(data):  # sorted
@@ -53,7 +53,7 @@ def _buffer_arrays(data: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _model_checksum(mujoco: Any, model: Any) -> int:
-    """Changes with every number of the model: one that was changed after it was built cannot be set."""
+    """Checksum of all numbers of the model, to refuse a state if the model was changed after it was built."""
     buffer = bytearray(mujoco.mj_sizeModel(model))
     mujoco.mj_saveModel(model, None, np.frombuffer(buffer, np.uint8))
     return zlib.crc32(buffer)
@@ -108,7 +108,7 @@ def _set_scalar(data: Any, name: str, value: int | bool) -> None:
         setattr(data, name, bool(value))
     elif name in _AWAKE_COUNTS and 0 <= value <= getattr(data, _AWAKE_COUNTS[name]).size:
         setattr(data, name, int(value))
-    else:  # MuJoCo would trust the number and read beyond its arrays
+    else:  # MuJoCo would trust the number and read out of bounds
         raise StateError(f"the state holds {value!r} for MuJoCo's {name}")
 
 

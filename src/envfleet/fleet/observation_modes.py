@@ -1,4 +1,4 @@
-"""How the observation spaces of a fleet's environments become one: Gymnasium's `observation_mode`."""
+"""Combines the observation spaces of a fleet's environments: Gymnasium's `observation_mode`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ObservationMode = str | Space[Any] | tuple[Space[Any], Space[Any]]
 
 
 def checked_mode(mode: ObservationMode) -> ObservationMode:
-    """The mode, refused if it is none."""
+    """Return the mode; raise SettingsError if it is invalid."""
     named = isinstance(mode, str) and mode in ("same", "different")
     pair = isinstance(mode, tuple) and len(mode) == 2 and all(isinstance(space, Space) for space in mode)
     if not (named or pair or isinstance(mode, Space)):
@@ -30,7 +30,7 @@ def checked_mode(mode: ObservationMode) -> ObservationMode:
 
 
 def observation_spaces(given: Sequence[Space[Any]], mode: ObservationMode) -> tuple[Space[Any], Space[Any]]:
-    """The space of one environment and that of all, from the spaces of the environments."""
+    """Return the single and the batched observation space, from the spaces of all environments."""
     if isinstance(mode, tuple):
         together, single = mode
     elif isinstance(mode, Space):

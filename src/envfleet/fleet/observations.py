@@ -1,4 +1,4 @@
-"""A group's observations: written to its rows of the block, checked, and read back."""
+"""A group's observations: checked, written to its rows of the shared memory block, and read back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ObservationStore"]
 
 
 class ObservationStore:
-    """Both slots and the final observations of one group's environments."""
+    """Stores the observations of one group's environments: two slots, and the final observations."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ObservationStore:
         validation: Validation,
         own_spaces: Sequence[spaces.Space[Any]] | None = None,
     ) -> None:
-        """`own_spaces` are those of each environment where they are not all the same."""
+        """`own_spaces` has the space of each environment, if they are not all the same."""
         shape = arrays.shape
         own = None if own_spaces is None else [{leaf.path: leaf for leaf in leaves_of(space)} for space in own_spaces]
         self._own_leaves = own
@@ -51,7 +51,7 @@ class ObservationStore:
         self.objects: dict[Any, list[Any]] = {}  # the newest values of object leaves, by path
 
     def write(self, observations: list[Any], slot: int) -> tuple[int, str] | None:
-        """Stores one observation per environment; where one does not fit, its number and the reason."""
+        """Store one observation per environment; if one does not fit, return its index in the group and the reason."""
         for writer in self._writers:
             try:
                 values = observations if self._whole else [pick(o, writer.leaf.path) for o in observations]
@@ -69,7 +69,7 @@ class ObservationStore:
         return None
 
     def write_final(self, i: int, observation: Any) -> str | None:
-        """Stores the last observation of an episode; the reason where it does not fit."""
+        """Store the last observation of an episode; return the reason if it does not fit."""
         for writer in self._writers:
             reason = self._write_one(i, observation, writer, self._final_slot)
             if reason is not None:
@@ -77,14 +77,14 @@ class ObservationStore:
         return None
 
     def last(self, i: int) -> Any:
-        """The newest stored observation of one environment, on memory of its own."""
+        """Copy of the newest stored observation of one environment."""
         parts: dict[Any, Any] = {path: array[i].copy() for path, array in self._slots[self.last_slot].items()}
         for leaf in self.object_leaves:
             parts[leaf.path] = self.objects[leaf.path][i] if leaf.path in self.objects else None
         return rebuild(self._space, parts)
 
     def _write_one(self, i: int, observation: Any, writer: BatchWriter, slot: int) -> str | None:
-        """Stores one environment's part of a leaf, tolerantly unless validation is strict; the reason if it cannot."""
+        """Store one environment's value of a leaf, converting it unless validation is strict; return why it failed."""
         leaf, validation = writer.leaf, self._validation
         if self._own_leaves is not None:
             leaf = self._own_leaves[i][leaf.path]
@@ -107,6 +107,6 @@ class ObservationStore:
         if reason is None:
             try:
                 writer.outputs[slot][i] = value
-            except OverflowError:  # with the bounds not checked: a whole number that the dtype cannot hold
+            except OverflowError:  # bounds are not checked, and the dtype cannot hold this integer
                 return expected_text(leaf, short(value))
         return reason

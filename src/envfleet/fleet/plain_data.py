@@ -1,17 +1,17 @@
-"""Python values as plain data and back: without loss, and without running code.
+"""Converts Python values to plain data and back: without loss, and without running code.
 
 Plain data is what strict JSON and a file of arrays can hold: None, bool, int, finite float, str, lists,
 dictionaries with string keys, and NumPy arrays of native numbers. Any other value becomes a dictionary whose
-key "$" names its kind: {"$": "tuple", "items": [1, 2]}. The module `plain_kinds` says how each is written.
+key "$" names its kind: {"$": "tuple", "items": [1, 2]}. The module `plain_kinds` defines how each is written.
 
-What holds:
-- Identity. An object met twice is written once, then as {"$": "same", "place": ...}. Arrays that overlap in
+Guarantees:
+- Identity. An object that occurs twice is written once, then as {"$": "same", "place": ...}. Arrays that overlap in
   memory are written as views of one piece of memory.
-- Safety. Reading never imports, unpickles or calls what the data name. Classes are found only among modules
-  already loaded; code (functions, classes, modules) is never made, only left where the target already has it.
+- Safety. Reading never imports, unpickles or calls anything that the data names. Classes are looked up only in modules
+  that are already loaded; code (functions, classes, modules) is never created, only kept if the target has it.
 
-A set comes back with its members, not with the order in which it happened to list them. Keep the order of
-keys when writing the data to a file: dictionaries have one, and references point backwards.
+A set keeps its members but not its iteration order. Keep the order of keys when writing the data to a file: the order
+of dictionaries matters, and references point backwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from envfleet.errors import StateError
 __all__ = ["MISSING", "TAG", "Kind", "Kinds", "Reader", "Writer", "is_plain", "is_same_class", "type_name"]
 
 TAG = "$"
-MISSING: Any = object()  # the target holds nothing at this place
+MISSING: Any = object()  # the target has no value at this place
 HINT = "give the environment a get_state() that returns plain data and a set_state(state) that takes it back"
 
 
@@ -47,12 +47,12 @@ def is_plain(value: object) -> bool:
 
 
 def type_name(kind: type) -> str:
-    """The full name of a class, as messages and states give it."""
+    """Full name of a class, for messages and states."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def is_same_class(name: str, kind: type) -> bool:
-    """Whether `type_name` gave `name` for `kind`, here or where the main script has another module name."""
+    """Whether `name` is the `type_name` of `kind`, also if the main script has another module name here."""
     mains = ("__main__.", "__mp_main__.")
     if name.startswith(mains) or kind.__module__ + "." in mains:
         return name.rpartition(".")[2] == kind.__name__
@@ -65,8 +65,8 @@ class Kind:
 
     fits: Callable[[type], bool]
     write: Callable[[Writer, Any, str], dict[str, Any]]  # writer, value, place
-    read: Callable[[Reader, dict[str, Any], Any, str], Any]  # reader, data, what the target holds, place
-    has_identity: bool = False  # met twice, it has to be the same object again
+    read: Callable[[Reader, dict[str, Any], Any, str], Any]  # reader, data, current value in the target, place
+    has_identity: bool = False  # if it occurs twice, both must be the same object after reading
 
 
 class Kinds:
@@ -91,11 +91,11 @@ class Writer:
     def __init__(self, kinds: Kinds) -> None:
         self._kinds = kinds
         self._places: dict[int, str] = {}
-        self._alive: list[object] = []  # an id means something only while its object lives
+        self._alive: list[object] = []  # keeps objects alive, so that their ids stay unique
         self._arrays: list[tuple[np.ndarray, dict[str, Any]]] = []
 
     def note(self, value: object, place: str) -> None:
-        """From now on, `value` is written as a reference to `place`."""
+        """From now on, write `value` as a reference to `place`."""
         self._places[id(value)] = place
         self._alive.append(value)
 
@@ -126,13 +126,13 @@ class Writer:
         return [self.write(item, f"{place}[{index}]") for index, item in enumerate(values)]
 
     def write_array_later(self, array: np.ndarray) -> dict[str, Any]:
-        """Data that `finish` fills in, when it is known which arrays share memory."""
+        """Return a dictionary that `finish` fills in, once it is known which arrays share memory."""
         data: dict[str, Any] = {}
         self._arrays.append((array, data))
         return data
 
     def finish(self) -> list[Any]:
-        """Fills in the arrays; returns the memory that several of them share."""
+        """Fill in the arrays; return the memory that several of them share."""
         by_owner: dict[int, list[tuple[np.ndarray, dict[str, Any]]]] = {}
         for array, data in self._arrays:
             by_owner.setdefault(id(memory_owner(array)), []).append((array, data))
@@ -151,7 +151,7 @@ class Writer:
 
 
 class Reader:
-    """Reads values back from plain data, for a target that was built afresh."""
+    """Reads values back from plain data, for a freshly built target."""
 
     def __init__(self, kinds: Kinds, memory: list[dict[str, Any]]) -> None:
         self._kinds = kinds
@@ -159,7 +159,7 @@ class Reader:
         self.memory = [array_from(data) for data in memory]
 
     def note(self, value: Any, place: str) -> Any:
-        """From now on, references to `place` mean `value`."""
+        """From now on, resolve references to `place` as `value`."""
         self._made[place] = value
         return value
 
@@ -191,13 +191,13 @@ class Reader:
 
 
 def item_of(current: Any, index: int) -> Any:
-    """What the target's sequence holds at `index`, if it is one."""
+    """The target's item at `index`, or MISSING."""
     is_sequence = isinstance(current, list | tuple)
     return current[index] if is_sequence and index < len(current) else MISSING
 
 
 def entry_of(current: Any, key: Any) -> Any:
-    """What the target's dictionary holds under `key`, if it is one."""
+    """The target's value under `key`, or MISSING."""
     return current.get(key, MISSING) if isinstance(current, dict) else MISSING
 
 
@@ -209,7 +209,7 @@ def _is_native_number(dtype: np.dtype[Any]) -> bool:
 
 
 def is_bytes_only(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype.str` and the bytes say all: numbers, bytes, text, dates; no objects, no fields."""
+    """Whether `dtype.str` and the bytes are enough: numbers, bytes, text, dates; no objects, no fields."""
     return dtype.kind in "biufcSUMm"
 
 
@@ -221,14 +221,14 @@ def safe_dtype(name: str) -> np.dtype[Any]:
 
 
 def memory_owner(array: np.ndarray) -> np.ndarray:
-    """The array at the end of the chain of views; it has a base only if NumPy does not own the memory."""
+    """The array at the end of the chain of views; its base is None if NumPy owns the memory."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def array_data(array: np.ndarray) -> dict[str, Any]:
-    """A copy of an array of numbers, text or times as plain data; keeps its layout, on which sums depend."""
+    """Copy of an array of numbers, text or times as plain data; keeps its memory layout, which affects sums."""
     axes = _axes_in_memory(array)
     if axes != sorted(axes) and array.transpose(axes).flags.c_contiguous:
         return {**array_data(array.transpose(axes)), "axes": axes}
@@ -239,7 +239,7 @@ def array_data(array: np.ndarray) -> dict[str, Any]:
 
 
 def array_from(data: dict[str, Any]) -> np.ndarray:
-    """A new array from what `array_data` gave."""
+    """New array from the result of `array_data`."""
     value = data["value"]
     if type(value) is not np.ndarray or not _is_native_number(value.dtype):
         raise StateError(f"the state holds {value!r} in place of an array of numbers")
@@ -251,14 +251,14 @@ def array_from(data: dict[str, Any]) -> np.ndarray:
 
 
 def _axes_in_memory(array: np.ndarray) -> list[int]:
-    """The axes from the one with the largest steps through memory to the one with the smallest."""
+    """The axes, from the largest stride to the smallest."""
     return sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
 
 
 def _need_their_memory(arrays: list[np.ndarray], owner: np.ndarray) -> bool:
-    """Whether copies of the arrays would lose something: because they overlap, or one has gaps."""
+    """Whether copies of the arrays would lose information, because they overlap or one has gaps."""
     if len(arrays) == 1:
-        # Strides can change the last bit of a sum; not worth a memory that is far larger than the array.
+        # Strides can change the last bit of a sum, but that is not worth saving memory far larger than the array.
         has_gaps = not arrays[0].transpose(_axes_in_memory(arrays[0])).flags.c_contiguous
         return has_gaps and owner.nbytes <= 4 * arrays[0].nbytes
     bounds = sorted(np.lib.array_utils.byte_bounds(array) for array in arrays if array.size)
@@ -272,7 +272,7 @@ def _view_data(array: np.ndarray, owner: np.ndarray, memory: int) -> dict[str, A
 
 
 def view_from(data: dict[str, Any], memory: list[np.ndarray]) -> np.ndarray:
-    """A view as `_view_data` described it; NumPy refuses what would reach outside the memory."""
+    """View as described by `_view_data`; NumPy refuses one that would reach outside the memory."""
     shape, strides = tuple(data["shape"]), tuple(data["strides"])
     dtype, buffer = safe_dtype(data["dtype"]), memory[data["memory"]]
     return np.ndarray(shape, dtype, buffer, data["offset"], strides)

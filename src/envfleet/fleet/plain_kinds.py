@@ -49,7 +49,7 @@ def _loaded_class(name: str, base: type) -> Any:
     module_name, _, path = name.partition(":")
     found: Any = sys.modules.get(module_name)
     for part in path.split("."):
-        # vars() and not getattr(): a module or class may run code when it is asked for an attribute.
+        # vars(), not getattr(): a module or class may run code on attribute access.
         found = vars(found).get(part) if isinstance(found, types.ModuleType | type) else None
     if not (isinstance(found, type) and issubclass(found, base)):
         raise StateError(f"the state names {name!r}, which is not a loaded subclass of {base.__name__}")
@@ -130,7 +130,7 @@ def _write_named_tuple(writer: Writer, value: tuple[Any, ...], place: str) -> Da
 
 
 def _read_named_tuple(reader: Reader, data: Data, current: Any, place: str) -> Any:
-    # Past the class's own __new__, which may be anyone's code.
+    # Bypass the class's own __new__, which may run any code.
     return tuple.__new__(_find_class(data, tuple, current), _read_tuple(reader, data, current, place))
 
 
@@ -197,7 +197,7 @@ def _read_array(reader: Reader, data: Data, current: Any, place: str) -> np.ndar
 
 
 def _can_take(current: np.ndarray, array: np.ndarray) -> bool:
-    """Whether `current` is a window into a simulator's memory: a new array would lose the connection."""
+    """Whether `current` is a view into a simulator's memory that `array` fits; a new array would not update it."""
     is_foreign = memory_owner(current).base is not None and current.flags.writeable
     return is_foreign and (current.shape, current.dtype) == (array.shape, array.dtype)
 
@@ -211,7 +211,7 @@ _BIT_GENERATORS: dict[str, Any] = {
 
 
 def _write_generator(writer: Writer, generator: np.random.Generator, place: str) -> Data:
-    """A generator's position, and its seed sequence, from which spawn() makes children."""
+    """State of a generator, and its seed sequence, which spawn() uses."""
     bits = generator.bit_generator
     if type(bits).__name__ not in _BIT_GENERATORS:
         raise StateError(f"{place} draws from a {type_name(type(bits))}, which is not plain data", hint=HINT)
@@ -257,7 +257,7 @@ def _read_legacy_random(reader: Reader, data: Data, _current: Any, place: str) -
     return generator
 
 
-# ---- what is left as it was built ----
+# ---- values that stay as they were built ----
 
 _CODE = (
     types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type,
@@ -267,7 +267,7 @@ _CONSTANTS = (logging.Logger, pathlib.PurePath, re.Pattern, np.dtype)
 
 
 def _description(value: Any) -> str:
-    """What has to be the same in the target; the value of a path, for one, may differ between machines."""
+    """The part of a constant that must match in the target; the value of a path, for example, may differ."""
     if isinstance(value, functools.partial):
         return f"partial of {_description(value.func)}"
     if isinstance(value, _CODE):
@@ -302,7 +302,7 @@ def _write_frozen(writer: Writer, value: Any, place: str) -> Data:
 def _read_frozen(reader: Reader, data: Data, current: Any, place: str) -> Any:
     if not is_same_class(data["class"], type(current)):
         raise StateError(f"{place} is a {data['class']} in the state, and {current!r} here", hint=HINT)
-    # A new object, because the current one may be a constant that others use; its class is the target's own.
+    # A new object of the target's class: the current one may be a constant that other code shares.
     made = object.__new__(type(current))
     for name in {field.name for field in dataclasses.fields(current)}:
         now = getattr(current, name, MISSING)

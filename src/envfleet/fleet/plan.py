@@ -1,4 +1,4 @@
-"""What a fleet is made of, as values: settings, the environments of each group, the groups of each worker."""
+"""The plan of a fleet as plain values: settings, the environments of each group, the groups of each worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long an environment may take, in seconds, before it counts as hung; None waits for ever."""
+    """How long an environment may take, in seconds, before it counts as hung; None means no limit."""
 
     step: float | None = 60.0
     start: float | None = 600.0  # creation and reset
@@ -48,7 +48,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Restarts:
-    """How many restarts of one worker, or of one environment, are allowed `within` so many seconds."""
+    """At most `limit` restarts of one worker, or of one environment, are allowed `within` this many seconds."""
 
     limit: int = 10
     within: float = 300.0
@@ -59,12 +59,12 @@ class Restarts:
             raise SettingsError(f"restarts.limit is {self.limit}, expected 0 or more")
 
     def delay(self, recent: int) -> float:
-        """Seconds to wait before a restart after `recent` ones: none at first."""
+        """Seconds to wait before a restart, given the number of `recent` ones; the first has no delay."""
         return 0.0 if recent == 0 else min(5.0, self.backoff * 2.0 ** (recent - 1))
 
 
 class OnError(Enum):
-    """What happens when an environment raises."""
+    """What to do when an environment raises an exception."""
 
     RAISE = "raise"
     RESTART = "restart"
@@ -72,7 +72,7 @@ class OnError(Enum):
 
 @dataclass(frozen=True)
 class EnvPlan:
-    """One environment: how it is built, and its number in the fleet."""
+    """One environment: its index in the fleet, and the function that builds it."""
 
     index: int
     make: EnvMaker
@@ -80,7 +80,7 @@ class EnvPlan:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A fixed number of environments that one worker steps together, `start` to `stop` of the fleet."""
+    """Environments that one worker steps together: indices `start` to `stop` (exclusive) of the fleet."""
 
     index: int
     envs: tuple[EnvPlan, ...]
@@ -96,7 +96,7 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """What all groups have in common."""
+    """Settings shared by all groups."""
 
     seed: int
     autoreset: AutoresetMode
@@ -105,8 +105,8 @@ class GroupSettings:
     recycle_every: int | None
     validation: Validation
     task_sampler: Callable[[Any], Any] | None
-    own_spaces: bool = False  # observations are checked against the space of their own environment
-    log_info: tuple[str, ...] = ()  # keys of infos that are followed over each episode
+    own_spaces: bool = False  # check observations against the space of their own environment
+    log_info: tuple[str, ...] = ()  # info keys that are tracked over each episode
 
 
 @dataclass(frozen=True)
@@ -117,22 +117,22 @@ class WorkerPlan:
     name: str
     groups: tuple[GroupPlan, ...]
     settings: GroupSettings
-    program: Program | None = None  # what the worker does with its groups by itself
-    core: int | None = None  # its process is bound to this one
+    program: Program | None = None  # code that the worker runs on its groups without the caller
+    core: int | None = None  # its process is pinned to this core
 
 
 def default_group_count(n_envs: int) -> int:
-    """How many groups `n_envs` environments make: a fixed function, because groups shape the mathematics.
+    """Default number of groups. It depends on `n_envs` alone, because groups affect the results.
 
-    At least 4 environments a group (smaller batches are computed differently by BLAS) and at most 32, so
-    that there are always enough groups for many cores; in between four groups, because every group costs
-    some microseconds a step, and a pass of the policy where the worker acts.
+    A group has at least 4 environments (BLAS computes smaller batches differently) and at most 32 (so that there
+    are enough groups for many cores). In between there are four groups, because every group costs a few microseconds
+    per step, plus a forward pass of the policy if the worker acts.
     """
     return max(1, min(n_envs // 4, 4), -(-n_envs // 32))
 
 
 def stepping_group_count(n_envs: int, workers: int) -> int:
-    """How many groups a fleet has whose groups are only stepped: at least one for every worker, the same for each."""
+    """Number of groups if groups are only stepped: a multiple of the number of workers, at most `n_envs`."""
     return min(n_envs, workers * -(-default_group_count(n_envs) // workers))
 
 
@@ -142,7 +142,7 @@ def group_ranges(n_envs: int, count: int) -> list[range]:
 
 
 def split_evenly(items: Sequence[Any], parts: int) -> list[list[Any]]:
-    """Splits into `parts` runs whose lengths differ by at most one."""
+    """Split into `parts` contiguous runs whose lengths differ by at most one."""
     short, longer = divmod(len(items), parts)
     bounds = [0]
     for part in range(parts):

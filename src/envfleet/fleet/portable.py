@@ -1,8 +1,8 @@
-"""The calls that only some systems have, each with a portable way to do the same.
+"""System calls that only some platforms have, each with a portable fallback.
 
-Linux has eventfd (a doorbell in one descriptor), memfd (memory without a name), pidfd (wait for a process
+Linux has eventfd (a doorbell in one descriptor), memfd (anonymous shared memory), pidfd (wait for a process
 without a race) and the parent-death signal. Elsewhere, or with ENVFLEET_PORTABLE=1, a socket pair, an
-unlinked temporary file, polling and a watching thread take their places.
+unlinked temporary file, polling and a watcher thread replace them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def uses_linux() -> bool:
-    """Whether the Linux-only calls are used; the environment variable ENVFLEET_PORTABLE=1 says no."""
+    """Whether Linux-only calls are used; the environment variable ENVFLEET_PORTABLE=1 turns them off."""
     return sys.platform == "linux" and os.environ.get("ENVFLEET_PORTABLE", "") in ("", "0")
 
 
 def can_spin() -> bool:
-    """Whether a flag in shared memory may be watched without a system call.
+    """Whether processes may spin on a flag in shared memory, without a system call.
 
-    x86 makes writes visible in the order in which they were made, so data written before a flag is there
-    when the flag is seen. Other processors promise that only through system calls: they always block.
+    x86 makes writes visible in order, so data written before a flag is visible once the flag is. Other processors
+    guarantee that only through system calls, so there we always block.
     """
     return uses_linux() and platform.machine() in ("x86_64", "AMD64")
 
@@ -52,7 +52,7 @@ yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
 
 
 class Doorbell:
-    """Wakes a sleeping process or thread; rings add up and are taken all at once."""
+    """Wakes a sleeping process or thread; one wake-up consumes all rings so far."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self.read_fd, self.write_fd = read_fd, write_fd
@@ -76,18 +76,18 @@ class Doorbell:
     def ring(self) -> None:
         try:
             os.write(self.write_fd, b"\1\0\0\0\0\0\0\0")
-        except BlockingIOError:  # already full of rings: the sleeper will wake anyway
+        except BlockingIOError:  # already full of rings, so the sleeper will wake anyway
             pass
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps until the bell has been rung; False where `seconds` have passed without."""
+        """Sleep until the bell rings; return False if it did not ring within `seconds`."""
         if not self._poll.poll(max(0, int(seconds * 1000 + 0.999))):
             return False
         self.quieten()
         return True
 
     def quieten(self) -> None:
-        """Takes all rings so far."""
+        """Consume all rings so far."""
         try:
             while len(os.read(self.read_fd, 4096)) == 4096:
                 pass
@@ -100,14 +100,14 @@ class Doorbell:
 
 
 def wait_ready(fd: int, seconds: float | None, *, writing: bool = False) -> bool:
-    """Whether `fd` can be read (or has ended), or written if that is wanted, within `seconds` (None: for ever)."""
+    """Whether `fd` becomes readable (or hangs up), or writable if `writing`, within `seconds` (None: no limit)."""
     poll = select.poll()
     poll.register(fd, select.POLLIN | (select.POLLOUT if writing else 0))
     return bool(poll.poll(None if seconds is None else max(0, int(seconds * 1000 + 0.999))))
 
 
 def nameless_file(label: str) -> int:
-    """A descriptor of memory that no directory lists, so that nothing stays behind whoever dies."""
+    """Descriptor of a file in no directory, so that nothing stays behind when processes die."""
     if uses_linux():
         return os.memfd_create(label, os.MFD_CLOEXEC)
     with tempfile.TemporaryFile(prefix=label) as file:  # unlinked by the standard library right away
@@ -115,14 +115,14 @@ def nameless_file(label: str) -> int:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when process `pid` ends, where the system has such a thing."""
+    """Descriptor that becomes readable when process `pid` ends; None if the system does not support it."""
     if not uses_linux():
         return None
     return os.pidfd_open(pid)
 
 
 def voluntary_switches() -> int | None:
-    """How often this thread has given its core away to wait for something; None where the system does not count."""
+    """Number of times this thread gave up its core to wait for something; None if the system does not count."""
     try:
         import resource
     except ImportError:  # Windows
@@ -132,13 +132,13 @@ def voluntary_switches() -> int | None:
 
 
 def name_process(name: str) -> None:
-    """Shows `name` (15 characters) in htop and ps for the calling process."""
+    """Show `name` (15 characters) in htop and ps for the calling process."""
     if uses_linux():
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Makes the calling process end, even inside a hung C call, when its parent is gone."""
+    """Make the calling process end when its parent dies, even inside a hung C call."""
     if uses_linux():
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent_pid:  # the parent died before the signal was set

@@ -1,7 +1,7 @@
-"""A program: work that workers do on their own groups, many steps for one command.
+"""A program: code that workers run on their own groups, with many steps per command.
 
-The fleet knows programs by this protocol only. The one that lets workers act by themselves is in
-`envfleet.rollout`; a place that hosts it knows nothing of policies.
+The fleet knows programs only through this protocol. The program that runs the policy in the workers is in
+`envfleet.rollout`; backends know nothing about policies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GroupProgram = Callable[[Any], None]  # carries out one order on one group
 
 @dataclass(frozen=True)
 class ExtraArray:
-    """An array that a program wants in the fleet's block."""
+    """An array that a program needs in the fleet's block."""
 
     name: str
     shape: tuple[int, ...]
@@ -34,12 +34,12 @@ class Program(Protocol):
     """Pickled to every worker when the fleet is made."""
 
     def load(self) -> None:
-        """Imports what it needs: in every worker before its environments are built, and meanwhile in the caller."""
+        """Import what it needs; called in every worker before its environments are built, and in the caller."""
 
     def arrays(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]
     ) -> tuple[ExtraArray, ...]:
-        """What it needs in the block; asked once, in the caller."""
+        """The arrays that it needs in the block; called once, in the caller."""
 
     def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
-        """Takes its seat in one worker: a function for each of the worker's groups."""
+        """Set up the program in one worker; return one function per group of the worker."""

@@ -1,7 +1,7 @@
-"""The protocol of a fleet: what it can be in the middle of, and the errors of calls that do not fit.
+"""The states of a fleet, and the errors for calls that the current state does not allow.
 
-The errors are ours and Gymnasium's at once: code that catches `gymnasium.error.AlreadyPendingCallError` around an
-AsyncVectorEnv works around a fleet as well.
+The errors derive from both ours and Gymnasium's: code that catches `gymnasium.error.AlreadyPendingCallError` from an
+AsyncVectorEnv works with a fleet too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class FleetState(Enum):
-    """What a fleet is in the middle of; each call is allowed in some states only."""
+    """State of a fleet; each call is allowed in some states only."""
 
     NEW = "not reset yet"
     READY = "ready"
@@ -48,7 +48,7 @@ class ResetMissingError(ProtocolError, ResetNeeded):
 
 
 class CallPendingError(ProtocolError, AlreadyPendingCallError):
-    """A call was made while another one is under way; `name` is the other one."""
+    """A call was made while another one is pending; `name` is the pending call."""
 
     def __init__(self, message: str, name: str, *, hint: str | None = None) -> None:
         ProtocolError.__init__(self, message, hint=hint)
@@ -56,7 +56,7 @@ class CallPendingError(ProtocolError, AlreadyPendingCallError):
 
 
 class NoCallPendingError(ProtocolError, NoAsyncCallError):
-    """Results were asked for while nothing is under way; `name` is the call that begins it."""
+    """Results were requested while no call is pending; `name` is the call that must come first."""
 
     def __init__(self, message: str, name: str, *, hint: str | None = None) -> None:
         ProtocolError.__init__(self, message, hint=hint)
@@ -64,15 +64,15 @@ class NoCallPendingError(ProtocolError, NoAsyncCallError):
 
 
 class WaitTimeoutError(EnvfleetError, TimeoutError, multiprocessing.TimeoutError):
-    """`step_wait(timeout=...)` or `reset_wait(timeout=...)` took longer; what is under way continues."""
+    """`step_wait(timeout=...)` or `reset_wait(timeout=...)` timed out; the pending call continues."""
 
 
 class SpacesError(SettingsError, RuntimeError):
-    """The environments of a fleet have spaces that do not go together."""
+    """The environments of a fleet have incompatible spaces."""
 
 
 class ResetMaskError(SettingsError, TypeError):
-    """`options["reset_mask"]` is no mask of the fleet's environments."""
+    """`options["reset_mask"]` is not a valid mask of the fleet's environments."""
 
 
 _PENDING = {
@@ -85,7 +85,7 @@ _BEGUN_BY = {"reset_wait()": "reset_async", "step_wait()": "step_async", "recv()
 
 
 def misplaced_call(call: str, state: FleetState) -> ProtocolError:
-    """The error of a call that `state` does not allow."""
+    """Return the error for a call that `state` does not allow."""
     if state is FleetState.CLOSED:
         return FleetClosedError(f"{call} was called on a closed fleet")
     message = f"{call} was called while the fleet is {state.value}"

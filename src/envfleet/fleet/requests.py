@@ -1,4 +1,4 @@
-"""What the caller can ask of a group beyond a step: one small class per request."""
+"""Requests from the caller to a group, beyond a plain step: one small class each."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = [
 
 
 class Request:
-    """Carried out by a group; what `apply` returns is sent back, and an exception is raised in the caller."""
+    """Carried out by a group; the result of `apply` is sent back, and an exception is raised in the caller."""
 
-    phase: ClassVar[int] = Phase.STEP  # whose time limit holds for it; a group notes by itself where it resets
+    phase: ClassVar[int] = Phase.STEP  # which time limit applies; during resets the group switches to START itself
 
     def apply(self, group: Group, slot: int) -> Any:
         raise NotImplementedError
@@ -60,13 +60,13 @@ class Recover(Request):
 
 @dataclass(frozen=True)
 class Run(Request):
-    """Lets a group's program carry out an order; what a dead worker lost of it is begun anew."""
+    """Lets a group's program carry out an order; with `lost`, first replaces the episodes that a dead worker lost."""
 
     order: Any
     lost: Recover | None = None
 
     def apply(self, group: Group, slot: int) -> int:
-        """Returns the slot of the newest observations."""
+        """Run the program and return the slot of the newest observations."""
         if self.lost is not None:
             group.begin_anew(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
         assert group.program is not None, "a fleet made without a program is not asked to run one"
@@ -76,7 +76,7 @@ class Run(Request):
 
 @dataclass(frozen=True)
 class StepObjects(Request):
-    """A step whose actions are objects (Text, Graph, Sequence) and do not fit into arrays."""
+    """A step with actions that are objects (Text, Graph, Sequence) and do not fit into arrays."""
 
     actions: list[Any]
 

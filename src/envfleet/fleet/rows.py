@@ -1,4 +1,4 @@
-"""Rows of the fleet's arrays: which ones belong to some groups, and how they become batches."""
+"""Rows of the fleet's arrays: selects the rows of some groups and turns them into batches."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Rows:
 
     groups: list[int]
     env_ids: Array
-    slices: list[slice]  # of the fleet's arrays, runs that touch are joined
-    parts: list[slice]  # of a batch, one per group
+    slices: list[slice]  # into the fleet's arrays; adjacent groups are merged
+    parts: list[slice]  # into a batch, one per group
     count: int
 
     @classmethod
@@ -47,7 +47,7 @@ class Rows:
 
     @classmethod
     def of_env_ids(cls, ids: Array, ranges: Sequence[range]) -> Rows:
-        """The rows of environments given by number; they must be whole groups, in the order of the groups."""
+        """Rows of the given environments; they must form whole groups, each in order."""
         groups: list[int] = []
         at = 0
         starts = {rows.start: group for group, rows in enumerate(ranges)}
@@ -68,7 +68,7 @@ class Rows:
         return cls.of(groups, ranges)
 
     def take(self, array: Array) -> Array:
-        """These rows of an array: a view where they lie together."""
+        """These rows of an array: a view if they are contiguous, otherwise a copy."""
         if len(self.slices) == 1:
             part: Array = array[self.slices[0]]
             return part
@@ -106,7 +106,7 @@ class BatchReader:
         return rebuild(self._space, self._with_objects(parts, rows, answers))
 
     def mixed_observations(self, slots: list[int], rows: Rows, answers: Answers) -> Any:
-        """As `observations`, for groups whose newest observations lie in different slots."""
+        """As `observations`, for groups whose newest observations are in different slots."""
         parts: dict[Any, Any] = {}
         for leaf in self._leaves:
             if leaf.fixed:
@@ -131,7 +131,7 @@ class BatchReader:
         return parts
 
     def outcomes(self, rows: Rows) -> tuple[Array, Array, Array]:
-        """Rewards, terminations and truncations, always on memory of the caller's own."""
+        """Copies of the rewards, terminations and truncations."""
         arrays = self._arrays
         if rows.count == self._n_envs:
             return arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
@@ -141,9 +141,9 @@ class BatchReader:
         return rows.take(arrays.reward), rows.take(arrays.terminated), rows.take(arrays.truncated)
 
     def add_final_observations(self, infos: dict[str, Any], rows: Rows, ended: Array) -> None:
-        """Same-step autoreset: the last observations of the episodes that ended, as Gymnasium gives them."""
+        """For same-step autoreset, add the last observations of ended episodes to the infos, as Gymnasium does."""
         if not all(leaf.fixed for leaf in self._leaves):
-            return  # they came with the infos
+            return  # already in the infos
         final = np.full(rows.count, None, dtype=object)
         for row in np.flatnonzero(ended):
             env = rows.env_ids[row]
@@ -156,7 +156,7 @@ class BatchReader:
             self._arrays.observations[target][path][rows] = array[rows]
 
     def save(self, slot: int) -> dict[str, Array]:
-        """The newest observations of all environments by the names of their leaves."""
+        """Newest observations of all environments, by leaf name."""
         if not all(leaf.fixed for leaf in self._leaves):
             raise StateError("observations of Text, Graph or Sequence spaces cannot be saved as plain data")
         return {leaf.name: self._arrays.observations[slot][leaf.path].copy() for leaf in self._leaves}
@@ -171,7 +171,7 @@ class BatchReader:
     # --- actions
 
     def store_actions(self, actions: Any, rows: Rows) -> None:
-        """Writes a batch of actions to the rows it is for."""
+        """Write a batch of actions to these rows."""
         if type(actions) is np.ndarray and self._one_action and len(rows.slices) == 1:
             target = self._arrays.actions[()]
             if rows.count < self._n_envs:
@@ -192,7 +192,7 @@ class BatchReader:
                 rows.put(target, batch)
 
     def action_of(self, env: int) -> Any:
-        """The last action that was stored for one environment."""
+        """Last stored action of one environment."""
         parts = {path: _row(array, env) for path, array in self._arrays.actions.items()}
         return rebuild(self._arrays.shape.action_space, parts)
 
@@ -217,7 +217,7 @@ class BatchReader:
         raise ActionError(f"actions{where} are of type {batch.dtype}, expected {leaf.dtype} for {leaf.space}")
 
     def list_actions(self, actions: Any, rows: Rows) -> list[Any]:
-        """One action per environment, for action spaces that have no fixed size."""
+        """Split a batch into one action per environment, for action spaces without a fixed size."""
         try:
             listed = list(iterate(batch_space(self._arrays.shape.action_space, rows.count), actions))
         except (TypeError, ValueError, KeyError) as error:
@@ -228,6 +228,6 @@ class BatchReader:
 
 
 def _row(array: Array, index: int) -> Any:
-    """One row on memory of its own: an array, or a number where rows are numbers."""
+    """Copy of one row: an array, or a number for one-dimensional arrays."""
     value = array[index]
     return value.copy() if isinstance(value, np.ndarray) else value

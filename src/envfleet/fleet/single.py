@@ -1,7 +1,7 @@
-"""One environment with the protection that a fleet has, used as one uses a Gymnasium environment.
+"""A single environment with the Gymnasium API and the fault protection of a fleet.
 
-Evaluations, random play, demonstrations and first looks need a single environment. It may crash, hang or raise there
-as well as in training, so it lives in a fleet of one.
+Evaluation, random play, demonstrations and inspection need a single environment. It may crash, hang or raise there
+just as in training, so it runs in a fleet of one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["SingleEnv"]
 
 
 class SingleEnv:
-    """A fleet of one environment without autoreset. A step that was lost to a fault has `info["restarted"]`."""
+    """A fleet of one environment without autoreset. A step lost to a fault has `info["restarted"]`."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -27,32 +27,32 @@ class SingleEnv:
         self._observation_leaves, self._action_leaves = leaves_of(self.observation_space), leaves_of(self.action_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Begin an episode."""
         observations, infos = self._fleet.reset(seed=[seed], options=options)
         return self._first(observations), _own_info(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Takes a step; one that was lost ends the episode as truncated."""
+        """Take a step; a lost step ends the episode as truncated."""
         observations, rewards, terminated, truncated, infos = self._fleet.step(self._batched(action))
         return self._first(observations), float(rewards[0]), bool(terminated[0]), bool(truncated[0]), _own_info(infos)
 
     def render(self) -> Any:
-        """What the environment renders."""
+        """Rendered frame of the environment."""
         return self._fleet.render()[0]
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
-        """What `function(env)` returns, called where the environment lives."""
+        """Call `function(env)` in the process that hosts the environment, and return its result."""
         return self._fleet.apply(function)[0]
 
     def rebuild(self) -> None:
-        """A fresh environment in the place of this one."""
+        """Replace the environment with a fresh one."""
         self._fleet.rebuild()
 
     def close(self) -> None:
-        """Does nothing: the worker stays for the next `rebuild`, until `end`."""
+        """Do nothing: the worker stays for the next `rebuild`, until `end`."""
 
     def end(self) -> None:
-        """Closes the environment and ends its worker."""
+        """Close the environment and end its worker."""
         self._fleet.close()
 
     def _batched(self, action: Any) -> Any:
@@ -68,7 +68,7 @@ class SingleEnv:
 
 
 def _own_info(infos: dict[str, Any]) -> dict[str, Any]:
-    """The info of the only environment, from those of a vector environment."""
+    """Info of the only environment, from batched infos."""
     info: dict[str, Any] = {}
     for key, value in infos.items():
         given = infos.get(f"_{key}")

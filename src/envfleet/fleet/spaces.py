@@ -1,8 +1,8 @@
-"""Spaces as flat arrays: which leaves a space has, and how values are written to and read from them.
+"""Spaces as flat arrays: the leaves of a space, and how values are written to and read from them.
 
-A *leaf* is a Box, Discrete, MultiDiscrete or MultiBinary: a fixed number of bytes, kept in the fleet's
+A *leaf* is a Box, Discrete, MultiDiscrete or MultiBinary: a fixed number of bytes, stored in the fleet's
 block as one array `[env, ...]`. Anything else (Text, Graph, Sequence, OneOf, a user's own space) is an
-*object leaf*: its values travel as Python objects, slower, and batch to a tuple as in Gymnasium.
+*object leaf*: its values are sent as Python objects, which is slower, and batched as a tuple, as in Gymnasium.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str | int, ...]
-FEW = 16  # numbers
+FEW = 16  # up to this many numbers are compared one by one
 _FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One part of a space that is stored as one array, or as objects where `fixed` is False."""
+    """One part of a space, stored as one array, or as objects if `fixed` is False."""
 
     path: Path
     space: spaces.Space[Any]
@@ -59,7 +59,7 @@ class Leaf:
 
 
 def leaves_of(space: spaces.Space[Any], path: Path = ()) -> list[Leaf]:
-    """The leaves of a (nested) space in the order of its own keys."""
+    """The leaves of a (nested) space in the order of its keys."""
     if isinstance(space, spaces.Dict):
         return [leaf for key, sub in space.spaces.items() for leaf in leaves_of(sub, (*path, key))]
     if isinstance(space, spaces.Tuple):
@@ -75,7 +75,7 @@ def pick(value: Any, path: Path) -> Any:
 
 
 def rebuild(space: spaces.Space[Any], parts: dict[Path, Any], path: Path = ()) -> Any:
-    """A nested value of the form of `space` from the values of its leaves."""
+    """Build a nested value with the structure of `space` from the values of its leaves."""
     if isinstance(space, spaces.Dict):
         return {key: rebuild(sub, parts, (*path, key)) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -84,9 +84,9 @@ def rebuild(space: spaces.Space[Any], parts: dict[Path, Any], path: Path = ()) -
 
 
 def read_rows(space: spaces.Space[Any], arrays: dict[Path, Array]) -> list[Any]:
-    """One value per environment from batched leaves, on memory of its own.
+    """Split batched leaves into one value per environment, as copies.
 
-    An environment may keep the action it was given; a view into the fleet's block would change under it.
+    An environment may keep its action, and a view into the fleet's block would change later.
     """
     if () in arrays:
         return list(arrays[()].copy())
@@ -96,15 +96,15 @@ def read_rows(space: spaces.Space[Any], arrays: dict[Path, Array]) -> list[Any]:
 
 
 def flat_mask(mask: Any) -> Array:
-    """A mask of actions as one array: for a MultiDiscrete, Gymnasium has a tuple of one mask for each part."""
+    """The action mask as one array; for a MultiDiscrete, Gymnasium uses a tuple with one mask per part."""
     return np.concatenate(mask, axis=-1) if isinstance(mask, tuple) else np.asarray(mask)
 
 
 class BatchWriter:
     """Writes one leaf of all environments of a group at once, and checks it against the space.
 
-    One call per group instead of one per environment: for small observations the calls cost more than
-    the bytes. `write` answers False where any value does not fit; whoever called it then looks at each by itself.
+    It uses one NumPy call per group instead of one per environment: for small observations the calls cost more than
+    the bytes. `write` returns False if any value does not fit; the caller then checks the values one by one.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class BatchWriter:
         own_spaces: Sequence[spaces.Space[Any]] | None = None,
     ) -> None:
         self.leaf = leaf
-        self._own_spaces = own_spaces  # one per environment where their bounds differ
+        self._own_spaces = own_spaces  # one per environment, if their bounds differ
         self.outputs = list(outputs)  # one array [env, ...] per slot
         count = len(self.outputs[0])
         self._shape = leaf.shape
@@ -130,7 +130,7 @@ class BatchWriter:
             self._gather = self._write_vectors
         self._checks = self._bound_checks(count) if validate else []
         self._verdict = np.empty(len(self._flat[0]), np.bool_) if self._checks else None
-        # A handful of numbers is compared one by one: two calls of NumPy take longer.
+        # A few numbers are compared one by one, which is faster than two NumPy calls.
         self._few: list[memoryview[Any]] | None = None
         self._limits: list[tuple[Any, Any]] = []
         if self._checks and len(self._flat[0]) <= FEW and leaf.dtype.char in "bBhHiIlLqQfd":
@@ -139,7 +139,7 @@ class BatchWriter:
             self._limits = list(zip(bounds[0].tolist(), bounds[1].tolist(), strict=True))
 
     def _bounds(self) -> tuple[Array, Array]:
-        """Lowest and highest allowed values, of one environment or [env, ...]."""
+        """Lowest and highest allowed values, for one environment or [env, ...]."""
         if self._own_spaces is None:
             return bounds_of(self.leaf.space)
         lows, highs = zip(*map(bounds_of, self._own_spaces), strict=True)
@@ -147,7 +147,7 @@ class BatchWriter:
         return tuple(np.stack([np.broadcast_to(bound, shape) for bound in bounds]) for bounds in (lows, highs))  # type: ignore[return-value]
 
     def _bound_checks(self, count: int) -> list[tuple[Callable[..., Any], Array]]:
-        """Comparisons that every element must pass; a NaN passes none."""
+        """Comparisons that every element must pass; NaN fails all of them."""
         if not self._flat[0].size:
             return []
         low, high = self._bounds()
@@ -161,7 +161,7 @@ class BatchWriter:
         return [(test, np.ascontiguousarray(np.broadcast_to(bound, shape)).reshape(-1)) for test, bound in checks]
 
     def write(self, values: list[Any], slot: int) -> bool:
-        """Stores `values` (one per environment) in the slot's array; False where one does not fit."""
+        """Store `values` (one per environment) in the slot's array; return False if one does not fit."""
         if not self._gather(values, slot):
             return False
         if self._few is not None:
@@ -188,16 +188,16 @@ class BatchWriter:
         return True
 
     def allow_casts(self) -> None:
-        """From now on writes other dtypes of the same kind too, all at once: one of them was accepted."""
+        """From now on, also write other dtypes of the same kind on the fast path, after one of them was accepted."""
         if self._shape != ():
             self._casting, self._gather = "same_kind", self._write_casts
 
     def _write_casts(self, values: list[Any], slot: int) -> bool:
-        with np.errstate(over="raise"):  # a number that the dtype cannot hold does not fit
+        with np.errstate(over="raise"):  # reject numbers that the dtype cannot hold
             return self._write_arrays(values, slot)
 
     def _write_vectors(self, values: list[Any], slot: int) -> bool:
-        """One copy of bytes each: a memoryview takes only what has its own type and length."""
+        """Copy the bytes of each value; a memoryview only accepts values of its own type and length."""
         try:
             for row, value in zip(self._rows[slot], values, strict=True):
                 row[:] = value
@@ -212,7 +212,7 @@ class BatchWriter:
                 return False
             out = self.outputs[slot]
             out[...] = array
-            if array.dtype != out.dtype and (out != array).any():  # a smaller integer cannot hold it
+            if array.dtype != out.dtype and (out != array).any():  # the dtype is too small for the integer
                 return False
         except (TypeError, ValueError, OverflowError):
             return False
@@ -220,7 +220,7 @@ class BatchWriter:
 
 
 def _casts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    if wanted.kind in "iu":  # Python integers come as int64 whatever the space's own width
+    if wanted.kind in "iu":  # Python integers arrive as int64, whatever the width of the space's dtype
         return given.kind in "iu"
     return np.can_cast(given, wanted)
 
@@ -246,7 +246,7 @@ def bounds_of(space: spaces.Space[Any]) -> tuple[Array, Array]:
 
 
 def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | None:
-    """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None where it does."""
+    """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None if it does."""
     array = as_array(value)
     received = None
     if array is None or (leaf.shape != () and not isinstance(value, np.ndarray)):
@@ -268,15 +268,15 @@ def expected_text(leaf: Leaf, received: str) -> str:
 
 
 def as_array(value: Any) -> Array | None:
-    """`value` as an array, or None if NumPy makes none of it (lists of different lengths)."""
+    """`value` as an array, or None if NumPy cannot convert it (e.g. lists of different lengths)."""
     try:
         return np.asarray(value)
-    except Exception:  # an object of the user's may raise anything here
+    except Exception:  # a user's object may raise anything here
         return None
 
 
 def outside_text(leaf: Leaf, array: Array, inside: Array) -> str:
-    """The first value that is not `inside` the bounds of a leaf, or is not a number."""
+    """Describe the first value that is NaN or not `inside` the bounds of a leaf."""
     if array.shape == ():
         return "NaN" if array != array else f"{array.item()!r}, which is out of its bounds"
     at = array != array

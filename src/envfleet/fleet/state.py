@@ -1,12 +1,12 @@
-"""An environment's whole state as plain data, and back onto one that was built afresh.
+"""Captures the whole state of an environment as plain data, and restores it into a freshly built one.
 
-`capture` walks the wrapper chain from the outside in. A layer with a get_state()/set_state(state) pair of its
-own speaks for itself; of any other layer, every attribute is written. What a freshly built environment has
-anyway stays out: functions, spaces (but for their generators), specs, windows and surfaces. Mutable state
-that cannot be written as plain data is an error, never left out. `restore` runs no code that a state names.
+`capture` walks the wrapper chain from the outside in. A layer with its own get_state()/set_state(state) pair is saved
+through it; of any other layer, every attribute is saved. Attributes that a freshly built environment has anyway are
+left out: functions, spaces (except their generators), specs, windows and surfaces. Mutable state that cannot be written
+as plain data is an error, never left out. `restore` runs no code that a state names.
 
-Beyond reach: Python's and NumPy's global generators, attributes of classes, variables inside functions, and simulators
-behind a number, such as the handles of a C library. `envfleet.conformance.exactness` finds out whether that matters.
+Not captured: Python's and NumPy's global generators, class attributes, variables inside functions, and simulators
+behind a handle, such as those of a C library. `envfleet.conformance.exactness` tests whether that matters.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = ["capture", "is_plain", "restore"]
 
 _FORMAT = 1
 
-# Attributes that the constructor's arguments settle, by the class that sets them. Tables that take long to
-# write are here only where they follow from the arguments: FrozenLake's map may be drawn at random.
+# Attributes that are fully determined by the constructor's arguments, by the class that sets them. Large tables are
+# listed only if the arguments determine them; FrozenLake's map, for example, may be random.
 _AS_BUILT = {
     "gymnasium.core.Env": {"metadata", "render_mode", "spec"},
     "gymnasium.core.Wrapper": {"_cached_spec", "_metadata", "env"},
@@ -55,13 +55,13 @@ _AS_BUILT = {
     "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": {"P", "_cliff", "initial_state_distrib"},
     "gymnasium.envs.toy_text.taxi.TaxiEnv": {"P", "desc", "initial_state_distrib", "locs", "locs_colors"},
 }
-# Renderers make these again when they are asked for a picture.
+# Renderers recreate these when they draw the next frame.
 _RENDERING_MODULES = {"OpenGL", "glfw", "matplotlib", "moviepy", "pygame", "pyglet"}
 _RENDERING_NAMES = {"_renderer", "_viewer", "clock", "renderer", "screen", "surf", "viewer", "window"}
 
 
 def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Everything that decides how `env` goes on, with all its wrappers, as plain data."""
+    """Everything that determines how `env` and its wrappers continue, as plain data."""
     layers = _layers(env)
     writer = Writer(_KINDS)
     for label, layer in layers.items():
@@ -71,7 +71,7 @@ def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 
 
 def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
-    """Sets a captured state onto `env`, built afresh in the same way: it goes on as the original would."""
+    """Restore a captured state into a freshly built `env`, which then continues as the original would."""
     layers = _layers(env)
     with _damage_as_state_error():
         if state["format"] != _FORMAT:
@@ -101,7 +101,7 @@ def _damage_as_state_error() -> Iterator[None]:
 
 
 def _layers(env: gymnasium.Env[Any, Any]) -> dict[str, gymnasium.Env[Any, Any]]:
-    """The wrapper chain from the outside in; the label is the class, with a number where it comes again."""
+    """The wrapper chain from the outside in, by label: the class name, with a number if it occurs again."""
     layers: dict[str, gymnasium.Env[Any, Any]] = {}
     layer = env
     while True:
@@ -120,7 +120,7 @@ def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
     attributes = _attributes(layer)
     if _has_own_pair(layer.__class__):
         data["own"] = writer.write(layer.get_state(), f"{label}.get_state()")
-        # Few pairs think of the generators, and setting them twice does no harm.
+        # Many get_state() methods forget the generators, and restoring them twice does no harm.
         attributes = {name: value for name, value in attributes.items() if _is_generator(name, value)}
     data["attributes"] = {
         name: writer.write(_stand_in(layer, name, value), f"{label}.{name}") for name, value in attributes.items()
@@ -153,19 +153,19 @@ def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) ->
     if name in _class_attributes(layer.__class__)[0]:
         raise StateError(f"the state holds {name!r}, which only the constructor of {type(layer).__name__} sets")
     if has_own_pair and type(value) is type(current) is np.random.Generator:
-        # Objects that set_state() made may hold this generator by now.
+        # Objects created by set_state() may already reference this generator.
         current.bit_generator.state = value.bit_generator.state
     elif value is MISSING or value is current:
-        pass  # a renderer's, or changed in place
+        pass  # belongs to a renderer, or was changed in place
     elif name in _class_attributes(layer.__class__)[1]:
         object.__setattr__(layer, name, value)
     else:
-        vars(layer)[name] = value  # past properties and __setattr__, which may do more than set
+        vars(layer)[name] = value  # bypass properties and __setattr__, which may have side effects
 
 
 @functools.cache
 def _has_own_pair(kind: type) -> bool:
-    """Whether get_state() and set_state(state) can be called so; MujocoEnv's set_state(qpos, qvel) cannot."""
+    """Whether the class has get_state() and set_state(state); MujocoEnv's set_state(qpos, qvel) does not count."""
     return _takes(getattr(kind, "get_state", None), 1) and _takes(getattr(kind, "set_state", None), 2)
 
 
@@ -180,7 +180,7 @@ def _takes(function: Callable[..., Any] | None, arguments: int) -> bool:
 
 
 def _attributes(layer: Any) -> dict[str, Any]:
-    """What the layer holds itself, without what its constructor's arguments settle."""
+    """Attributes of the layer itself, without those that its constructor's arguments determine."""
     as_built, outside_dict = _class_attributes(layer.__class__)
     attributes = {name: getattr(layer, name) for name in outside_dict if hasattr(layer, name)}
     attributes.update(vars(layer))
@@ -189,7 +189,7 @@ def _attributes(layer: Any) -> dict[str, Any]:
 
 @functools.cache
 def _class_attributes(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The attributes that stay as built, and those that an instance has outside its __dict__."""
+    """Names of the attributes that stay as built, and of those that an instance has outside its __dict__."""
     as_built: set[str] = set()
     outside_dict: list[str] = []
     for base in kind.__mro__:
@@ -204,26 +204,26 @@ def _class_attributes(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 class _Rendering:
-    """Stands in for an attribute that a renderer makes and will make again."""
+    """Stands in for an attribute that a renderer creates and will recreate."""
 
 
 class _Moment(float):
-    """Stands in for a reading of time.perf_counter(), which starts anywhere in another process."""
+    """Stands in for a time.perf_counter() value, which has another origin in another process."""
 
 
 def _stand_in(layer: Any, name: str, value: Any) -> Any:
-    """What is written instead of an attribute's value, if anything."""
+    """The value to write for an attribute: usually its own, sometimes a stand-in."""
     if _is_rendering(name, value):
         return _Rendering()
     if name == "episode_start_time" and isinstance(layer, RecordEpisodeStatistics):
         return _Moment(value)
     if name == "_previous_data" and isinstance(layer, PassiveEnvChecker) and value is not None:
-        return None, {}  # kept for one comparison that may warn; the info in it may hold anything
+        return None, {}  # only used for a comparison that may warn; its info may not be plain data
     return value
 
 
 def _is_rendering(name: str, value: Any) -> bool:
-    """Whether a renderer made this: an object of its library, or one under a usual name that is not data."""
+    """Whether a renderer created this: an object of its library, or non-data under a name usual for renderers."""
     parts: Any = value.values() if isinstance(value, dict) else value
     for part in parts if isinstance(value, dict | list | tuple) else (value,):
         if type(part).__module__.partition(".")[0] in _RENDERING_MODULES:
@@ -266,7 +266,7 @@ def _read_space(reader: Reader, data: dict[str, Any], current: Any, place: str) 
 
 
 def _is_gymnasium_object(kind: type) -> bool:
-    """Whether this is a helper of Gymnasium's wrappers, such as their running mean."""
+    """Whether this is a helper class of Gymnasium's wrappers, such as their running mean."""
     return kind.__module__.startswith("gymnasium.") and not issubclass(kind, gymnasium.Env | EnvSpec)
 
 

@@ -1,4 +1,4 @@
-"""What a fleet has done so far: episodes, speed, and how its workers are."""
+"""Statistics of a fleet: episodes, speed, and its workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECENT = 100
 
 @dataclass(frozen=True)
 class WorkerStatistics:
-    """One worker since the fleet was made; the busy share is since the last look."""
+    """Statistics of one worker since the fleet was made; `busy_share` is since the last call of `statistics()`."""
 
     index: int
     pid: int
@@ -29,12 +29,12 @@ class WorkerStatistics:
 
 @dataclass(frozen=True)
 class FleetStatistics:
-    """The fleet since it was made; returns, lengths and seconds of the last 100 episodes that ended."""
+    """Statistics since the fleet was made; returns, lengths and seconds are those of the last 100 finished episodes."""
 
     steps: int
     episodes: int
     seconds: float
-    steps_per_second: float  # since the last look
+    steps_per_second: float  # since the last call of `statistics()`
     returns: list[float]
     lengths: list[int]
     episode_seconds: list[float]
@@ -46,7 +46,7 @@ class FleetStatistics:
 
 
 class StatisticsKeeper:
-    """Counts as the fleet goes."""
+    """Collects the statistics of a fleet."""
 
     def __init__(self, arrays: FleetArrays) -> None:
         self._columns = [a.data for a in (arrays.episode_return, arrays.episode_length, arrays.episode_seconds)]
@@ -58,7 +58,7 @@ class StatisticsKeeper:
         self._busy_at_last_look: dict[int, int] = {}
 
     def episodes(self, envs: list[int]) -> None:
-        """Takes note of the episodes of these environments, which have just ended."""
+        """Record the episodes of these environments, which have just ended."""
         returns, lengths, seconds = self._columns
         self._recent.extend([(returns[env], lengths[env], seconds[env]) for env in envs[-RECENT:]])
         self._episodes += len(envs)

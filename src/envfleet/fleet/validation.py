@@ -1,11 +1,11 @@
-"""How strictly observations and rewards are compared with what the environment declares.
+"""Checks observations and rewards against the declared spaces, more or less strictly.
 
-`warn` accepts what Gymnasium's vector environments accept and what can be stored without a wrong value: another dtype
-of the same kind, a list in place of an array, a bound that is missed by a rounding error, a reward in an array of one
-element. It reports each kind once. NaN, wrong shapes, wrong kinds (floats for integers, objects) and values outside
-the bounds are errors. `strict` makes all of these errors; `off` reports nothing and leaves out bounds and NaN.
+`warn` accepts deviations that Gymnasium's vector environments accept and that can be stored without a wrong value:
+another dtype of the same kind, a list instead of an array, a bound missed by a rounding error, a reward in an array of
+one element. It reports each kind once. NaN, wrong shapes, wrong kinds (floats for integers, objects) and values outside
+the bounds are errors. `strict` makes all of these errors; `off` reports nothing and does not check bounds and NaN.
 
-All this is looked at only after the fast check of a whole group has failed (`BatchWriter`).
+This code runs only after the fast check of a whole group has failed (`BatchWriter`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ __all__ = ["NUMBERS", "ROUNDING_STEPS", "BadReward", "Deviation", "Misfit", "Val
 _log = logging.getLogger("envfleet")
 
 ROUNDING_STEPS = 4  # a bound may be missed by this many times the dtype's epsilon, relative to the larger bound
-# Types of rewards that need no second look.
+# Types of rewards that need no further check.
 NUMBERS = frozenset({float, int, bool, *(np.dtype(code).type for code in "?bBhHiIlLqQefd")})
 
 
 class Misfit(Exception):
-    """A value cannot be stored in its leaf; says why."""
+    """A value cannot be stored in its leaf; the message says why."""
 
 
 class BadReward(Exception):
-    """A reward is not a number; says what was received."""
+    """A reward is not a number; the message says what was received."""
 
 
 class Deviation(NamedTuple):
-    """Something that is not as declared and is accepted."""
+    """An accepted deviation from the declared space."""
 
     kind: str
     what: str
@@ -45,7 +45,7 @@ class Deviation(NamedTuple):
 
 @dataclass(frozen=True)
 class Validation:
-    """`strict`, `warn` or `off`, and which deviations were reported; one per process and fleet."""
+    """The mode (`strict`, `warn` or `off`) and the deviations reported so far; one per process and fleet."""
 
     mode: str
     quiet: bool = False  # reports nothing
@@ -57,17 +57,17 @@ class Validation:
 
     @property
     def checks_values(self) -> bool:
-        """Whether bounds and NaN are looked at."""
+        """Whether bounds and NaN are checked."""
         return self.mode != "off"
 
     def report(self, env: int, deviation: Deviation) -> None:
-        """Logs a deviation, once for each kind."""
+        """Log a deviation, once for each kind."""
         if self.quiet or self.mode != "warn" or self._reported.setdefault(deviation.kind, deviation) is not deviation:
-            return  # in one call: threads share this
+            return  # setdefault checks and sets in one call, because threads share the dictionary
         _log.warning("environment %d returned %s (reported once)\nhint: %s", env, deviation.what, deviation.fix)
 
     def number(self, env: int, reward: Any) -> float:
-        """A reward of an unusual type as a number."""
+        """Convert a reward of an unusual type to a float; raise BadReward if that is impossible."""
         array = as_array(reward)
         if array is None or array.dtype.kind not in "biuf" or array.size != 1:
             shape = "" if array is None or array.shape == () else f" of shape {array.shape}"
@@ -81,7 +81,7 @@ class Validation:
 
 
 def fit(leaf: Leaf, value: Any, *, bounds: bool) -> tuple[Array, list[Deviation]]:
-    """`value` as the leaf stores it, and what was tolerated; raises Misfit if it cannot be."""
+    """Convert `value` to the leaf's dtype; return it with the accepted deviations, or raise Misfit."""
     array = as_array(value)
     if array is None or (array.dtype == object and not isinstance(value, np.ndarray)):
         raise Misfit(expected_text(leaf, f"{type(value).__name__} {short(value)}"))
@@ -101,7 +101,7 @@ def fit(leaf: Leaf, value: Any, *, bounds: bool) -> tuple[Array, list[Deviation]
 
 
 def _same_kind(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    if given.kind in "iu" and wanted.kind in "iu":  # the bounds say whether the values fit
+    if given.kind in "iu" and wanted.kind in "iu":  # the bounds check tells whether the values fit
         return True
     return given.kind in "biuf" and np.can_cast(given, wanted, "same_kind")
 
@@ -121,7 +121,7 @@ def _of_type(leaf: Leaf, value: Any, array: Array) -> Deviation | None:
 
 
 def _of_bounds(leaf: Leaf, array: Array) -> Deviation | None:
-    """What misses a bound by a rounding error; raises Misfit for what misses it by more, or is NaN."""
+    """Return a deviation if a value misses a bound by a rounding error; raise Misfit if by more, or for NaN."""
     low, high = bounds_of(leaf.space)
     inside = (array >= low) & (array <= high)
     if inside.all():
@@ -138,7 +138,7 @@ def _of_bounds(leaf: Leaf, array: Array) -> Deviation | None:
 
 
 def _slack(low: Array, high: Array, epsilon: float) -> Array:
-    """By how much each element may miss its bounds: they come from sums as large as the larger bound, or as 1."""
+    """Allowed rounding error of each element: relative to its larger finite bound, or to 1 if that is 0."""
     sizes = [np.where(np.isfinite(bound), np.abs(bound), 0.0) for bound in (low, high)]
     size = np.maximum(*sizes)
     slack: Array = ROUNDING_STEPS * epsilon * np.where(size == 0.0, 1.0, size)

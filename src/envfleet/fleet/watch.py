@@ -1,4 +1,4 @@
-"""The watch: which workers have work and get nowhere, each by the time limit of what it does."""
+"""Detects hung workers: they have work but make no progress within the time limit of the current operation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from envfleet.fleet.plan import Timeouts
 
 __all__ = ["Hang", "ProgressWatch", "limit_of"]
 
-LOOK_SECONDS = 0.25  # how often a caller that sleeps looks for deaths and hangs
+LOOK_SECONDS = 0.25  # how often a sleeping caller checks for deaths and hangs
 
 
 @dataclass(frozen=True)
 class Hang:
-    """A worker that got nowhere for longer than its limit."""
+    """A worker that made no progress for longer than its limit."""
 
     worker: int
     operation: str  # "step" or "reset"
@@ -24,12 +24,12 @@ class Hang:
 
 
 def limit_of(phase: int, timeouts: Timeouts) -> tuple[str, float | None]:
-    """What a worker in this phase is doing, and how long that may take."""
+    """The operation of a worker in this phase, and its time limit."""
     return ("step", timeouts.step) if phase == Phase.STEP else ("reset", timeouts.start)
 
 
 class ProgressWatch:
-    """Remembers how far each worker was, and since when: same environment, same counts, same phase."""
+    """Remembers the progress of each worker (environment, counts, phase), and since when it has not changed."""
 
     def __init__(self, words: memoryview[int], worker_words: Sequence[int], timeouts: Timeouts) -> None:
         self._words, self._worker_words, self._timeouts = words, worker_words, timeouts
@@ -38,7 +38,7 @@ class ProgressWatch:
         self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
 
     def stuck(self) -> Iterator[Hang]:
-        """The workers that have been where they are for longer than the limit."""
+        """Yield the workers that made no progress for longer than their limit."""
         words, now = self._words, time.monotonic()
         for worker, line in enumerate(self._worker_words):
             finished = words[line + WorkerWord.FINISHED]

@@ -1,16 +1,16 @@
-"""The worker's program: hosts groups, waits for commands in the block, carries them out.
+"""The worker: hosts groups, waits for commands in the shared memory block, and carries them out.
 
-How a command travels
----------------------
-The caller writes what a group shall do into the group's line of control words, adds one to the worker's
-POSTED word, and rings the worker's doorbell if its SLEEPING word is set. The worker compares POSTED with
-its own count, runs every group whose POSTED and FINISHED differ, and adds to FINISHED. Data lies in the
-block before the words change, and every word has one writer, so there are no locks.
+How a command reaches a worker
+------------------------------
+The caller writes the command into the group's control words, adds one to the worker's POSTED word, and
+rings the worker's doorbell if its SLEEPING word is set. The worker compares POSTED with its own count, runs
+every group whose POSTED and FINISHED differ, and adds to FINISHED. Data is in the block before the words
+change, and every word has one writer, so there are no locks.
 
-Waking a sleeping process costs several steps of a cheap environment. So a worker that has nothing to do
-first gives its core away in a loop (`sched_yield`) for a moment, watching POSTED, and only then sleeps on
-its doorbell. Going to sleep is a race with a command that is being posted: the worker sets SLEEPING, looks
-at POSTED once more, and never sleeps longer than a quarter of a second without looking again.
+Waking a sleeping process takes as long as several steps of a cheap environment. So an idle worker first
+spins for a moment, yielding its core (`sched_yield`) and watching POSTED, and only then sleeps on its
+doorbell. Going to sleep races with a command that is being posted. So the worker sets SLEEPING, checks POSTED
+once more, and never sleeps longer than a quarter of a second without checking again.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from envfleet.fleet.requests import Request
 
 __all__ = ["Answers", "Bells", "Hello", "Worker"]
 
-SPIN_SECONDS = 0.002  # how long a worker gives its core away before it sleeps
-SLEEP_SECONDS = 0.25  # it looks again after that long, should a ring have been missed
+SPIN_SECONDS = 0.002  # how long a worker spins before it sleeps
+SLEEP_SECONDS = 0.25  # it checks again after that long, in case it missed a ring
 
 
 @dataclass(slots=True)
 class Answers:
-    """What some groups said to their last commands, taken together."""
+    """The combined answers of some groups to their last commands."""
 
     outcome: int = 0
     columns: int = 0
@@ -50,7 +50,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Bells:
-    """How a worker is woken, how it wakes the caller, and whether it may watch memory for a moment."""
+    """The doorbells of a worker and of the caller, and whether the worker may spin before it sleeps."""
 
     worker: Doorbell
     caller: Doorbell
@@ -59,7 +59,7 @@ class Bells:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker says when its environments are built."""
+    """A worker's first message, sent when its environments are built."""
 
     observation_spaces: list[spaces.Space[Any]]
     action_spaces: list[spaces.Space[Any]]
@@ -92,7 +92,7 @@ class Worker:
         )
 
     def attach(self, arrays: FleetArrays) -> None:
-        """Takes its place in the block; commands already posted are forgotten (a restart begins anew)."""
+        """Find the worker's words in the block and attach its groups; before a restart the caller clears the words."""
         control, index = arrays.control, self.plan.index
         self._words = control.words
         self._posted = control.worker(index, WorkerWord.POSTED)
@@ -117,7 +117,7 @@ class Worker:
                 group.program = program
 
     def serve(self) -> None:
-        """Carries out commands until told to stop."""
+        """Carry out commands until the caller sets STOP."""
         words = self._words
         while not words[self._stop]:
             if words[self._posted] == words[self._finished]:
@@ -127,7 +127,7 @@ class Worker:
         self.close()
 
     def serve_posted(self) -> None:
-        """Carries out the commands that have been posted."""
+        """Carry out all posted commands."""
         words = self._words
         if words[self._posted] == words[self._finished]:
             return
@@ -143,9 +143,9 @@ class Worker:
         words[self._busy] += time.perf_counter_ns() - began
 
     def step_groups(self, slot: int) -> Answers:
-        """Steps all groups within this call, for a caller that hosts the worker: nothing is posted, nothing is sent.
+        """Step all groups within this call, for a caller that hosts the worker; no commands, no messages.
 
-        One group's error is raised after all others have stepped.
+        A group's error is raised after all other groups have stepped.
         """
         began = time.perf_counter_ns()
         self._words[self._phase] = Phase.STEP
@@ -196,11 +196,11 @@ class Worker:
         waits = words[self._caller_waits]
         if waits and sum([words[at] for at in self._all_finished]) >= waits:
             self._ring_caller()
-        if message:  # after the words: the caller reads while a long message is being written
+        if message:  # after the words, so that the caller reads while a long message is being written
             self._channel.send_packed(message)
 
     def _request_for(self, index: int) -> Request:
-        """The request that was posted to a group; those of other groups that come before it are kept."""
+        """Receive the request posted to a group; keep requests for other groups that arrive before it."""
         while index not in self._requests:
             group, request = self._channel.receive()
             self._requests[group] = request
@@ -232,5 +232,5 @@ class Worker:
 
 
 def _unexpected(error: Exception) -> EnvfleetError:
-    """An error that is not the environment's own, e.g. an info that cannot be pickled."""
+    """Wrap an error that did not come from an environment, e.g. an info that cannot be pickled."""
     return WorkerError(f"a worker failed: {type(error).__name__}: {error}\n\n{traceback.format_exc()}")

@@ -1,4 +1,4 @@
-"""Environments with wrappers around them, built where the environment lives."""
+"""Environments with wrappers, built in the worker that hosts them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["WrappedEnv", "build_one", "checked_wrappers"]
 
 @dataclass(frozen=True)
 class WrappedEnv:
-    """Builds an environment and wraps it, the first wrapper innermost; picklable wherever its parts are."""
+    """Builds an environment and wraps it, the first wrapper innermost; picklable if its parts are."""
 
     env: str | Callable[..., Any]
     wrappers: tuple[Callable[[Any], Any], ...]
@@ -38,7 +38,7 @@ class WrappedEnv:
 
 
 def checked_wrappers(wrappers: Iterable[Callable[[Any], Any]]) -> tuple[Callable[[Any], Any], ...]:
-    """The wrappers as a tuple, refused if one cannot be called."""
+    """Return the wrappers as a tuple; raise SettingsError if one is not callable."""
     if callable(wrappers) or isinstance(wrappers, str):
         raise SettingsError(f"wrappers is {wrappers!r}, expected a list of functions", hint="wrappers=[...]")
     given = tuple(wrappers)
@@ -52,7 +52,7 @@ def checked_wrappers(wrappers: Iterable[Callable[[Any], Any]]) -> tuple[Callable
 
 
 def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """One environment, for a look at its spaces or for an evaluation."""
+    """Build one environment, to inspect its spaces or for an evaluation."""
     if isinstance(env, str):
         import gymnasium
 
@@ -63,5 +63,5 @@ def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _name_of(wrapper: Any) -> str:
-    inner = getattr(wrapper, "func", wrapper)  # of a functools.partial
+    inner = getattr(wrapper, "func", wrapper)  # unwrap a functools.partial
     return getattr(inner, "__name__", None) or type(inner).__name__

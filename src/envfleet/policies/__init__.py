@@ -1,6 +1,6 @@
-"""The neural part: encoders, memory and action distributions, put together as one `Policy`.
+"""Neural networks: encoders, memory and action distributions, combined in a `Policy`.
 
-Importing this package does not load torch; the names that need it are imported when they are first used.
+Importing this package does not load torch; names that need it are imported on first use.
 """
 
 from __future__ import annotations

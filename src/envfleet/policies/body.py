@@ -1,4 +1,4 @@
-"""Actor and critic: from a prepared observation to action parameters and values."""
+"""Actor and critic: from a preprocessed observation to action parameters and values."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["ActorCritic", "Body", "WholePolicy"]
 
 
 class Body(nn.Module):
-    """What a policy needs of its networks."""
+    """Interface of a policy's networks."""
 
     memory_size = 0
     shared: bool
 
     def step(self, parts: list[Any], memory: Tensor, *, with_values: bool) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Action parameters [batch, n], values [batch] if wanted, and the memory after one step."""
+        """Return action parameters [batch, n], values [batch] if requested, and the memory after one step."""
         raise NotImplementedError
 
     def run(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Action parameters [rows, n] and values [rows]; with memory, rows are time by batch."""
+        """Return action parameters [rows, n] and values [rows]; with memory, rows are time * batch."""
         raise NotImplementedError
 
     def values(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> Tensor:
-        """Values [rows] alone."""
+        """Return values [rows] only."""
         raise NotImplementedError
 
 
 class ActorCritic(Body):
-    """An actor and a critic with linear heads, on one trunk (with or without memory) or on one each."""
+    """An actor and a critic with linear heads, on a shared trunk (with or without memory) or on separate ones."""
 
     def __init__(self, actor: Trunk, critic: Trunk | None, memory: Memory | None, parameter_size: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ActorCritic(Body):
         self.value_head = nn.Linear(features if critic is None else critic.size, 1)
         orthogonal(self.policy_head, POLICY_HEAD_GAIN)
         orthogonal(self.value_head, VALUE_HEAD_GAIN)
-        # Plain attributes: a lookup of a submodule costs as much as a small tensor operation.
+        # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._run_actor = actor.forward
         self._run_critic = None if critic is None else critic.forward
         self._step_memory = None if memory is None else memory.step
@@ -86,7 +86,7 @@ class ActorCritic(Body):
 
 
 class WholePolicy(Body):
-    """A user's own module that gives action parameters and values at once."""
+    """A user's own module that returns both action parameters and values."""
 
     shared = True
 

@@ -1,4 +1,4 @@
-"""Which inputs, networks and distribution the spaces and the settings ask for."""
+"""Builds the inputs, networks and distribution that the spaces and settings require."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["build_parts"]
 def build_parts(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], settings: PolicySettings
 ) -> tuple[Inputs, Body, Distribution]:
-    """The three parts of a policy."""
+    """Build the three parts of a policy: inputs, body and distribution."""
     leaves = checked_leaves(observation_space)
     distribution = build_distribution(action_space, settings.bounds, settings.initial_log_std)
     normalise = settings.normalise_observations
@@ -54,7 +54,7 @@ def _our_trunks(
 ) -> tuple[JoinedInputs, list[Trunk]]:
     network = str(settings.network)
     if network == "mlp":
-        images = []  # they are read as vectors
+        images = []  # images are flattened to vectors
     elif network != "auto" and not images:
         raise SettingsError(
             f"network is {network!r}, but the observation has no image (a Box of three dimensions, uint8 or float)",

@@ -1,7 +1,7 @@
-"""Copies of a policy that share its weights and have gradients of their own: one for each thread of a learner.
+"""Copies of a policy that share its weights but have their own gradients: one per learner thread.
 
-Splitting a minibatch over threads that each compute with one torch thread is faster than letting torch split every
-operation, and it is the same arithmetic on every machine: the parts are fixed, and their gradients are added in order.
+Splitting a minibatch over threads that each use one torch thread is faster than letting torch split every operation.
+It also gives the same arithmetic on every machine: the parts are fixed, and their gradients are added in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class PolicyCopy:
-    """A policy, its flat weights and gradients, and the way through it and back."""
+    """A policy with its flat weights and gradients, and a tape for its forward and backward pass."""
 
     def __init__(self, policy: Policy, flat: FlatParameters) -> None:
         self.policy, self.flat = policy, flat
@@ -47,11 +47,11 @@ class Copies:
         return len(self._copies)
 
     def work(self, function: Callable[[PolicyCopy, T], R], parts: Sequence[T]) -> list[R]:
-        """`function` of a copy and a part, for all parts at once; gradients begin at zero. Under `torch.no_grad`."""
+        """Call `function(copy, part)` for all parts in parallel, with zeroed gradients, under `torch.no_grad`."""
         assert 1 <= len(parts) <= self.count
 
         def apply(each: PolicyCopy, part: T) -> R:
-            with torch.no_grad():  # it holds for the thread that sets it
+            with torch.no_grad():  # applies only to the current thread
                 each.flat.zero_gradient()
                 return function(each, part)
 
@@ -62,13 +62,13 @@ class Copies:
         return [first, *(other.result() for other in others)]
 
     def gradient(self, parts: int) -> Tensor:
-        """The sum of the gradients of the first `parts` copies, in the place of the first one's."""
+        """Sum the gradients of the first `parts` copies into the first copy's gradient and return it."""
         total = self._copies[0].flat.gradient
         for each in self._copies[1:parts]:
             total += each.flat.gradient
         return total
 
     def close(self) -> None:
-        """Ends the threads; the copies are of no use then."""
+        """Stop the threads; the copies cannot be used afterwards."""
         if self._threads is not None:
             self._threads.shutdown()

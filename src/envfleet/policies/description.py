@@ -1,6 +1,6 @@
-"""Spaces as plain JSON data and back, so that a saved policy can be built again without its environment.
+"""Converts spaces to plain JSON data and back, so that a saved policy can be rebuilt without its environment.
 
-Numbers keep all their digits; infinite bounds are the strings "inf" and "-inf", because JSON has no such number.
+Numbers keep all their digits. Infinite bounds are the strings "inf" and "-inf", because JSON has no infinity.
 Importing this module does not load torch.
 """
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
-    """The space as plain JSON data; `space_from` gives back one that equals it."""
+    """Return the space as plain JSON data; `space_from` rebuilds an equal space from it."""
     if isinstance(space, spaces.Dict):
         # Pairs, because the order of the keys is the order of the leaves, and a JSON object may be sorted.
         return {"type": "Dict", "spaces": [[key, describe_space(part)] for key, part in space.spaces.items()]}
@@ -55,7 +55,7 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from(description: Mapping[str, Any]) -> spaces.Space[Any]:
-    """The space that `describe_space` described."""
+    """Rebuild the space that `describe_space` described."""
     kind = description.get("type")
     try:
         return _built(kind, description)
@@ -90,7 +90,7 @@ def _built(kind: Any, description: Mapping[str, Any]) -> spaces.Space[Any]:
 
 
 def _plain(bounds: Array) -> Any:
-    """One number where all are equal, else nested lists."""
+    """Return one number if all are equal, else nested lists."""
     if bounds.size and (bounds == bounds.flat[0]).all():
         return _number(bounds.flat[0].item())
     return [_plain_row(row) for row in bounds]
@@ -105,7 +105,7 @@ def _number(value: Any) -> Any:
 
 
 def _bounds(plain: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    # A string among numbers would make numpy turn all of them into text and cut their digits.
+    # With a string among the numbers, numpy would convert all of them to text and cut their digits.
     return np.broadcast_to(np.array(_numbers(plain), dtype), shape).copy()
 
 

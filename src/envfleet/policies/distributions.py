@@ -1,11 +1,11 @@
-"""How actions are drawn from what a network says, and how likely they were.
+"""Action distributions: sampling, log-probabilities and entropy.
 
-Drawing uses noise that is handed in, never a generator: the same network outputs and the same noise give the
-same actions in every process. Each distribution says how much noise one action takes and of which kind.
+Sampling takes noise as an argument and never uses a generator: the same network outputs and the same noise give the
+same actions in every process. Each distribution defines the amount and kind of noise for one action.
 
-Masks (`[batch, mask_size]`, False or 0 forbids) put logits at -1e9: finite, so that nothing becomes NaN, and
-far enough for a probability of exactly 0. A choice that forbids everything is treated as if it allowed everything;
-switches may all be forbidden, and then all stay off.
+Action masks (`[batch, mask_size]`, False or 0 forbids) set logits to -1e9: finite, so that nothing becomes NaN, and low
+enough for a probability of exactly 0. A choice with all actions forbidden is treated as if all were allowed. Switches
+may all be forbidden; then all stay off.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _TINY = np.finfo(np.float32).tiny
 
 
 class Score(NamedTuple):
-    """How likely stored actions are, and how to get from gradients of that to those of the parameters.
+    """Log-probabilities and entropy of stored actions, with their backward pass.
 
-    `pull` takes the gradients of log-probabilities and entropy, both [batch] (None: the entropy does not count),
-    returns that of the parameters [batch, n] and adds those of the distribution's own weights to their `.grad`.
-    Both are to be used under `torch.no_grad`.
+    `pull` takes the gradients of log-probabilities and entropy, both [batch] (None: no entropy term). It returns the
+    gradient of the parameters [batch, n] and adds the gradients of the distribution's own weights to their `.grad`.
+    Use `score` and `pull` under `torch.no_grad`.
     """
 
     log_probs: Tensor  # [batch]
@@ -53,32 +53,32 @@ class Score(NamedTuple):
 
 
 class Distribution(nn.Module):
-    """Common to all: sizes, and what the environment gets of a stored action."""
+    """Base class of the action distributions."""
 
-    parameter_size: int  # numbers that the network gives per observation
+    parameter_size: int  # network outputs per observation
     noise_size: int
     mask_size: int = 0
     action_shape: tuple[int, ...]
     action_dtype: np.dtype[Any]
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Noise for actions of the leading dimensions `shape`: float32 [*shape, noise_size]."""
+        """Sample the noise for actions with leading dimensions `shape`: float32 [*shape, noise_size]."""
         raise NotImplementedError
 
     def sample(self, parameters: Tensor, noise: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Actions [batch, *action_shape] and their log-probabilities [batch]."""
+        """Sample actions [batch, *action_shape] and return them with their log-probabilities [batch]."""
         raise NotImplementedError
 
     def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
-        """The most likely actions [batch, *action_shape]."""
+        """Return the most likely actions [batch, *action_shape]."""
         raise NotImplementedError
 
     def evaluate(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of stored actions and the entropy, both [batch]."""
+        """Return log-probabilities of stored actions and the entropy, both [batch]."""
         raise NotImplementedError
 
     def score(self, parameters: Tensor, actions: Tensor, mask: Tensor | None) -> Score:
-        """As `evaluate`, with the way back to the parameters; by autograd unless a distribution knows better."""
+        """Like `evaluate`, plus the backward pass; uses autograd unless a subclass has an explicit gradient."""
         leaf = parameters.detach().requires_grad_()
         with torch.enable_grad():
             log_probs, entropy = self.evaluate(leaf, actions, mask)
@@ -95,7 +95,7 @@ class Distribution(nn.Module):
         return Score(log_probs.detach(), entropy.detach(), pull)
 
     def to_env(self, actions: Tensor) -> Tensor:
-        """What the environment gets of stored actions."""
+        """Convert stored actions to actions for the environment."""
         raise NotImplementedError
 
 
@@ -142,7 +142,7 @@ class Categorical(Distribution):
             gradient = (probs * -upstream).scatter_add_(1, chosen, upstream)
             if entropy_gradient is not None:
                 gradient -= probs * (log_all + entropy.unsqueeze(1)) * entropy_gradient.unsqueeze(1)
-            # A forbidden logit was replaced by a constant: nothing flows back to it.
+            # A forbidden logit was replaced by a constant: its gradient is zero.
             return gradient if mask is None else gradient.masked_fill_(parameters == FORBIDDEN, 0.0)
 
         return Score(log_all.gather(1, chosen).squeeze(1), entropy, pull)
@@ -152,7 +152,7 @@ class Categorical(Distribution):
 
 
 class MultiCategorical(Distribution):
-    """Several independent choices (MultiDiscrete); the logits of all lie one behind the other."""
+    """Several independent choices (MultiDiscrete); their logits are concatenated."""
 
     slots: Tensor
     real: Tensor
@@ -165,7 +165,7 @@ class MultiCategorical(Distribution):
         self.parameter_size = self.mask_size = int(sizes.sum())
         self.action_shape, self.action_dtype = tuple(space.nvec.shape), np.dtype(np.int64)
         self._env_dtype = _torch_dtype(space.dtype)
-        # Choices of unequal size become rows as long as the longest; what is too much is forbidden for ever.
+        # Choices of unequal size are padded to the longest; the padding is always forbidden.
         self._shape = (len(sizes), int(sizes.max()))
         self.noise_size = len(sizes) * int(sizes.max())
         column = np.arange(sizes.max())
@@ -179,11 +179,11 @@ class MultiCategorical(Distribution):
         self.register_buffer("start", torch.from_numpy(np.array(space.start, np.int64)), persistent=False)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Gumbel noise for rows of equal length; that of the padding is never used."""
+        """Sample Gumbel noise for rows of equal length; the noise of the padding is never used."""
         return _gumbel(generator, (*shape, self.noise_size))
 
     def _rows(self, logits: Tensor) -> Tensor:
-        """Flat logits [batch, sum] as [batch, choices, longest]."""
+        """Reshape flat logits [batch, sum] to [batch, choices, longest]."""
         if not self._even:
             return logits.index_select(1, self.slots).view(-1, *self._shape)
         return logits.view(-1, *self._shape)
@@ -214,7 +214,7 @@ class MultiCategorical(Distribution):
 
 
 class Bernoulli(Distribution):
-    """Independent switches (MultiBinary); a mask has one flag for each, and a forbidden one stays off."""
+    """Independent switches (MultiBinary); a mask has one flag per switch, and a forbidden switch stays off."""
 
     def __init__(self, space: spaces.MultiBinary) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class Bernoulli(Distribution):
         self.parameter_size = self.noise_size = self.mask_size = math.prod(self.action_shape)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Logistic noise: logits + noise is above 0 with the probability sigmoid(logits)."""
+        """Sample logistic noise: logits + noise is above 0 with probability sigmoid(logits)."""
         uniform = np.maximum(generator.random((*shape, self.noise_size), np.float32), _TINY)
         return np.log(uniform) - np.log1p(-uniform)
 
@@ -249,15 +249,15 @@ class Bernoulli(Distribution):
 
 
 class Gaussian(Distribution):
-    """Independent normal numbers (Box), with a standard deviation that does not depend on the observation.
+    """Diagonal Gaussian (Box), with a standard deviation that does not depend on the observation.
 
-    bounds 'clip': the stored action is the number drawn, without bounds, and so is its log-probability; the
-    environment gets it clipped. bounds 'tanh': the stored action is the number before tanh; its log-probability
-    is that of tanh(action), in [-1, 1]; the environment gets it scaled to the bounds. The entropy is that of
-    the normal distribution in both cases, because the squashed one has no closed form.
+    bounds 'clip': the stored action and its log-probability are those of the unbounded sample; the environment gets the
+    clipped action. bounds 'tanh': the stored action is the sample before tanh, its log-probability is that of
+    tanh(action), in [-1, 1]; the environment gets tanh(action) scaled to the bounds. In both cases the entropy is that
+    of the normal distribution, because the squashed one has no closed form.
     """
 
-    low: Tensor  # in the type of the space, so that clipping is exact
+    low: Tensor  # in the dtype of the space, so that clipping is exact
     high: Tensor
     centre: Tensor
     reach: Tensor
@@ -285,11 +285,11 @@ class Gaussian(Distribution):
 
     @property
     def clips(self) -> bool:
-        """Actions are clipped at their bounds, not squashed."""
+        """Whether actions are clipped at their bounds, not squashed."""
         return not self._tanh
 
     def read_log_std_from_network(self) -> None:
-        """The network gives mean and log_std side by side: [batch, 2n]."""
+        """Take the log_std from the network too: it outputs mean and log_std side by side, [batch, 2n]."""
         self.log_std = None
         self.parameter_size = 2 * self._count
 
@@ -297,7 +297,7 @@ class Gaussian(Distribution):
         return generator.standard_normal((*shape, self.noise_size), np.float32)
 
     def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        own = self._parameters["log_std"]  # the attribute lookup of modules costs as much as using it
+        own = self._parameters["log_std"]  # faster than self.log_std: a module's attribute lookup is slow
         if own is not None:
             return parameters, own
         mean, log_std = parameters.chunk(2, dim=1)
@@ -308,7 +308,7 @@ class Gaussian(Distribution):
         # sum(distance^2 / 2 + log_std), in as few operations as possible
         log_probs = -self.half_log_2pi - torch.addcmul(log_std, distance, distance, value=0.5).sum(1)
         if self._tanh:
-            # log(1 - tanh(x)^2) in a form that does not lose its digits for large x
+            # log(1 - tanh(x)^2) in a form that stays precise for large x
             log_probs = log_probs - (2.0 * (math.log(2.0) - drawn - functional.softplus(-2.0 * drawn))).sum(1)
         return log_probs
 
@@ -316,7 +316,7 @@ class Gaussian(Distribution):
         mean, log_std = self._mean_and_log_std(parameters)
         std = log_std.exp()
         drawn = torch.addcmul(mean, std, noise)
-        # From the stored action, as `evaluate` does: not from the noise, which rounds differently.
+        # Computed from the stored action, as in `evaluate`; computing it from the noise would round differently.
         return drawn.view(-1, *self.action_shape), self._log_prob(mean, log_std, std, drawn)
 
     def mode(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
@@ -356,7 +356,7 @@ class Gaussian(Distribution):
 
 
 def build_distribution(space: spaces.Space[Any], bounds: str, initial_log_std: float) -> Distribution:
-    """The distribution for an action space."""
+    """Build the distribution for an action space."""
     if isinstance(space, spaces.Discrete):
         return Categorical(space)
     if isinstance(space, spaces.MultiDiscrete):
@@ -372,13 +372,13 @@ def build_distribution(space: spaces.Space[Any], bounds: str, initial_log_std: f
 
 
 def _gumbel(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Gumbel noise: argmax(logits + noise) draws with the probabilities softmax(logits)."""
-    uniform = np.maximum(generator.random(shape, np.float32), _TINY)  # a draw can be 0, never 1
+    """Gumbel noise: argmax(logits + noise) samples with the probabilities softmax(logits)."""
+    uniform = np.maximum(generator.random(shape, np.float32), _TINY)  # a sample can be 0, never 1
     return -np.log(-np.log(uniform))
 
 
 def forbid(logits: Tensor, mask: Tensor) -> Tensor:
-    """Logits, or values of actions, with the forbidden ones out of reach."""
+    """Set the logits (or Q-values) of forbidden actions to -1e9."""
     allowed = mask.bool()
     return torch.where(allowed | ~allowed.any(1, keepdim=True), logits, FORBIDDEN)
 

@@ -27,7 +27,7 @@ __all__ = [
     "plain_layers",
 ]
 
-NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature network has nothing left to see
+NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature CNN has no input left
 
 
 class MLP(nn.Module):
@@ -59,8 +59,8 @@ def _units(hidden: tuple[int, ...]) -> str:
 class _ImageEncoder(nn.Module):
     """Convolutions over one image leaf, then one linear layer with relu.
 
-    Images come as [height, width, channels] or [channels, height, width] (a stack of frames too): the smaller
-    one of the first and the last dimension counts as the channels.
+    Images are [height, width, channels] or [channels, height, width], as are frame stacks: the smaller of the first
+    and the last dimension is the channels.
     """
 
     size: int
@@ -72,7 +72,7 @@ class _ImageEncoder(nn.Module):
         if self._channels_last:
             self.height, self.width, self.channels = leaf.shape
         top = getattr(leaf.space, "high", np.inf)
-        # Floats are taken as they are, unless their bounds say that they are bytes in disguise.
+        # Floats are not scaled, unless their upper bound of 255 shows that they hold byte values.
         self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 or np.all(top == 255.0) else 1.0
         self.convolutions = self._build_convolutions()
         self._initialise_convolutions()
@@ -91,13 +91,13 @@ class _ImageEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         # Convolutions run up to twice as fast in torch's channels_last format. A contiguous batch of
-        # [height, width, channels] *is* in it, once its dimensions are named in torch's order.
+        # [height, width, channels] is already in that format, once its dimensions are permuted to torch's order.
         if self._channels_last:
             images = images.permute(0, 3, 1, 2)
         else:
             images = images.contiguous(memory_format=torch.channels_last)
         if images.dtype != torch.float32:
-            images = images.float().mul_(self._scale)  # half the time of a product of bytes; the memory format stays
+            images = images.float().mul_(self._scale)  # twice as fast as multiplying bytes; keeps the memory format
         elif self._scale != 1.0:
             images = images * self._scale
         return torch.relu_(self.linear(self.convolutions(images).flatten(1)))
@@ -158,10 +158,10 @@ class ImpalaCNN(_ImageEncoder):
         return nn.Sequential(*parts, nn.ReLU(inplace=True))
 
     def _initialise_convolutions(self) -> None:
-        """Gains that keep features near 1: with sqrt(2) everywhere the residual sums grow to ten times that."""
+        """Use gains that keep features near 1; with sqrt(2) everywhere the residual sums grow to ten times that."""
         for layer in self.convolutions:
             if isinstance(layer, nn.Conv2d):
-                orthogonal(layer, 1.0)  # what it reads has not been through a relu
+                orthogonal(layer, 1.0)  # its input has not passed a relu
             elif isinstance(layer, _Residual):
                 orthogonal(layer.first, HIDDEN_GAIN)
                 orthogonal(layer.second, RESIDUAL_GAIN)
@@ -179,7 +179,7 @@ class _Residual(nn.Module):
 
 
 def image_encoder(network: str, leaf: Leaf) -> _ImageEncoder:
-    """The encoder of an image leaf; 'auto' takes small kernels for images that are too small for 'nature'."""
+    """Build the encoder of an image leaf; 'auto' uses small kernels for images that are too small for 'nature'."""
     if network == "impala":
         return ImpalaCNN(leaf)
     sides = leaf.shape[:2] if _channels_last(leaf) else leaf.shape[1:]
@@ -193,13 +193,13 @@ def _channels_last(leaf: Leaf) -> bool:
 
 
 class Trunk(nn.Module):
-    """One encoder per part of the prepared observation; their features are joined."""
+    """One encoder per part of the preprocessed observation; their features are concatenated."""
 
     def __init__(self, encoders: list[nn.Module], size: int) -> None:
         super().__init__()
         self.encoders = nn.ModuleList(encoders)
         self.size = size
-        ours = (MLP, _ImageEncoder)  # a user's own module is called, so that its hooks run
+        ours = (MLP, _ImageEncoder)  # a user's own module is called, not its forward, so that its hooks run
         self._encode = [encoder.forward if isinstance(encoder, ours) else encoder for encoder in encoders]
 
     def forward(self, parts: list[Any]) -> Tensor:
@@ -213,7 +213,7 @@ class Trunk(nn.Module):
 def build_trunk(
     inputs: JoinedInputs, images: list[Leaf], network: str, hidden: tuple[int, ...], activation: str
 ) -> Trunk:
-    """An MLP for the joined vector, where there is one, and a convolutional network for each image."""
+    """Build an MLP for the concatenated vector, if there is one, and a CNN for each image."""
     encoders: list[MLP | _ImageEncoder] = []
     if inputs.vector_size:
         encoders.append(MLP(inputs.vector_size, hidden, activation))
@@ -229,7 +229,7 @@ class PlainLayers(NamedTuple):
 
 
 def plain_layers(trunk: nn.Module, *heads: nn.Linear) -> PlainLayers | None:
-    """The layers of an MLP and its head; None where it is anything more."""
+    """Return the layers of an MLP followed by `heads`; None if the trunk is not a single MLP."""
     encoders = list(trunk.encoders) if isinstance(trunk, Trunk) else []
     if len(encoders) != 1 or not isinstance(encoders[0], MLP):
         return None

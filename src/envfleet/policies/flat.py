@@ -1,8 +1,8 @@
 """All weights of a module in one flat array, so that they are published, copied and updated as one block.
 
-Parameters come first, then the float32 buffers of the module's state (running statistics). Each tensor starts
-at a 64-byte boundary, because products of small matrices may differ in their last bits with the alignment of
-their inputs. The padding between them is zero and stays zero: its gradient is zero.
+Parameters come first, then the float32 buffers in the module's state dict (running statistics). Each tensor starts at a
+64-byte boundary, because the last bits of small matrix products may depend on the alignment of their inputs. The
+padding between tensors is zero and stays zero: its gradient is zero.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ _STEP = _BYTES // 4  # float32 numbers between two boundaries
 class FlatParameters:
     """Makes the weights of `module` views of one flat float32 array.
 
-    `storage` may be a part of shared memory (float32, 64-byte aligned, `size_of(module)` long). It is
-    overwritten with the module's present weights; with `adopt=True` the module takes over the weights that are
-    in it. Without `storage` an aligned array is allocated, on the device where the module is.
+    `storage` may be a part of shared memory (float32, 64-byte aligned, `size_of(module)` long). It is overwritten with
+    the module's current weights; with `adopt=True`, the module takes its weights from `storage` instead. Without
+    `storage`, an aligned array is allocated on the module's device.
 
-    `.parameters` is one `nn.Parameter` over the trainable part, with `.gradient` as its `.grad`: an optimiser
-    that gets it alone moves all weights in one call. Set gradients to zero by `zero_gradient()`; an optimiser's
-    `zero_grad()` would drop the view instead. `load_state_dict` copies in place, so the views hold (with
-    `assign=True` they would not).
+    `.parameters` is one `nn.Parameter` over the trainable part, with `.gradient` as its `.grad`. An optimiser over this
+    one parameter updates all weights in one call. Reset gradients with `zero_gradient()`; an optimiser's `zero_grad()`
+    would drop the view. `load_state_dict` copies in place, so the views stay valid (not with `assign=True`).
     """
 
     def __init__(self, module: nn.Module, storage: Array | None = None, *, adopt: bool = False) -> None:
@@ -62,7 +61,7 @@ class FlatParameters:
 
     @staticmethod
     def size_of(module: nn.Module) -> int:
-        """How many float32 numbers the flat array of `module` has, padding included."""
+        """Length of the flat float32 array of `module`, including padding."""
         for name, parameter in module.named_parameters():
             if parameter.dtype != torch.float32:
                 raise SettingsError(
@@ -72,18 +71,18 @@ class FlatParameters:
         return sum(map(_padded, [*module.parameters(), *_published_buffers(module)]))
 
     def copy_from(self, array: Array | Tensor) -> None:
-        """Takes over all weights and buffers from another flat array of the same module."""
+        """Copy all weights and buffers from another flat array of the same module."""
         source = torch.from_numpy(array) if isinstance(array, np.ndarray) else array
         with torch.no_grad():
             self.data.copy_(source)
 
     def numpy(self) -> Array:
-        """The whole flat array; it shares its memory with the module, or is a copy if that is on a GPU."""
+        """The whole flat array; it shares memory with the module, or is a copy if the module is on a GPU."""
         array: Array = self.data.cpu().numpy()
         return array
 
     def zero_gradient(self) -> None:
-        """Sets all gradients to zero in place."""
+        """Set all gradients to zero in place."""
         self.gradient.zero_()
 
     def _take(self, tensor: Tensor, offset: int) -> Tensor:
@@ -95,7 +94,7 @@ class FlatParameters:
     @staticmethod
     def _window(flat: Tensor, tensor: Tensor, offset: int) -> Tensor:
         part = flat[offset : offset + tensor.numel()]
-        if tensor.dim() == 4:  # a convolution's, in the order in which torch is quickest: channels last
+        if tensor.dim() == 4:  # a convolution: torch is fastest with channels last
             outputs, inputs, height, width = tensor.shape
             return part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
         return part.view(tensor.shape)
@@ -106,7 +105,7 @@ def _padded(tensor: Tensor) -> int:
 
 
 def _published_buffers(module: nn.Module) -> list[Tensor]:
-    """The float32 buffers that belong to the module's state; constants are built anew by every process."""
+    """The float32 buffers in the module's state dict; constants are not, each process builds them itself."""
     state = module.state_dict().keys()
     return [buffer for name, buffer in module.named_buffers() if name in state and buffer.dtype == torch.float32]
 

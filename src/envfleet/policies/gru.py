@@ -1,10 +1,10 @@
-"""A GRU over whole sequences whose episodes begin anywhere, with its way back in time written out.
+"""A GRU over whole sequences in which episodes may start anywhere, with an explicit backward pass through time.
 
     r = sigmoid(x W_r + h U_r)    z = sigmoid(x W_z + h U_z)    n = tanh(x W_n + r * (h U_n))    h' = n + z (h - n)
 
-What does not depend on the state is one product for all steps, forward and back; the loop over time is left with
-one product and a handful of small operations. Torch's own GRU cannot zero the state inside a sequence, so it has
-to be called once per run between two episode starts, and its backward pass books every small operation.
+Everything that does not depend on the state is one product for all steps, forward and backward. The loop over time
+keeps one product and a few small operations. Torch's GRU cannot reset the state within a sequence, so it needs one call
+per run between two episode starts, and autograd records every small operation.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["gru_sequence"]
 
 
 def gru_sequence(features: Tensor, state: Tensor, starts: Tensor | None, weights: list[Tensor]) -> Tensor:
-    """Outputs [time, batch, units] of a sequence [time, batch, n]; the state is zeroed where `starts` [time, batch].
+    """Return outputs [time, batch, units] of a sequence [time, batch, n]; `starts` [time, batch] resets the state.
 
-    `weights` are those of torch's GRU: of the input [3 units, n], of the state [3 units, units], and their biases.
+    `weights` are those of torch's GRU: input weights [3 units, n], state weights [3 units, units], and their biases.
     """
     return cast(Tensor, _GRUSequence.apply(features, state, starts, *weights))  # type: ignore[no-untyped-call]
 
@@ -47,7 +47,7 @@ class _GRUSequence(torch.autograd.Function):
         states[0] = state
         fresh = _steps_that_start(starts)
         across = of_state.t()
-        # Views of all steps are made at once: a slice costs as much as a small product.
+        # Create the views of all steps at once: a slice costs as much as a small product.
         of_steps = zip(
             states.unbind(),
             pulled.unbind(),
@@ -84,7 +84,7 @@ class _GRUSequence(torch.autograd.Function):
         of_pulled = gradient.new_empty(time, batch, 3 * units)  # gradients of h U + b, step by step
         toward_candidates = gradient.new_empty(time, batch, units)
         reset, update = gates[:, :, :units], gates[:, :, units:]
-        # What the loop needs of the activations, for all steps at once.
+        # The derivatives of the activations, for all steps at once.
         slope_candidate = (1.0 - candidates.square()).mul_(1.0 - update)  # d h' / d n, through tanh
         slope_update = (before - candidates).mul_(update).mul_(1.0 - update)  # d h' / d z, through sigmoid
         slope_reset = recalled.mul(reset).mul_(1.0 - reset)
@@ -131,7 +131,7 @@ class _GRUSequence(torch.autograd.Function):
             t = time - 1 - back
             if t in fresh:
                 carried = carried.masked_fill(starts[t].unsqueeze(1), 0.0)
-        of_projected = of_pulled.clone()  # gradients of x W + b: the same, but for the candidates
+        of_projected = of_pulled.clone()  # gradients of x W + b: the same, except for the candidates
         of_projected[:, :, 2 * units :] = toward_candidates
         pulled, projected = of_pulled.flatten(0, 1), of_projected.flatten(0, 1)
         return (
@@ -146,5 +146,5 @@ class _GRUSequence(torch.autograd.Function):
 
 
 def _steps_that_start(starts: Tensor | None) -> set[int]:
-    """The steps before which some state is zeroed."""
+    """The steps before which at least one state is reset."""
     return set() if starts is None else set(starts.any(dim=1).nonzero().flatten().tolist())

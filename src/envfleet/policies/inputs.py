@@ -1,4 +1,4 @@
-"""From raw observations to what networks read: vectors are joined, numbers made float32, categories one-hot."""
+"""Preprocessing of observations: vectors are concatenated, numbers converted to float32, categories to one-hot."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UINT8_SCALE = 1.0 / 255.0
 
 
 def is_image(leaf: Leaf) -> bool:
-    """Whether the leaf is a picture or a stack of them: a Box of three dimensions, uint8 or float."""
+    """Whether the leaf is an image or a frame stack: a Box of three dimensions, uint8 or float."""
     return isinstance(leaf.space, spaces.Box) and len(leaf.shape) == 3 and leaf.dtype.kind in "fu"
 
 
 def checked_leaves(space: spaces.Space[Any]) -> list[Leaf]:
-    """The leaves of an observation space; a SettingsError names one that no network can read."""
+    """Return the leaves of an observation space; raise SettingsError if a network cannot read one of them."""
     leaves = leaves_of(space)
     for leaf in leaves:
         if not leaf.fixed:
@@ -43,7 +43,7 @@ def checked_leaves(space: spaces.Space[Any]) -> list[Leaf]:
 
 
 class Inputs(nn.Module):
-    """Reads a flat dict `{leaf.name: tensor}`; keeps the normalisers of its float vectors."""
+    """Preprocesses a flat dict `{leaf.name: tensor}`; holds the normalisers of its float vectors."""
 
     def __init__(self, leaves: list[Leaf], *, normalise: bool) -> None:
         super().__init__()
@@ -52,30 +52,30 @@ class Inputs(nn.Module):
         if normalise:
             chosen = [leaf for leaf in leaves if leaf.dtype.kind == "f" and not is_image(leaf)]
             self._normaliser_of = {leaf.name: ObservationNormaliser(leaf.shape) for leaf in chosen}
-        # A list, because names of leaves may be empty or hold dots, which names of modules may not.
+        # A list, because leaf names may be empty or contain dots, and module names may not.
         self.normalisers = nn.ModuleList(self._normaliser_of.values())
 
     def forward(self, observations: dict[str, Tensor]) -> list[Any]:
-        """The parts that the encoders read, in their order."""
+        """Return the inputs of the encoders, in their order."""
         raise NotImplementedError
 
     def normaliser_of(self, leaf: Leaf) -> ObservationNormaliser | None:
-        """The one that scales the leaf."""
+        """Return the normaliser of the leaf, if it has one."""
         return self._normaliser_of.get(leaf.name)
 
     def update_normalisers(self, observations: dict[str, Tensor], valid: Tensor | None) -> None:
-        """Adds observations `[..., *leaf.shape]` to the moments, in the order given; `valid` is `[...]`."""
+        """Add observations `[..., *leaf.shape]` to the moments, in the given order; `valid` is `[...]`."""
         for name, normaliser in self._normaliser_of.items():
             shape = tuple(normaliser.mean.shape)
             rows = observations[name].detach().cpu().numpy().reshape(-1, *shape)
             normaliser.update(rows if valid is None else rows[valid.cpu().numpy().reshape(-1)])
 
     def normaliser_state(self) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
-        """The moments of every normalised leaf, as plain float64 arrays."""
+        """Return the moments of every normalised leaf, as plain float64 arrays."""
         return {name: normaliser.moments.state() for name, normaliser in self._normaliser_of.items()}
 
     def restore_normalisers(self, state: dict[str, dict[str, np.ndarray[Any, Any]]]) -> None:
-        """Goes on from what `normaliser_state` gave."""
+        """Restore the result of `normaliser_state`."""
         if state.keys() != self._normaliser_of.keys():
             raise SettingsError(
                 f"received normaliser statistics of {sorted(state)}, expected those of {sorted(self._normaliser_of)}",
@@ -86,7 +86,7 @@ class Inputs(nn.Module):
 
 
 class JoinedInputs(Inputs):
-    """All vector leaves joined to one tensor [batch, n], then the images as they are."""
+    """Concatenates all vector leaves to one tensor [batch, n]; images are passed on unchanged."""
 
     def __init__(self, leaves: list[Leaf], images: list[Leaf], *, normalise: bool) -> None:
         super().__init__(leaves, normalise=normalise)
@@ -95,11 +95,11 @@ class JoinedInputs(Inputs):
         readers = [_reader(leaf, self._normaliser_of.get(leaf.name)) for leaf in vectors]
         self.readers = nn.ModuleList(readers)
         self.vector_size = sum(reader.size for reader in readers)
-        # Plain attributes: a lookup of a submodule costs as much as a small tensor operation.
+        # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._vectors = [(leaf.name, reader.forward) for leaf, reader in zip(vectors, readers, strict=True)]
 
     def forward(self, observations: dict[str, Tensor]) -> list[Any]:
-        """[the joined vector, where there is one, then each image]."""
+        """Return [the concatenated vector, if there is one, then each image]."""
         vectors = [read(observations[name]) for name, read in self._vectors]
         images = [observations[name] for name in self.image_names]
         if len(vectors) > 1:
@@ -108,9 +108,9 @@ class JoinedInputs(Inputs):
 
 
 class NestedInputs(Inputs):
-    """The observation as its space has it, for a user's own network.
+    """The observation in the structure of its space, for a user's own network.
 
-    Float leaves come as float32 and normalised; all others (images, categories) as the environment gave them.
+    Float leaves are converted to float32 and normalised; all others (integer images, categories) stay as they are.
     """
 
     def __init__(self, space: spaces.Space[Any], leaves: list[Leaf], *, normalise: bool) -> None:
@@ -118,7 +118,7 @@ class NestedInputs(Inputs):
         self.space = space
 
     def forward(self, observations: dict[str, Tensor]) -> list[Any]:
-        """[the nested observation]."""
+        """Return [the nested observation]."""
         return [rebuild(self.space, {leaf.path: self._value(leaf, observations[leaf.name]) for leaf in self.leaves})]
 
     def _value(self, leaf: Leaf, value: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class _Numbers(nn.Module):
 
 
 class _OneHot(nn.Module):
-    """A Discrete or MultiDiscrete as one-hot vectors, one behind the other."""
+    """A Discrete or MultiDiscrete as concatenated one-hot vectors."""
 
     shift: Tensor
 

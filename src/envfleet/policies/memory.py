@@ -27,14 +27,14 @@ class Memory(nn.Module):
         self.bias_input = nn.Parameter(torch.zeros(gates * units))
         self.bias_state = nn.Parameter(torch.zeros(gates * units))
         for weight in (self.weight_input, self.weight_state):
-            nn.init.orthogonal_(weight, 1.0)  # gain 1: the gates have activations of their own
+            nn.init.orthogonal_(weight, 1.0)  # gain 1: the gates have their own activations
 
     def _weights(self) -> list[Tensor]:
-        """The parameters in the order of torch's own functions, which is the order they were made in."""
+        """The parameters in the order that torch's functions expect, which is the order of their creation."""
         return list(parameters_of(self).values())
 
     def step(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Output [batch, units] and the state after one step."""
+        """Return the output [batch, units] and the state after one step."""
         if self.kind == "gru":
             state = torch.gru_cell(features, state, *self._weights())
             return state, state
@@ -42,10 +42,10 @@ class Memory(nn.Module):
         return output, torch.cat((output, cell), dim=1)
 
     def run(self, features: Tensor, state: Tensor, starts: Tensor | None) -> Tensor:
-        """Outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
+        """Return outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
 
-        `starts` [time, batch] says where an episode begins: there the state is zero before the step. For an LSTM
-        the time axis is cut only at such steps; what lies between two cuts is one fused call.
+        `starts` [time, batch] marks the first steps of episodes, before which the state is reset to zero. An LSTM runs
+        each stretch between such steps as one fused call.
         """
         if self.kind == "gru":
             return gru_sequence(features, state, starts, self._weights())
@@ -60,7 +60,7 @@ class Memory(nn.Module):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _fused(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """A run of an LSTM without an episode's start inside."""
+        """Run an LSTM over steps without an episode start in between."""
         one_layer = (True, 1, 0.0, self.training, False, False)  # with biases, no dropout, forward in time
         parts = [part.contiguous().unsqueeze(0) for part in state.chunk(2, dim=1)]
         output, hidden, cell = torch.lstm(features, parts, self._weights(), *one_layer)

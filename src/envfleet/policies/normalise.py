@@ -1,7 +1,7 @@
-"""Running statistics: of observations (inside a policy) and of returns (for the scale of rewards).
+"""Normalisation by running statistics: of observations (inside a policy) and of rewards.
 
-Statistics are kept in float64 and updated once per rollout, in the order given, so that they do not depend on
-who collected the rollout. What the networks read are float32 copies, published together with the weights.
+Statistics are kept in float64 and updated once per rollout, in a fixed order, so that they do not depend on which
+worker collected which rows. The networks use float32 copies, published together with the weights.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["ObservationNormaliser", "RewardScaler", "RunningMoments"]
 
 Array = np.ndarray[Any, Any]
 _EPSILON = 1e-8
-LIMIT = 10.0  # what is further away than ten standard deviations says no more than that
+LIMIT = 10.0  # values are clipped at ten standard deviations
 
 
 class RunningMoments:
-    """Mean and variance of all rows seen so far; without rows 0 and 1."""
+    """Mean and variance of all rows seen so far; 0 and 1 before the first row."""
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
         self.count = 0.0
@@ -30,7 +30,7 @@ class RunningMoments:
         self.var: Array = np.ones(shape, np.float64)
 
     def update(self, batch: Array) -> None:
-        """Adds the rows of `batch` [rows, ...] by the parallel formula of Chan, Golub and LeVeque."""
+        """Add the rows of `batch` [rows, ...] by the parallel formula of Chan, Golub and LeVeque."""
         rows = float(len(batch))
         if not rows:
             return
@@ -47,18 +47,18 @@ class RunningMoments:
         self.count = total
 
     def state(self) -> dict[str, Array]:
-        """Everything it knows, as plain arrays."""
+        """Return the state as plain arrays."""
         return {"count": np.asarray(self.count), "mean": self.mean.copy(), "var": self.var.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Goes on from what `state` gave."""
+        """Restore the result of `state`."""
         self.count = float(state["count"])
         self.mean = np.array(state["mean"], np.float64)
         self.var = np.array(state["var"], np.float64)
 
 
 class ObservationNormaliser(nn.Module):
-    """Scales one leaf by its running moments, clipped to ±10; `forward` never changes them."""
+    """Normalises one leaf by its running moments, clipped to ±10; `forward` never updates them."""
 
     mean: Tensor
     inverse_std: Tensor
@@ -70,17 +70,17 @@ class ObservationNormaliser(nn.Module):
         self.register_buffer("inverse_std", torch.ones(shape))
 
     def forward(self, values: Tensor) -> Tensor:
-        """`values` [batch, *shape] float32, scaled."""
+        """Return `values` [batch, *shape] float32, normalised."""
         held = buffers_of(self)
         return torch.sub(values, held["mean"]).mul_(held["inverse_std"]).clamp_(-LIMIT, LIMIT)
 
     def update(self, rows: Array) -> None:
-        """Adds `rows` [rows, *shape] to the moments and renews the buffers in place."""
+        """Add `rows` [rows, *shape] to the moments and update the buffers in place."""
         self.moments.update(rows)
         self._renew()
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Goes on from what `moments.state()` gave."""
+        """Restore the result of `moments.state()`."""
         self.moments.restore(state)
         self._renew()
 
@@ -92,7 +92,7 @@ class ObservationNormaliser(nn.Module):
 
 
 class RewardScaler:
-    """Divides rewards by the standard deviation of the discounted return, so that any task has the same scale."""
+    """Divides rewards by the standard deviation of the discounted return, so that all tasks have the same scale."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
@@ -100,10 +100,10 @@ class RewardScaler:
         self._returns: Array | None = None  # [env], float64: the discounted return of each running episode
 
     def scale(self, rewards: Array, ended: Array, valid: Array | None = None) -> Array:
-        """Scaled `rewards` [time, env] of one rollout; `ended` says after which steps an episode was over.
+        """Return scaled `rewards` [time, env] of one rollout; `ended` marks the last steps of episodes.
 
-        The variance is updated first, once, with all returns of the rollout in the order of environments.
-        Rows that are not `valid` (a restarted environment's) stay out of it and end the running return.
+        The variance is updated once before, with all returns of the rollout in the order of environments. Rows that
+        are not `valid` (of a restarted environment) are left out and reset the running return.
         """
         steps, envs = rewards.shape
         if self._returns is None:
@@ -122,16 +122,16 @@ class RewardScaler:
         return np.clip(scaled, -LIMIT, LIMIT).astype(np.float32)
 
     def begin_fresh_episodes(self) -> None:
-        """No episode is under way any more."""
+        """Forget the returns of running episodes."""
         self._returns = None
 
     def state(self) -> dict[str, Array]:
-        """Everything it knows, as plain arrays."""
+        """Return the state as plain arrays."""
         running = np.zeros(0) if self._returns is None else self._returns.copy()
         return {**self.moments.state(), "returns": running}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Goes on from what `state` gave."""
+        """Restore the result of `state`."""
         self.moments.restore(state)
         running = np.array(state["returns"], np.float64)
         self._returns = running if len(running) else None

@@ -1,4 +1,4 @@
-"""A user's own networks: imported by name, built, and tried on two observations before anything is trained."""
+"""Users' own networks: imported by name, built, and tested on two observations before training."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from envfleet.policies.inputs import Inputs
 
 __all__ = ["ROWS", "dummy_pass", "own_module", "own_trunk", "shape_of"]
 
-ROWS = 2  # of the dummy pass; layers such as batch normalisation refuse one row
+ROWS = 2  # of the dummy pass; layers such as batch normalisation reject a single row
 
 
 def own_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], inputs: Inputs) -> Trunk:
-    """Its features are joined to the heads of a policy."""
+    """Build a trunk from a user's own encoder."""
     module = own_module(network, "network", space)
     features = dummy_pass(module, inputs, f"network {network!r}")
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != ROWS:
@@ -37,7 +37,7 @@ def own_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], input
 
 
 def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces.Space[Any]) -> nn.Module:
-    """The module that the class or function makes of the spaces; `role` is the setting that it was given by."""
+    """Build a module by calling the class or function with the spaces; `role` is the name of the setting."""
     make = _imported(given, role) if isinstance(given, str) else given
     takes = "(observation_space)" if len(spaces_of_it) == 1 else "(observation_space, action_space)"
     with _own_code(f"{role} {given!r}", "while it was built", f"it is called as Class{takes}"):
@@ -53,7 +53,7 @@ def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces
 def _imported(path: str, role: str) -> Callable[..., Any]:
     name, _, attributes = path.partition(":")
     try:
-        with _own_code(f"{role} {path!r}", f"while {name} was imported", "mend the module, or install what it needs"):
+        with _own_code(f"{role} {path!r}", f"while {name} was imported", "fix the module, or install what it needs"):
             found: Any = importlib.import_module(name)
     except SettingsError as error:
         cause = error.__cause__
@@ -62,7 +62,7 @@ def _imported(path: str, role: str) -> Callable[..., Any]:
                 f"{role} is {path!r}, but there is no module {name!r}",
                 hint="give it as package.module:Class, and run where it can be imported",
             ) from error
-        raise  # the module was found; what it imports was not, or it raised
+        raise  # the module was found, but it raised, or one of its own imports is missing
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
             raise SettingsError(f"{role} is {path!r}, but {name!r} has no {attributes!r}", hint="check the spelling")
@@ -74,7 +74,7 @@ def _imported(path: str, role: str) -> Callable[..., Any]:
 
 
 def dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:
-    """What the module gives for `ROWS` observations of zeros."""
+    """Return the module's output for `ROWS` observations of zeros."""
     observations = {leaf.name: torch.from_numpy(np.zeros((ROWS, *leaf.shape), leaf.dtype)) for leaf in inputs.leaves}
     prepared = inputs(observations)[0]
     hint = f"its forward is called with {_shapes_in(prepared)}: a batch of observations and nothing else"
@@ -84,7 +84,7 @@ def dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:
 
 @contextmanager
 def _own_code(what: str, when: str, hint: str) -> Iterator[None]:
-    """Turns whatever the user's code raises into a SettingsError that says where."""
+    """Turn any exception of the user's code into a SettingsError that names the line."""
     try:
         yield
     except EnvfleetError:
@@ -106,5 +106,5 @@ def _shapes_in(prepared: Any) -> str:
 
 
 def shape_of(value: Any) -> str:
-    """For messages: the shape of a tensor, or what it is instead."""
+    """Return the shape of a tensor, or the type of any other value, for messages."""
     return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

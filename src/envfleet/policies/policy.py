@@ -1,8 +1,8 @@
-"""`Policy`: observations in, actions, log-probabilities and values out; `build_policy` makes one from settings.
+"""`Policy`: observations in; actions, log-probabilities and values out. `build_policy` builds one from settings.
 
-A policy is three parts in a row: inputs (raw observations to what networks read), a body (actor, critic and
-memory) and a distribution (what is drawn from the actor's output). `act` is called for every group and every
-step of a fleet, so it does as few tensor operations as it can and draws no random numbers of its own.
+A policy has three parts: inputs (preprocessing of raw observations), a body (actor, critic and memory) and a
+distribution (samples actions from the actor's output). `act` is called for every group and every step of a fleet, so it
+does as few tensor operations as possible. It draws no random numbers; the caller passes the noise.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Observations = dict[str, Tensor]
 
 
 class Acted(NamedTuple):
-    """What `act` gives for one batch."""
+    """The result of `act` for one batch."""
 
-    actions: Tensor  # [batch, *action_shape], as stored; `to_env` makes of them what the environment gets
+    actions: Tensor  # [batch, *action_shape], as stored; `to_env` converts them for the environment
     log_probs: Tensor  # [batch]
-    values: Tensor | None  # [batch], if they were asked for
+    values: Tensor | None  # [batch], if requested
     memory: Tensor  # [batch, memory_size], after the step
 
 
 class Evaluated(NamedTuple):
-    """What `evaluate` gives: [batch], or [time, batch] with memory."""
+    """The result of `evaluate`: [batch], or [time, batch] with memory."""
 
     log_probs: Tensor
     entropy: Tensor
@@ -47,8 +47,8 @@ class Evaluated(NamedTuple):
 class Policy(nn.Module):
     """An actor and a critic for one observation space and one action space.
 
-    Observations are flat dicts `{leaf.name: tensor}`, raw as the environment gave them (a plain space has the
-    single name "").
+    Observations are flat dicts `{leaf.name: tensor}` of raw environment observations (a space without Dict or Tuple
+    has the single name "").
     """
 
     def __init__(self, inputs: Inputs, body: Body, distribution: Distribution) -> None:
@@ -60,15 +60,15 @@ class Policy(nn.Module):
         self.action_shape: tuple[int, ...] = distribution.action_shape
         self.action_dtype: np.dtype[Any] = distribution.action_dtype
         self.values_when_acting: bool = body.shared
-        # Plain attributes: a lookup of a submodule costs as much as a small tensor operation.
+        # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._read, self._step, self._sample = inputs.forward, body.step, distribution.sample
 
     def initial_memory(self, batch: int) -> Tensor:
-        """The memory at the start of an episode: zeros [batch, memory_size]."""
+        """Return the memory at the start of an episode: zeros [batch, memory_size]."""
         return torch.zeros(batch, self.memory_size)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """The noise that `act` takes, for many steps at once: float32 [*shape, noise_size]."""
+        """Sample the noise for `act`, for many steps at once: float32 [*shape, noise_size]."""
         return self.distribution.draw_noise(generator, shape)
 
     def act(
@@ -80,7 +80,7 @@ class Policy(nn.Module):
         *,
         with_values: bool,
     ) -> Acted:
-        """Draws one action per row. The caller sets `torch.inference_mode` and zeroes memory at episode ends."""
+        """Sample one action per row. The caller sets `torch.inference_mode` and zeroes memory at episode ends."""
         parameters, values, memory = self._step(self._read(observations), memory, with_values=with_values)
         actions, log_probs = self._sample(parameters, noise, mask)
         return Acted(actions, log_probs, values, memory)
@@ -88,12 +88,12 @@ class Policy(nn.Module):
     def best_actions(
         self, observations: Observations, memory: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The most likely action per row, and the memory after the step."""
+        """Return the most likely action per row, and the memory after the step."""
         parameters, _, memory = self._step(self._read(observations), memory, with_values=False)
         return self.distribution.mode(parameters, mask), memory
 
     def to_env(self, actions: Tensor) -> Tensor:
-        """What the environment gets of stored actions: a Discrete's start added, a Box clipped or scaled."""
+        """Convert stored actions for the environment: add the start of a Discrete, clip or scale a Box."""
         return self.distribution.to_env(actions)
 
     def evaluate(
@@ -104,11 +104,11 @@ class Policy(nn.Module):
         memory: Tensor | None = None,
         starts: Tensor | None = None,
     ) -> Evaluated:
-        """Log-probabilities of stored actions, entropy and values, with gradients.
+        """Return log-probabilities of stored actions, entropy and values, with gradients.
 
-        Without memory all are [batch, ...]. With memory they are sequences [time, batch, ...], `memory` [batch,
-        memory_size] is the one before the first step (zeros if not given), and `starts` [time, batch] says
-        before which steps it is zeroed, because an episode begins there.
+        Without memory all tensors are [batch, ...]. With memory they are sequences [time, batch, ...]: `memory` [batch,
+        memory_size] is the memory before the first step (default: zeros), and `starts` [time, batch] marks the first
+        steps of episodes, before which it is reset.
         """
         if not self.memory_size:
             parameters, values = self.body.run(self._read(observations), None, None)
@@ -122,11 +122,11 @@ class Policy(nn.Module):
         return Evaluated(log_probs.view(shape), entropy.reshape(shape), values.view(shape))
 
     def read(self, observations: Observations) -> list[Any]:
-        """What the networks see of observations `[batch, ...]`: vectors joined and normalised, images as they are."""
+        """Preprocess observations `[batch, ...]`: concatenate and normalise vectors, leave images as they are."""
         return self._read(observations)
 
     def values(self, observations: Observations, memory: Tensor | None = None, starts: Tensor | None = None) -> Tensor:
-        """Values alone, in the same form as `evaluate`."""
+        """Return values only, in the same form as `evaluate`."""
         if not self.memory_size:
             return self.body.values(self._read(observations), None, None)
         shape = next(iter(observations.values())).shape[:2]
@@ -134,25 +134,25 @@ class Policy(nn.Module):
         return self.body.values(parts, memory, starts).view(shape)
 
     def _flattened(self, observations: Observations, memory: Tensor | None) -> tuple[list[Any], Tensor]:
-        """The parts of a sequence [time, batch, ...] as rows [time * batch, ...], and its first memory."""
+        """Return the parts of a sequence [time, batch, ...] as rows [time * batch, ...], and its first memory."""
         if memory is None:
             any_leaf = next(iter(observations.values()))
             memory = self.initial_memory(any_leaf.shape[1]).to(any_leaf.device)
         return self._read({name: value.flatten(0, 1) for name, value in observations.items()}), memory
 
     def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:
-        """Adds a rollout `{name: [..., *leaf.shape]}` to the running moments; rows not `valid` [...] stay out.
+        """Add a rollout `{name: [..., *leaf.shape]}` to the running moments, except rows not `valid` [...].
 
-        Does nothing where `normalise_observations` is off. The order of the rows is part of the result.
+        Does nothing if `normalise_observations` is off. The result depends on the order of the rows.
         """
         self.inputs.update_normalisers(observations, valid)
 
     def normaliser_state(self) -> dict[str, dict[str, Array]]:
-        """The float64 moments per leaf, for a checkpoint; the weights hold only their float32 copies."""
+        """Return the float64 moments per leaf, for a checkpoint; the weights only hold float32 copies."""
         return self.inputs.normaliser_state()
 
     def restore_normaliser(self, state: dict[str, dict[str, Array]]) -> None:
-        """Goes on from what `normaliser_state` gave."""
+        """Restore the result of `normaliser_state`."""
         self.inputs.restore_normalisers(state)
 
 
@@ -163,9 +163,9 @@ def build_policy(
     *,
     seed: int,
 ) -> Policy:
-    """A policy with weights that depend on the seed alone; torch's global generator is left as it was.
+    """Build a policy whose weights depend only on the seed; torch's global generator is not changed.
 
-    Networks that the settings name as 'module:Class' are imported here.
+    Networks given as 'module:Class' in the settings are imported here.
     """
     with seeded(seed):
         return Policy(*build_parts(observation_space, action_space, settings or PolicySettings()))

@@ -1,8 +1,7 @@
-"""`QPolicy`: the value of every action, and an action that is the best one or, now and then, a random one.
+"""`QPolicy`: a Q-network with epsilon-greedy actions.
 
-It has the same face as an actor-critic `Policy` towards collectors, evaluation and runs: observations as flat dicts,
-noise handed in, weights in one flat array. The chance of a random action is part of the weights, so it reaches the
-workers with them.
+Collectors, evaluation and runs use it like an actor-critic `Policy`: observations are flat dicts, noise is an argument,
+weights are one flat array. Epsilon is part of the weights, so it reaches the workers with them.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ Array = np.ndarray[Any, Any]
 
 
 class PlainHeads(NamedTuple):
-    """A trunk and linear heads; the largest output of `advantages` is that of the best action."""
+    """A trunk and linear heads; the best action has the largest output of `advantages`."""
 
     trunk: nn.Module
     advantages: nn.Linear
-    state: nn.Linear | None  # where the network is dueling
+    state: nn.Linear | None  # if the network is dueling
 
 
 class QPolicy(nn.Module):
-    """Values of actions, `[batch, action]`."""
+    """A Q-network for one observation space and a Discrete action space."""
 
     epsilon: Tensor
 
@@ -64,11 +63,11 @@ class QPolicy(nn.Module):
         self.values_when_acting = False
 
     def q_values(self, observations: Observations, noise: Tensor | None = None) -> Tensor:
-        """The value of every action; `noise` [batch, head_noise] for noisy heads, their means without it."""
+        """Return Q-values [batch, action]. Noisy heads use `noise` [batch, head_noise], or their mean without it."""
         return self.network(self.inputs(observations), noise)  # type: ignore[no-any-return]  # torch types it loosely
 
     def plain_heads(self) -> PlainHeads | None:
-        """The trunk and the linear heads on it, where it is as plain as that."""
+        """Return the trunk and its linear heads, or None if the network is of another kind."""
         network = self.network
         if not isinstance(network, _Values) or not isinstance(network.advantages, _PlainLinear):
             return None
@@ -79,7 +78,7 @@ class QPolicy(nn.Module):
         return torch.zeros(batch, 0)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """One number that decides whether to explore, one per action that decides where to, then the heads' own."""
+        """Sample noise: one number that decides whether to explore, one per action to pick one, then head noise."""
         uniform = generator.random((*shape, 1 + self.actions), np.float32)
         if not self.head_noise:
             return uniform
@@ -95,7 +94,7 @@ class QPolicy(nn.Module):
         *,
         with_values: bool,
     ) -> Acted:
-        """The best action, or with the chance `epsilon` any allowed one."""
+        """Return the best action or, with probability `epsilon`, a random allowed one."""
         head_noise = noise[:, 1 + self.actions :] if self.head_noise else None
         best = self._best(self.q_values(observations, head_noise), mask)
         anywhere = self._best(noise[:, 1 : 1 + self.actions], mask)
@@ -115,7 +114,7 @@ class QPolicy(nn.Module):
         return actions + self.start if self.start else actions
 
     def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:
-        """As `Policy.update_normaliser`."""
+        """Same as `Policy.update_normaliser`."""
         self.inputs.update_normalisers(observations, valid)
 
     def normaliser_state(self) -> dict[str, dict[str, Array]]:
@@ -128,7 +127,7 @@ class QPolicy(nn.Module):
 def build_q_policy(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], settings: QSettings, *, seed: int
 ) -> QPolicy:
-    """A policy with weights that depend on the seed alone."""
+    """Build a policy whose weights depend only on the seed."""
     with seeded(seed):
         return QPolicy(observation_space, action_space, settings)
 
@@ -136,7 +135,7 @@ def build_q_policy(
 def _parts(
     observation_space: spaces.Space[Any], action_space: spaces.Discrete, settings: QSettings
 ) -> tuple[Inputs, _Values | _CellValues | _OwnValues]:
-    """What reads observations, and the network that gives actions their values."""
+    """Build the inputs and the Q-network."""
     leaves, actions, normalise = checked_leaves(observation_space), int(action_space.n), settings.normalise_observations
     trunk: Trunk
     if settings.policy is not None or settings.network not in Q_NETWORKS:
@@ -155,7 +154,7 @@ def _parts(
 
 
 class _OwnValues(nn.Module):
-    """A user's own module that gives the values of all actions."""
+    """A user's own module that returns the values of all actions."""
 
     noise_size = 0
 
@@ -182,7 +181,7 @@ def _own_values(
 
 
 class _Values(nn.Module):
-    """A trunk and a head of values; dueling, the value of the state and the advantages of actions apart."""
+    """A trunk and a Q-value head; dueling networks have separate heads for state value and advantages."""
 
     def __init__(self, trunk: Any, actions: int, *, dueling: bool, noisy: bool) -> None:
         super().__init__()
@@ -203,7 +202,7 @@ class _Values(nn.Module):
         advantages: Tensor = self.advantages(features, into, of_actions)
         if self.state is None:
             return advantages
-        # Wang et al. 2016: only differences of advantages count, so their mean is taken out.
+        # Wang et al. 2016: only differences of advantages matter, so their mean is subtracted.
         state: Tensor = self.state(features, into, of_state)
         return state + advantages - advantages.mean(1, keepdim=True)
 
@@ -220,10 +219,10 @@ class _PlainLinear(nn.Module):
 
 
 class _NoisyLinear(nn.Module):
-    """Weights with learned noise (Fortunato et al. 2018), factorised: one number per input and one per output.
+    """Linear layer with learned, factorised noise (Fortunato et al. 2018): one number per input and one per output.
 
-    Every row has noise of its own, w = mu + sigma * (out x in), which costs a second product instead of a copy of
-    the weights per row.
+    Every row has its own noise, w = mu + sigma * (out x in). This costs a second product, not a copy of the weights per
+    row.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -244,9 +243,9 @@ class _NoisyLinear(nn.Module):
 
 
 class _CellValues(nn.Module):
-    """Fully convolutional: one value per cell of a grid, or per block, from what lies around it and from the whole.
+    """Fully convolutional: one value per cell (or block) of a grid, from its surroundings and the whole grid.
 
-    Each layer looks twice as far as the one before, up to `_FARTHEST` cells, and adds to what the last one found.
+    Each layer reaches twice as far as the one before, up to `_FARTHEST` cells. Layers of equal width are residual.
     """
 
     noise_size = 0
@@ -292,7 +291,7 @@ class _CellValues(nn.Module):
 
 
 def _grid_of(shape: tuple[int, ...], actions: int) -> tuple[bool, int]:
-    """Whether the channels of a grid come last, and how many cells wide the block of an action is."""
+    """Return whether the channels of a grid come last, and the width of an action's block in cells."""
     for last, (height, width) in ((False, shape[1:]), (True, shape[:2])):
         for block in range(1, min(height, width) + 1):
             if height % block == width % block == 0 and height * width == actions * block**2:

@@ -1,4 +1,4 @@
-"""What a Q-network looks like, as settings. Importing this module does not load torch."""
+"""Settings of a Q-network. Importing this module does not load torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Q_NETWORKS = (*NETWORKS, "cells")
 
 @dataclass(frozen=True, kw_only=True)
 class QSettings:
-    """The network that gives every action its value."""
+    """Settings of the network that predicts the value of every action."""
 
     network: str | Callable[..., Any] = "auto"
     policy: str | Callable[..., Any] | None = None
@@ -27,7 +27,7 @@ class QSettings:
     normalise_observations: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as plain data. A class given as an object is recorded as 'module:qualname'."""
+        """Return the settings as plain data. A class given as an object is recorded as 'module:qualname'."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name in ("network", "policy"):
             if callable(plain[name]):

@@ -1,7 +1,8 @@
-"""The way through a Q-network and back with gradients of its values, as `envfleet.policies.tape` has it for PPO.
+"""Forward and backward pass of a Q-network, like `envfleet.policies.tape` for PPO.
 
-An update needs values twice of the same weights: of the observations, for the gradient, and with double Q-learning of
-those that follow. An MLP sees both as one batch, and its way back is written out; all other networks use autograd.
+An update needs the values of the observations, with a gradient. Double Q-learning also needs those of the next
+observations, from the same weights. An MLP computes both as one batch, with an explicit backward pass; all other
+networks use autograd.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from envfleet.policies.tape import Tower, gradient_of
 
 __all__ = ["QTape", "make_q_tape"]
 
-Noise = tuple[Tensor | None, Tensor | None]  # of the heads, for the observations and for those that follow
+Noise = tuple[Tensor | None, Tensor | None]  # head noise, for the observations and for the next observations
 
 
 class QTape(Protocol):
-    """To be used under `torch.no_grad`."""
+    """Forward and backward pass of a Q-network; use it under `torch.no_grad`."""
 
     def forward(self, seen: Observations, rows: int, noise: Noise, *, both: bool) -> tuple[Tensor, Tensor | None]:
-        """Values [rows, action] of the first rows, and those of the rest if wanted."""
+        """Return values [rows, action] of the first `rows` rows and, if `both`, those of the rest."""
 
     def values(self, seen: Observations, noise: Tensor | None) -> Tensor:
-        """Values [row, action] that no way back is needed from."""
+        """Return values [row, action] that need no backward pass."""
 
     def backward(self, gradient: Tensor) -> None:
-        """Brings the gradient of the first rows' values into the `.grad` of the weights."""
+        """Propagate the gradient of the first rows' values to the `.grad` of the weights."""
 
 
 def make_q_tape(policy: QPolicy) -> QTape:
-    """The quickest tape for the network; make it when the weights have their place and their `.grad`."""
+    """Return the fastest tape for the network; call it once the weights have their final storage and `.grad`."""
     heads = policy.plain_heads()
     layers = None if heads is None else plain_layers(heads.trunk)
     if heads is None or layers is None:
@@ -44,7 +45,7 @@ def make_q_tape(policy: QPolicy) -> QTape:
 
 
 class _AutogradTape:
-    """Any network."""
+    """Any network, by autograd."""
 
     def __init__(self, policy: QPolicy) -> None:
         self._policy = policy
@@ -71,10 +72,10 @@ class _AutogradTape:
 
 
 class _PlainTape:
-    """An MLP with one linear head, or two that duel.
+    """An MLP with one linear head, or two dueling heads.
 
-    Dueling heads are one linear layer in disguise: its weights are those of the advantages less their mean, plus those
-    of the state's value. That layer is put together before each pass, and its gradient is taken apart after.
+    Dueling heads are equivalent to one linear layer: its weights are those of the advantages minus their mean, plus
+    those of the state value. The layer is assembled before each pass, and its gradient is split afterwards.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class _PlainTape:
 
 
 class _Duel:
-    """Heads of advantages and of the state's value as one layer."""
+    """The advantage head and the state-value head as one layer."""
 
     def __init__(self, advantages: nn.Linear, state: nn.Linear) -> None:
         self.layer = nn.Linear(advantages.in_features, advantages.out_features, device=advantages.weight.device)
@@ -129,5 +130,5 @@ class _Duel:
 
 
 def _ours_and_theirs(*parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Values and gradients."""
+    """Values and gradients of parameters."""
     return [(parameter.detach(), gradient_of(parameter)) for parameter in parameters]

@@ -1,4 +1,4 @@
-"""What a policy looks like, as settings. Importing this module does not load torch."""
+"""Settings of a policy. Importing this module does not load torch."""
 
 from __future__ import annotations
 
@@ -18,48 +18,46 @@ NETWORKS = ("auto", "mlp", "nature", "impala")
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings(Settings):
-    """The networks of a policy: how it sees, what it remembers, how it acts."""
+    """Settings of an actor-critic policy: encoder, memory and action distribution."""
 
     network: str | Callable[..., Any] = setting(
         "auto",
-        "Encoder of the observations: auto (nature for images, mlp for all else), mlp, nature, impala, "
-        "or your own as module:Class. It is built as Class(observation_space), and its forward(observation) "
-        "gives features [batch, n].",
+        "Encoder network of the observations: auto (a CNN for images, an MLP for everything else), mlp, nature (Nature "
+        "CNN), impala (IMPALA CNN), or your own as module:Class. It is built as Class(observation_space), and its "
+        "forward(observation) returns features [batch, n].",
     )
     policy: str | Callable[..., Any] | None = setting(
         None,
-        "Your own whole policy as module:Class. It is built as Class(observation_space, action_space), "
-        "and its forward(observation) gives (action parameters [batch, n], values [batch]).",
+        "Your own actor-critic policy as module:Class. It is built as Class(observation_space, action_space), "
+        "and its forward(observation) returns (action parameters [batch, n], values [batch]).",
     )
-    hidden: tuple[int, ...] = setting((64, 64), "Units of each hidden layer of the mlp.", minimum=1)
-    activation: Literal["tanh", "relu"] = setting(
-        "tanh", "Activation of the mlp; the convolutional networks always use relu."
-    )
+    hidden: tuple[int, ...] = setting((64, 64), "Units of each hidden layer of the MLP.", minimum=1)
+    activation: Literal["tanh", "relu"] = setting("tanh", "Activation function of the MLP; CNNs always use ReLU.")
     shared: bool | None = setting(
         None,
-        "Whether actor and critic share one network. Not given: they share it with images or memory, "
-        "and have one each otherwise.",
+        "Whether actor and critic share one network. By default they share it for images and with memory, "
+        "and have separate networks otherwise.",
     )
     memory: Literal["none", "gru", "lstm"] = setting(
-        "none", "What the policy remembers with, from step to step of an episode."
+        "none", "Recurrent memory of the policy (RNN), carried through each episode."
     )
-    memory_size: int = setting(128, "Units of the memory; an lstm keeps two numbers for each.", minimum=1)
+    memory_size: int = setting(128, "Units of the recurrent memory; an LSTM stores two numbers per unit.", minimum=1)
     bounds: Literal["clip", "tanh"] = setting(
-        "clip", "How actions of a Box stay inside it: clipped at its bounds, or squashed by tanh."
+        "clip", "How Box (continuous) actions are kept within their bounds: clipped, or squashed by tanh."
     )
-    # Beyond these bounds the standard deviation is 0 or infinite, as far as 32 bits can tell it from the actions.
+    # Outside this range the standard deviation is, at float32 precision, 0 or infinite compared with the actions.
     initial_log_std: float = setting(
-        0.0, "Logarithm of the standard deviation of Box actions at the start.", minimum=-20, maximum=20
+        0.0, "Initial log standard deviation of Box (continuous) actions.", minimum=-20, maximum=20
     )
     normalise_observations: bool = setting(
-        False, "Whether float vectors are scaled by their running mean and standard deviation."
+        False, "Normalise float vector observations by their running mean and standard deviation."
     )
 
     def problems(self) -> list[str]:
         return policy_problems(self.network, self.policy, shared=self.shared, memory=self.memory)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as plain data. A class given as an object is recorded as 'module:qualname'."""
+        """Return the settings as plain data. A class given as an object is recorded as 'module:qualname'."""
         plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
         for name in ("network", "policy"):
             if callable(plain[name]):
@@ -68,16 +66,15 @@ class PolicySettings(Settings):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PolicySettings:
-        """Settings from what `to_json` gave. Nothing is imported here: 'module:Class' stays a string.
+        """Build settings from the result of `to_json`. Nothing is imported here: 'module:Class' stays a string.
 
-        `build_policy` imports such strings. Whoever loads settings from a file that is not trusted decides
-        about that before, by looking at `network` and `policy`.
+        `build_policy` imports such strings. Callers that load untrusted files must check `network` and `policy` before.
         """
         return cls.from_mapping(data, source="the policy")
 
 
 def import_path(given: Callable[..., Any]) -> str:
-    """Where a class or function can be imported from, as 'module:qualname'."""
+    """Return the import path of a class or function, as 'module:qualname'."""
     module, name = getattr(given, "__module__", None), getattr(given, "__qualname__", None)
     if not module or not name or "<" in name:
         raise SettingsError(
@@ -88,7 +85,7 @@ def import_path(given: Callable[..., Any]) -> str:
 
 
 def network_problems(network: Any, policy: Any, known: tuple[str, ...] = NETWORKS) -> list[str]:
-    """What is wrong with the names of networks, one line each; values of the wrong type are reported elsewhere."""
+    """Return problems with `network` and `policy`, one line each; wrong types are reported elsewhere."""
     found: list[str] = []
     if isinstance(network, str) and network not in known and not _is_path(network):
         near = difflib.get_close_matches(network.lower(), known, n=1, cutoff=0.5)
@@ -108,7 +105,7 @@ def network_problems(network: Any, policy: Any, known: tuple[str, ...] = NETWORK
 
 
 def policy_problems(network: Any, policy: Any, *, shared: bool | None, memory: str) -> list[str]:
-    """What no actor-critic policy can be built with, one line each."""
+    """Return problems with the settings of an actor-critic policy, one line each."""
     found = network_problems(network, policy)
     remembers = memory in ("gru", "lstm")
     if remembers and shared is False:

@@ -1,11 +1,10 @@
-"""Small networks by NumPy, for acting.
+"""Fast acting with small networks, by NumPy.
 
-Whoever acts decides for a handful of rows at a time. For products of that size torch spends most of its time on
-bookkeeping, and NumPy needs a quarter of it. What is covered here are MLPs on one vector of floats, with or without
-a GRU after them, for Discrete and clipped Box actions and for values of actions; `small_policy` gives None for
-everything else, and torch acts.
+Acting uses batches of a few rows. For products of that size torch spends most of its time on bookkeeping, and NumPy
+needs a quarter of the time. This module covers MLPs on one vector of floats, with or without a GRU, for Discrete and
+clipped Box actions and for Q-values. For everything else `small_policy` returns None, and torch is used.
 
-The arrays are views of the policy's weights, so those must have found their place before (`FlatParameters`).
+The arrays are views of the policy's weights, so `FlatParameters` must have placed the weights before.
 """
 
 from __future__ import annotations
@@ -29,33 +28,33 @@ __all__ = ["SmallActed", "SmallPolicy", "small_policy"]
 
 Array = np.ndarray[Any, Any]
 _FLOAT = np.dtype(np.float32)
-# Below these sizes of a product NumPy's library computes it with one thread, whatever the process is set to: as
-# rows x inputs x outputs, and for a single row as inputs x outputs.
+# NumPy's BLAS uses one thread for products below these sizes, whatever the thread settings: rows x inputs x outputs,
+# and inputs x outputs for a single row.
 _ONE_THREAD, _ONE_THREAD_SINGLE = 2**18, 2**13
 
 
 class SmallActed(NamedTuple):
-    """What was decided for a batch."""
+    """Actions for a batch."""
 
-    env_actions: Array  # as the environment gets them
-    actions: Array  # as they are stored
-    log_probs: Array | None  # [batch], of a policy that has them
-    values: Array | None  # [batch], where they were asked for
+    env_actions: Array  # for the environment
+    actions: Array  # as stored
+    log_probs: Array | None  # [batch]; None for Q-networks
+    values: Array | None  # [batch], if requested
 
 
 class SmallPolicy(Protocol):
-    """Decides for one group; its memory [batch, n] is changed in place."""
+    """Acts for one group; its memory [batch, n] is updated in place."""
 
     def act(self, observations: Array, memory: Array, noise: Array, mask: Array | None) -> SmallActed: ...
 
 
 def small_policy(policy: Policy | QPolicy, rows: int, *, with_values: bool) -> SmallPolicy | None:
-    """The policy for batches of `rows`, by NumPy; None where torch does it better, or alone can."""
+    """Return a NumPy version of the policy for batches of `rows`; None if torch is faster or required."""
     read = _reader(policy.inputs)
     if read is None:
         return None
     if isinstance(policy, QPolicy):
-        # A dueling network's value of the state is the same for all actions, so it does not change which is the best.
+        # The state value of a dueling network is the same for all actions, so it does not affect the best action.
         heads = policy.plain_heads()
         layers = None if heads is None else plain_layers(heads.trunk, heads.advantages)
         if layers is None or not _fit(layers.linear, rows):
@@ -67,7 +66,7 @@ def small_policy(policy: Policy | QPolicy, rows: int, *, with_values: bool) -> S
 
 
 class _Reader:
-    """What the network sees of a vector of floats."""
+    """Converts a vector of floats to the network's input."""
 
     def __init__(self, normaliser: ObservationNormaliser | None) -> None:
         self._scale = None if normaliser is None else (_view(normaliser.mean), _view(normaliser.inverse_std))
@@ -102,7 +101,7 @@ class _Network:
         self._tanh = activation == "tanh"
 
     def __call__(self, rows: Array) -> Array:
-        """The outputs; the array is used again by the next call."""
+        """Return the outputs; the next call reuses the array."""
         for depth, (weight, bias, out) in enumerate(self._layers):
             np.matmul(rows, weight, out=out)
             np.add(out, bias, out=out)
@@ -116,7 +115,7 @@ class _Network:
 
 
 class _SmallGRU:
-    """As `torch.gru_cell`."""
+    """Same as `torch.gru_cell`."""
 
     def __init__(self, memory: Memory, rows: int) -> None:
         self._units = memory.units
@@ -126,7 +125,7 @@ class _SmallGRU:
         self._pulled = aligned((rows, 3 * memory.units), _FLOAT)
 
     def __call__(self, features: Array, state: Array) -> Array:
-        """The state after the step, in place of the one before."""
+        """Update the state in place and return it."""
         units = self._units
         projected = np.matmul(features, self._of_input, out=self._projected)
         projected += self._bias_input
@@ -148,7 +147,7 @@ class _SmallGRU:
 
 
 class _SmallBody:
-    """An actor, with its critic where they share a network, after a memory or not."""
+    """An actor with optional memory, and its critic if they share a network."""
 
     def __init__(self, trunk: _Network, memory: _SmallGRU | None, head: _Network, value: _Network | None) -> None:
         self._trunk, self._memory, self._head, self._value = trunk, memory, head, value
@@ -198,7 +197,7 @@ class _SmallActor:
 
 
 class _Drawing(Protocol):
-    """Actions for the environment, actions to store and their log-probabilities."""
+    """Returns actions for the environment, actions to store and their log-probabilities."""
 
     def __call__(self, parameters: Array, noise: Array, mask: Array | None) -> tuple[Array, Array, Array]: ...
 
@@ -212,7 +211,7 @@ def _drawing(distribution: Distribution, rows: int) -> _Drawing | None:
 
 
 class _SmallCategorical:
-    """As `Categorical.sample`."""
+    """Same as `Categorical.sample`."""
 
     def __init__(self, start: int, rows: int) -> None:
         self._start, self._rows = start, np.arange(rows)
@@ -226,7 +225,7 @@ class _SmallCategorical:
 
 
 class _SmallGaussian:
-    """As `Gaussian.sample`, with one standard deviation for all observations and actions clipped."""
+    """Same as `Gaussian.sample`, with one standard deviation for all observations and clipped actions."""
 
     def __init__(self, distribution: Gaussian, log_std: Tensor) -> None:
         self._log_std = _view(log_std)
@@ -250,7 +249,7 @@ class _SmallGaussian:
 
 
 class _SmallValues:
-    """As `QPolicy.act`, without noise in the weights."""
+    """Same as `QPolicy.act`, without noisy heads."""
 
     def __init__(self, read: _Reader, advantages: _Network, policy: QPolicy) -> None:
         self._read, self._advantages = read, advantages
@@ -266,7 +265,7 @@ class _SmallValues:
 
 
 def _forbid(values: Array, mask: Array) -> Array:
-    """A row that forbids everything allows everything."""
+    """Set forbidden values to -1e9; a row that forbids everything allows everything."""
     return np.where(mask | ~mask.any(1, keepdims=True), values, np.float32(FORBIDDEN))
 
 

@@ -1,8 +1,8 @@
-"""Tapes: a pass through a policy's networks, and the way back with gradients of its outputs.
+"""Tapes: forward and backward pass through a policy's networks.
 
-A learner whose loss has a simple derivative gives the gradients of action parameters and values itself; the
-tape carries them on to the weights. For most networks that is torch's autograd. For the plain case, two MLPs on
-one vector, the way back is written out: a minibatch of 64 rows costs half as much without autograd's bookkeeping.
+A learner whose loss has a simple derivative computes the gradients of action parameters and values itself; the tape
+propagates them to the weights. Most networks use torch's autograd. For two MLPs on one vector, the backward pass is
+explicit: a minibatch of 64 rows costs half as much without autograd's bookkeeping.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["AutogradTape", "Tape", "Tower", "TowersTape", "gradient_of", "make_t
 
 
 class Tape(Protocol):
-    """One pass forward, then one back, which brings the gradients into the `.grad` of the weights: zeros before."""
+    """One forward pass, then one backward pass, which writes to the `.grad` of the weights; zero it before."""
 
     def forward(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Action parameters [rows, n] and values [rows], outside of any graph."""
+        """Return action parameters [rows, n] and values [rows], detached from any graph."""
 
     def backward(self, parameters: Tensor, values: Tensor) -> None:
-        """Takes the gradients of both."""
+        """Propagate the gradients of action parameters and values to the weights."""
 
 
 def make_tape(body: Body) -> Tape:
-    """The quickest tape for the networks; make it when the weights have their place and their `.grad`."""
+    """Return the fastest tape for the networks; call it once the weights have their final storage and `.grad`."""
     towers = _towers(body)
     return AutogradTape(body) if towers is None else TowersTape(*towers)
 
@@ -70,7 +70,7 @@ class Tower:
         self._seen = [rows]
         for weight, bias in self._forward[:-1]:
             if self._tanh:
-                # tanh(x) = 2 sigmoid(2x) - 1: torch's own tanh takes three times as long as its sigmoid
+                # tanh(x) = 2 sigmoid(2x) - 1: torch's tanh takes three times as long as its sigmoid
                 rows = torch.addmm(bias, rows, weight, beta=2.0, alpha=2.0).sigmoid_()
                 torch.add(self._minus_one, rows, alpha=2.0, out=rows)
             else:
@@ -80,7 +80,7 @@ class Tower:
         return torch.addmm(bias, rows, weight)
 
     def backward(self, gradient: Tensor) -> None:
-        """Takes the gradient of the outputs, or of the first of them where there were more."""
+        """Propagate the gradient of the outputs, or of the first rows only, to the weights."""
         whole = len(gradient) == len(self._seen[0])
         for depth in range(len(self._layers) - 1, -1, -1):
             weight, _, weight_gradient, bias_gradient = self._layers[depth]
@@ -97,14 +97,14 @@ class Tower:
 
 
 def gradient_of(parameter: Tensor) -> Tensor:
-    """Its `.grad`, made where there is none yet."""
+    """Return the `.grad` of a parameter; create it if it is missing."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
 
 
 class TowersTape:
-    """An actor and a critic that are MLPs of their own on the same vector; to be used under `torch.no_grad`."""
+    """An actor and a critic that are separate MLPs on the same vector; use it under `torch.no_grad`."""
 
     def __init__(self, actor: Tower, critic: Tower) -> None:
         self._actor, self._critic = actor, critic
@@ -119,7 +119,7 @@ class TowersTape:
 
 
 def _towers(body: Body) -> tuple[Tower, Tower] | None:
-    """The two towers of a plain actor-critic, or None where it is anything more."""
+    """Return the two towers of an actor-critic of plain MLPs; None for any other network."""
     if not isinstance(body, ActorCritic) or body.critic is None or body.memory is not None:
         return None
     towers = []

@@ -1,8 +1,8 @@
-"""How weights begin, and how they are reached quickly.
+"""Initialisation of weights, and fast access to them.
 
-`layer.weight` goes through the attribute lookup of torch's modules and costs as much as a small product. The
-dicts below are those in which a module keeps its tensors itself: they stay the same objects, whatever tensors
-are put in, and reading them costs nothing.
+`layer.weight` goes through the attribute lookup of torch's modules and costs as much as a small product.
+`parameters_of` and `buffers_of` return the dicts in which a module stores its tensors. These stay the same objects when
+their tensors are replaced, and reading them is cheap.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ __all__ = [
     "seeded",
 ]
 
-# The gains that published PPO results were made with.
+# The gains used for published PPO results.
 HIDDEN_GAIN = math.sqrt(2.0)  # all hidden layers, tanh and relu alike
-RESIDUAL_GAIN = 0.5  # the last layer of a residual branch, whose output is added to what was there
-POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform, whatever is seen
+RESIDUAL_GAIN = 0.5  # the last layer of a residual branch, whose output is added to its input
+POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform for every observation
 VALUE_HEAD_GAIN = 1.0
 
 
 _BYTES_PER_WEIGHT = 4 * 4  # float32: the weight, its gradient and the two moments of Adam
-_building = threading.Lock()  # torch's generator is one for the whole process
+_building = threading.Lock()  # torch has one generator per process
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Weights made inside depend on the seed alone; torch's global generator is left as it was."""
+    """Make weights created inside depend only on the seed; torch's global generator is restored afterwards."""
     with _building:
         generator, threads = torch.default_generator, torch.get_num_threads()
         before = generator.get_state()
         try:
             generator.manual_seed(seed)
-            torch.set_num_threads(1)  # orthogonal weights come from a QR decomposition; threads may change its bits
+            torch.set_num_threads(1)  # the QR decomposition of orthogonal weights may depend on the number of threads
             yield
         finally:
             torch.set_num_threads(threads)
@@ -58,7 +58,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def refuse_too_large(what: str, weights: int) -> None:
-    """ResourceError, before anything is allocated, if the machine cannot hold the weights while they are trained."""
+    """Raise ResourceError, before anything is allocated, if training the weights needs more memory than is free."""
     needed, free = weights * _BYTES_PER_WEIGHT, available_memory()
     if needed > free:
         raise ResourceError(
@@ -69,17 +69,17 @@ def refuse_too_large(what: str, weights: int) -> None:
 
 
 def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
-    """Orthogonal weights of the given gain, zero biases."""
+    """Initialise a layer with orthogonal weights of the given gain and zero biases."""
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
 
 
 def parameters_of(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters of a module itself (not of its submodules) by name."""
+    """Return the parameters of the module itself (not of its submodules) by name."""
     return cast(dict[str, Tensor], module._parameters)
 
 
 def buffers_of(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers of a module itself (not of its submodules) by name."""
+    """Return the buffers of the module itself (not of its submodules) by name."""
     return cast(dict[str, Tensor], module._buffers)

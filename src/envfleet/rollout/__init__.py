@@ -1,4 +1,4 @@
-"""What a policy does in a fleet, kept as trajectories."""
+"""Rollouts, replay buffers and trajectories: running a policy in a fleet and storing the experience."""
 
 from __future__ import annotations
 

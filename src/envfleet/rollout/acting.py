@@ -1,8 +1,8 @@
-"""Acting for one group of environments, and writing down what happened.
+"""Runs the policy for one group of environments and records its steps.
 
-Both ways of acting come through here: a worker that acts by itself and a caller that acts for all groups
-hand the same rows to the same functions, with the same batch shape, from the same aligned memory. So they
-give the same bytes.
+Both acting modes use this module: a worker with its own copy of the policy, and a caller that acts for all groups.
+They pass the same rows to the same functions, with the same batch shape and memory alignment. So both give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from envfleet.seeding import stream
 __all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "Order", "Seat"]
 
 Array = np.ndarray[Any, Any]
-_NOISE = 11  # key of the streams of action noise
+_NOISE = 11  # key of the random streams for action noise
 
 
 class Decision(NamedTuple):
-    """What a policy decided for a group: the environments' actions, and what it records of the step."""
+    """The actions for one group, and the values that the policy records of the step."""
 
     env_actions: Array  # [env, ...]
     columns: tuple[Array, ...]  # in the order of `Actor.columns`
 
 
 class Seat(Protocol):
-    """A policy's place at one group: it reads the group's buffers and changes the memory in place."""
+    """A policy bound to one group: it reads the group's buffers and updates the memory in place."""
 
     def act(self, noise: Array, *, masked: bool) -> Decision: ...
 
@@ -45,7 +45,7 @@ class Actor(Protocol):
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """What it records of every step, in the order of `Decision.columns`."""
+        """The values recorded at every step, in the order of `Decision.columns`."""
 
     @property
     def memory_size(self) -> int: ...
@@ -57,37 +57,37 @@ class Actor(Protocol):
     def weights_size(self) -> int: ...
 
     def load(self, weights: Array) -> None:
-        """Takes over the weights that were published."""
+        """Load the published weights."""
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
-        """Random numbers for `[time, env]` decisions."""
+        """Sample the random numbers for `[time, env]` actions."""
 
     def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat: ...
 
 
 class ActorMaker(Protocol):
-    """Builds the policy; pickled to the workers that act by themselves."""
+    """Builds the policy; it is pickled and sent to workers that run the policy themselves."""
 
     def load(self) -> None:
-        """Imports what building needs."""
+        """Import the modules that building the policy needs."""
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Actor: ...
 
 
 @dataclass(frozen=True)
 class Order:
-    """One rollout: its number in the run, the buffer it goes to, the seed of its noise, and when it is given up."""
+    """A request for one rollout: its number in the run, its buffer, the seed of its noise, and its deadline."""
 
     number: int
     buffer: int
     steps: int
     seed: int
     until: float = math.inf  # see `envfleet.clock`
-    each_step: Callable[[], None] | None = None  # called after every step, where the caller itself carries it out
+    each_step: Callable[[], None] | None = None  # called after every step if the caller itself steps the fleet
 
 
 class EpisodeFigures(NamedTuple):
-    """What a fleet says of episodes that ended in a step."""
+    """Statistics of the episodes that ended in a step."""
 
     returns: Array  # [env]
     lengths: Array  # [env]
@@ -95,12 +95,12 @@ class EpisodeFigures(NamedTuple):
 
     @classmethod
     def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeFigures:
-        """Those of some environments, as views."""
+        """Statistics of some environments, as views."""
         return cls(arrays.episode_return[rows], arrays.episode_length[rows], arrays.episode_numbers[rows])
 
 
 class GroupActor:
-    """Decides for one group and keeps the account of its rows."""
+    """Chooses the actions of one group and writes its rows of the rollout."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class GroupActor:
         leaves = leaves_of(observation_space)
         self._scratch = {leaf.name: aligned((len(rows), *leaf.shape), leaf.dtype) for leaf in leaves}
         self._memory = aligned((len(rows), actor.memory_size), np.dtype(np.float32))
-        self._mask = arrays["allowed"][part]  # which actions may be chosen now
+        self._mask = arrays["allowed"][part]  # actions that are allowed now
         self._mask[...] = True
-        self._final_mask = np.ones(self._mask.shape, np.bool_)  # and which ones where an episode ended in this step
+        self._final_mask = np.ones(self._mask.shape, np.bool_)  # actions allowed in final observations of this step
         self._seat = actor.seat(self._scratch, self._memory, self._mask)
         self._carried = arrays["carried"][part]
         self._masked = arrays["masked"]
@@ -133,15 +133,15 @@ class GroupActor:
 
     @property
     def remembers(self) -> bool:
-        """The policy has memory."""
+        """Whether the policy has memory."""
         return self._actor.memory_size > 0
 
     # --- a rollout
 
     def begin(self, order: Order, *, fresh: bool) -> int:
-        """Takes up an order; the step to begin with, which is above 0 where a dead worker had begun it.
+        """Start an order and return its first step, which is above 0 if a worker died after it had begun.
 
-        It is `order.steps` where only the last words were missing, and beyond that where the rollout was complete.
+        `order.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
         """
         self._now = views = self._views[order.buffer]
         self._actor.load(self._arrays["weights"])
@@ -160,7 +160,7 @@ class GroupActor:
         return begun
 
     def observe(self, t: int, observations: Mapping[str, Array]) -> None:
-        """Stores where step t begins (or where the rollout ends)."""
+        """Store the observations before step t (or after the last step)."""
         views = self._now
         for name, scratch in self._scratch.items():
             rows = observations[name]
@@ -170,20 +170,20 @@ class GroupActor:
             views.masks[t] = self._mask
 
     def decide(self, t: int) -> Array:
-        """The environments' actions of step t."""
+        """Return the actions of step t."""
         views = self._now
         if self._actor.memory_size and t % self._piece_length == 0:
             views.memory[t // self._piece_length] = self._memory
         masked = bool(self._masked[0])
         decision = self._seat.act(self._noise[t], masked=masked)
         if masked:
-            self._mask[...] = True  # a step that says nothing allows everything
+            self._mask[...] = True  # an info without a mask allows all actions
         for column, values in zip(views.columns, decision.columns, strict=True):
             column[t] = values
         return decision.env_actions
 
     def see_info(self, i: int, info: dict[str, Any]) -> None:
-        """Takes note of which actions environment i of the group may choose next, or could have at an episode's end."""
+        """Record the action masks of environment i of the group: for its next step, and at the end of an episode."""
         final = info.get("final_info")
         if isinstance(final, dict) and self._actor.mask_size and final.get("action_mask") is not None:
             self._final_mask[i] = flat_mask(final["action_mask"]).reshape(-1)
@@ -195,7 +195,7 @@ class GroupActor:
     def ended(
         self, t: int, terminated: Array, truncated: Array, lost: Array, figures: EpisodeFigures, final: Any
     ) -> None:
-        """Books the ends of episodes in step t: `[env]` arrays of the group's rows."""
+        """Record the episodes that ended in step t; all arrays are `[env]` of the group."""
         views = self._now
         views.terminated[t], views.truncated[t] = terminated, truncated
         views.valid[t] = ~lost
@@ -211,10 +211,10 @@ class GroupActor:
                 views.final_masks[k, i] = self._final_mask[i]
                 self._finals[i] = k + 1
             self._memory[i] = 0.0
-            self._final_mask[i] = True  # an end that says nothing allows everything
+            self._final_mask[i] = True  # an info without a mask allows all actions
 
     def lose(self, t: int) -> None:
-        """Step t never happened: the worker died in it and every episode of the group was cut before it."""
+        """Mark step t as never happened: the worker died in it, so every episode of the group was cut before it."""
         views = self._now
         views.valid[t] = False
         views.rewards[t] = 0.0
@@ -228,17 +228,17 @@ class GroupActor:
         self._now.rewards[t] = rewards
 
     def advance(self, t: int) -> None:
-        """Step t is on record: whoever takes over after a death begins with the next."""
+        """Mark step t as done: if this worker dies, its replacement begins with the next step."""
         self._progress[self._group] = t + 1
 
     def finish(self, seconds: tuple[float, float]) -> None:
-        """The rollout is complete; what the memory holds is kept for the next one."""
+        """Complete the rollout and keep the memory for the next one."""
         self._carried[...] = self._now.memory[-1] = self._memory
         self._now.seconds[:] += seconds
         self._progress[self._group] = self._steps + 1
 
     def forget(self) -> None:
-        """The rollout is complete, but its episodes were cut since: the next one begins without memory."""
+        """Clear the memory for the next rollout: this one is complete, but its episodes were cut afterwards."""
         self._carried[...] = 0.0
 
 
@@ -269,6 +269,6 @@ class _BufferViews:
         self.finals = {name: part(f"finals/{name}") for name in leaves}
 
     def finals_before(self, t: int) -> Array:
-        """How many finals each environment has stored before step t."""
+        """Number of finals that each environment stored before step t."""
         stored = self.truncated[:t] & ~self.terminated[:t] & self.valid[:t]
         return np.asarray(stored.sum(axis=0, dtype=np.int64))

@@ -1,15 +1,15 @@
-"""Advantages: how much better each action was than its state promised, per environment and episode.
+"""Generalized advantage estimation, GAE (Schulman et al. 2016), per environment and episode.
 
-Generalized advantage estimation (Schulman et al. 2016). For a step from state s to s' with reward r:
+For a step from state s to s' with reward r:
 
-    delta = r + gamma * V(s') - V(s)              what the step brought beyond the promise
+    delta = r + gamma * V(s') - V(s)               the TD error
     A     = delta + gamma * lambda * A(next step)  summed up to the end of the episode
 
-V(s') is 0 where the episode terminated; the value of the *final* observation where it was truncated; the
-value at the rollout's edge for its last step. Nothing crosses an episode's end or an environment.
+V(s') is 0 if the episode terminated, and the value of the *final* observation if it was truncated. The last step of
+the rollout bootstraps from the value after it. Nothing crosses the end of an episode or the border of an environment.
 
-A step that never happened (`valid` is False: its worker died) gets no advantage, and the chain before it
-ends there: the step before is bootstrapped with the value of the state it had led to.
+A step that never happened (`valid` is False: its worker died) gets no advantage. The chain ends before it: the previous
+step bootstraps from the value of the state that it led to.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Array = np.ndarray[Any, Any]
 
 def generalized_advantages(
     rewards: Array,  # [time, env]
-    values: Array,  # [time + 1, env]; the last row is the value at the rollout's edge
+    values: Array,  # [time + 1, env]; the last row is the value after the last step
     terminated: Array,  # [time, env]
     truncated: Array,  # [time, env]
     valid: Array,  # [time, env]
-    final_values: Array,  # [time, env]: read only where an episode was truncated
+    final_values: Array,  # [time, env]: used only where an episode was truncated
     *,
     gamma: float,
     lam: float,
 ) -> Array:
-    """Advantages `[time, env]` (float32); zero where a step never happened."""
+    """Return advantages `[time, env]` (float32); zero for steps that never happened."""
     following = np.where(truncated, final_values, values[1:])
     deltas = rewards + gamma * following * ~terminated - values[:-1]
     deltas *= valid

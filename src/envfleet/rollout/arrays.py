@@ -1,10 +1,10 @@
-"""The arrays of a rollout: what every environment saw, did and received at every step, `[time, env, ...]`.
+"""The arrays of a rollout: observations, actions and rewards of every environment and step, `[time, env, ...]`.
 
-They are allocated once and written in place by whoever acts: by the workers, when they lie in the fleet's
-block, or by the caller. The learner reads them without a copy. An observation is stored once: row t + 1 is
-both where step t led and where step t + 1 began. Where an episode was truncated, row t + 1 already belongs
-to the next one; the observation it ended with, which the learner needs for its value, is kept aside as the
-environment's next final. Room for finals is reserved for the worst case, but memory is only used when written.
+They are allocated once and written in place: by the workers, in the fleet's shared memory, or by the caller. The
+learner reads them without a copy. Each observation is stored once: row t + 1 is the result of step t and the start of
+step t + 1. After a truncation, row t + 1 already belongs to the next episode. The final observation, which the learner
+needs to bootstrap, is stored separately in `finals`. `finals` has room for the worst case, but takes memory only when
+written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Column:
-    """Something a policy records of every step: its shape for one environment, and its type."""
+    """A value that the policy records at every step: its shape for one environment, and its dtype."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -41,13 +41,13 @@ class RolloutShape:
     n_envs: int
     groups: int
     observation_space: spaces.Space[Any]
-    columns: Mapping[str, Column]  # the action and whatever else the policy records
+    columns: Mapping[str, Column]  # the action and other values that the policy records
     mask_size: int
     memory_size: int
-    piece_length: int  # the memory is stored at the beginning of every piece of so many steps
-    weights: int  # numbers of the policy
-    buffers: int  # 2 where one rollout is collected while another is learned from
-    log_info: tuple[str, ...] = ()  # keys of infos that are followed over each episode
+    piece_length: int  # the memory (recurrent state) is stored every `piece_length` steps
+    weights: int  # size of the policy's flat weights
+    buffers: int  # 2 if one rollout is collected while the learner uses another
+    log_info: tuple[str, ...] = ()  # info keys that are logged per episode
 
     def __post_init__(self) -> None:
         for leaf in leaves_of(self.observation_space):
@@ -58,7 +58,7 @@ class RolloutShape:
                 )
 
     def arrays(self) -> tuple[ExtraArray, ...]:
-        """Every array with its name, in the order of the block."""
+        """Every array with its name, in the order of the memory block."""
         b, t, n = self.buffers, self.steps, self.n_envs
         listed = [
             ExtraArray("weights", (self.weights,), "<f4"),
@@ -90,7 +90,7 @@ class RolloutShape:
 
     @property
     def learned_bytes(self) -> int:
-        """Memory of what is always written: everything but finals, masks and episode figures."""
+        """Bytes of the arrays that every rollout writes: all but finals, masks and episode statistics."""
         rare = ("final", "masks", "episode_")
         return sum(
             int(np.prod(array.shape, dtype=np.int64)) * np.dtype(array.dtype).itemsize
@@ -110,15 +110,15 @@ class Rollout:
     rewards: Array  # [time, env]
     terminated: Array  # [time, env]
     truncated: Array  # [time, env]
-    valid: Array  # [time, env]: False where the step never happened
-    masks: Array | None  # [time + 1, env, action], where the environments give masks
-    memory: Array  # [piece + 1, env, memory]: before the first step of each piece, and at the rollout's edge
-    final_memory: Array  # [k, env, memory]: with which the k-th final is to be seen
-    episode_returns: Array  # [time, env], where an episode ended
-    episode_lengths: Array  # [time, env], where an episode ended
+    valid: Array  # [time, env]: False if the step never happened
+    masks: Array | None  # [time + 1, env, action], if the environments provide masks
+    memory: Array  # [piece + 1, env, memory]: before the first step of each piece, and after the last step
+    final_memory: Array  # [k, env, memory]: the memory that belongs to the k-th final
+    episode_returns: Array  # [time, env], set where an episode ended
+    episode_lengths: Array  # [time, env], set where an episode ended
     seconds: Array  # [group, 2]: in the environments, in the policy
-    final_masks: Array | None = None  # [k, env, action]: the actions allowed at the k-th final, as `masks`
-    episode_numbers: Mapping[str, Array] = field(default_factory=dict)  # key of log_info -> [time, env], as returns
+    final_masks: Array | None = None  # [k, env, action]: the actions allowed at the k-th final
+    episode_numbers: Mapping[str, Array] = field(default_factory=dict)  # log_info key -> [time, env], as the returns
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], buffer: int, number: int) -> Rollout:
@@ -145,33 +145,33 @@ class Rollout:
 
     @property
     def starts(self) -> Array:
-        """[time, env]: the first step of an episode inside the rollout, where memory begins at zero.
+        """[time, env]: the first step of an episode within the rollout, where the memory is reset to zero.
 
-        The first row is False: the stored memory is already that of a fresh episode where one began there.
+        The first row is always False: if an episode began there, the stored memory is already zero.
         """
         starts = np.zeros_like(self.terminated)
         np.logical_or(self.ended[:-1], ~self.valid[:-1], out=starts[1:])
         return starts
 
     def final_rows(self) -> tuple[Array, Array, Array]:
-        """Where episodes were truncated: (time, env, k) so that `finals[...][k, env]` is what each ended with."""
+        """Return (time, env, k) of truncated episodes: `finals[...][k, env]` is the final observation of each."""
         truncated = self.truncated & ~self.terminated & self.valid
         time, env = np.nonzero(truncated)
         return time, env, (np.cumsum(truncated, axis=0) - 1)[time, env]
 
     def episodes(self) -> tuple[Array, Array]:
-        """Returns and lengths of the episodes that ended by themselves, in the order of time and environment."""
+        """Returns and lengths of completed episodes, ordered by time, then environment; lost ones are left out."""
         ended = self.ended & self.valid
         return self.episode_returns[ended], self.episode_lengths[ended]
 
     def numbers(self) -> dict[str, Array]:
-        """What the keys of log_info are worth in the same episodes, in the same order; NaN for those without."""
+        """Values of the log_info keys for the same episodes, in the same order; NaN if an episode has none."""
         ended = self.ended & self.valid
         return {key: array[ended] for key, array in self.episode_numbers.items()}
 
     @property
     def steps(self) -> int:
-        """Steps that happened."""
+        """Number of steps that happened."""
         return int(np.count_nonzero(self.valid))
 
 
@@ -189,7 +189,7 @@ _PLAIN = (
 
 
 def private_arrays(listed: Sequence[ExtraArray]) -> dict[str, Array]:
-    """The arrays in memory of this process alone, each on a 64-byte boundary as in a shared block."""
+    """Allocate the arrays in private memory, each on a 64-byte boundary as in shared memory."""
     import mmap
 
     from envfleet.fleet.memory import Layout

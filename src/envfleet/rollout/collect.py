@@ -34,20 +34,20 @@ def collect(
     seed: int | None = None,
     progress: bool = False,
 ) -> Collection:
-    """Trajectories of `policy` (or of random actions) in a fleet, with statistics.
+    """Collect trajectories of `policy` (or of random actions) in a fleet, with statistics.
 
-    `policy` takes the batch of observations and returns the batch of actions. `random=True` instead draws
-    from the action space, within `infos["action_mask"]` where the environments give one.
+    `policy` takes the batch of observations and returns the batch of actions. With `random=True`, actions are sampled
+    from the action space instead, restricted by `infos["action_mask"]` if the environments provide it.
 
-    Either `rollouts=N` complete episodes, or pieces with at least `steps=N` environment steps in total.
-    Episodes are shared out evenly over the environments (the first ones take one more where N cannot be
-    divided), never by who is fastest: that would favour short episodes. An episode that is cut because its
-    environment was lost is no rollout; the environment's next one takes its place.
+    Pass `rollouts=N` for N complete episodes, or `steps=N` for at least N environment steps in total, in complete or
+    partial episodes. Episodes are divided evenly among the environments (the first ones take the remainder). Taking
+    the fastest ones would favour short episodes. An episode that is cut because its environment was lost does not
+    count; the environment's next episode replaces it.
 
-    The fleet is reset first: with `seed` if given, which also seeds the random actions; otherwise its own
-    seeding and that of its action space go on. Every autoreset mode works: rows that only reset an
-    environment (next-step), observations of the next episode (same-step) and rows of a lost environment
-    are never mistaken for a transition; with autoreset disabled, finished environments are reset here.
+    The fleet is reset first: with `seed` if given, which also seeds the random actions. Without it, the fleet and its
+    action space continue their own seeding. Every autoreset mode works: rows that only reset an environment
+    (next-step), observations of the next episode (same-step) and rows of a lost environment are never mistaken for
+    transitions. With autoreset disabled, this function resets finished environments.
     """
     mode = fleet.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
@@ -84,7 +84,7 @@ def collect(
 
 @dataclass(frozen=True)
 class _Goal:
-    """When to stop: a number of complete episodes of each environment, or of steps in total."""
+    """When to stop: after a number of complete episodes per environment, or of steps in total."""
 
     total: int
     quota: Array | None  # [env], complete episodes; None counts steps
@@ -138,7 +138,7 @@ class _PolicyActions:
 
 
 class _RandomActions:
-    """Uniform draws from the action space, among the allowed actions where environments give a mask."""
+    """Uniform samples from the action space, restricted to the allowed actions if environments provide masks."""
 
     def __init__(self, fleet: VectorEnv[Any, Any, Any], seed: int | None) -> None:
         self._space = fleet.action_space
@@ -167,7 +167,7 @@ class _RandomActions:
 
 @contextmanager
 def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, drawn only where a person can see it move."""
+    """A progress bar on stderr, shown only in a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _done: None
         return

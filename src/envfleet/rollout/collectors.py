@@ -1,7 +1,7 @@
 """Collectors: rollouts from a fleet, with the policy in the workers or in the caller.
 
-`begin` lets a rollout begin with the weights that were published last, `finish` waits for it. Between the
-two the caller may do something else, e.g. learn from the rollout before.
+`begin` starts a rollout with the weights published last, `finish` waits for it. In between the caller can do other
+work, e.g. learn from the previous rollout.
 """
 
 from __future__ import annotations
@@ -24,36 +24,39 @@ from envfleet.rollout.program import ActingProgram
 __all__ = ["CentralCollector", "Collector", "WorkerCollector"]
 
 Array = np.ndarray[Any, Any]
-_WAIT_SECONDS = 0.25  # between looks at a rollout that another thread collects
+_WAIT_SECONDS = 0.25  # interval for polling a rollout that another thread collects
 
 
 class Collector(Protocol):
     """Fills the buffers of rollouts in turn."""
 
     arrays: Mapping[str, Array]
-    while_waiting: Callable[[], None] | None  # called now and then while `finish` waits, by the thread that waits
+    while_waiting: Callable[[], None] | None  # called regularly while `finish` waits, in the waiting thread
 
     @property
     def steps_so_far(self) -> int:
-        """Steps of all environments in the rollout that is under way."""
+        """Steps of all environments in the current rollout."""
 
     def publish(self, weights: Array) -> None:
-        """The weights of the rollouts that begin from now on; not while one is under way."""
+        """Set the weights for future rollouts. Must not be called during a rollout."""
 
     def begin(self, number: int, until: float = math.inf) -> None:
-        """Begins rollout `number`, which is given up at the time `until` (`time.monotonic`)."""
+        """Start rollout `number`. It is abandoned at the time `until` (`time.monotonic`)."""
 
     def finish(self) -> Rollout:
-        """The rollout that was begun; OutOfTimeError if it was given up. Then nothing can be collected any more."""
+        """Wait for the current rollout and return it.
+
+        Raises OutOfTimeError if it was abandoned; then nothing more can be collected.
+        """
 
     def collected(self, number: int) -> Rollout:
-        """The buffer of rollout `number` as it is: for arrays that were put back from a checkpoint."""
+        """Return the buffer of rollout `number` as it is, after its arrays were restored from a checkpoint."""
 
     def close(self) -> None: ...
 
 
 class WorkerCollector:
-    """The workers act by themselves; the fleet was made with an `ActingProgram`."""
+    """Collects with the policy in the workers; the fleet was made with an `ActingProgram`."""
 
     def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
         self._fleet, self._program, self._seed = fleet, program, seed
@@ -84,16 +87,16 @@ class WorkerCollector:
         return Rollout.of(self.arrays, number % self._program.buffers, number)
 
     def close(self) -> None:
-        """Nothing of its own to close."""
+        """Nothing to close: the fleet is closed by its owner."""
 
 
 class CentralCollector:
-    """The caller acts for all groups, one group at a time and with the same batch shape as a worker would.
+    """Collects with the policy in the caller: one group at a time, with the same batch shape as in a worker.
 
-    `groups` are those that are acted for together (those of the fleet by default). The fleet may step its environments
-    in other groups: that changes no result.
+    `groups` are the policy's batches (default: the groups of the fleet). The fleet may step its environments in other
+    groups; that does not change results.
 
-    The rollout is collected by one long-lived thread of its own, so that the caller can learn meanwhile.
+    One long-lived thread collects, so that the caller can learn at the same time.
     """
 
     def __init__(self, fleet: Fleet, program: ActingProgram, seed: int, groups: Sequence[range] | None = None) -> None:
@@ -126,7 +129,7 @@ class CentralCollector:
         self.arrays["weights"][...] = weights
 
     def see_infos(self, infos: dict[str, Any]) -> None:
-        """Takes note of the action masks of a reset or step, and of episodes that ended in it."""
+        """Record the action masks of a reset or step, and those of episodes that ended in it."""
         final = infos.get("final_info", {})
         given, given_at_end = infos.get("_action_mask"), final.get("_action_mask")
         if given is None and given_at_end is None:

@@ -19,8 +19,8 @@ FIRST_CAPACITY = 64  # time steps; doubled when an episode is longer
 class Columns:
     """The unfinished episodes of all environments: an array `[env, time, ...]` per leaf of the space.
 
-    `cut` copies what one environment has written, so a finished episode takes the memory of its own steps
-    and no more, however long the others are.
+    `cut` copies the values of one environment, so a finished episode takes only the memory of its own steps,
+    however long the others are.
     """
 
     def __init__(self, space: spaces.Space[Any], n_envs: int) -> None:
@@ -29,7 +29,7 @@ class Columns:
         self._arrays = [_empty(leaf, n_envs, FIRST_CAPACITY) for leaf in self._leaves]
 
     def write(self, envs: Array, times: Array, batch: Any) -> None:
-        """Stores the rows `envs` of a batch, environment by environment at its own time."""
+        """Store the rows `envs` of a batch, each at its own time."""
         if not len(envs):
             return
         self._make_room(int(times.max()))
@@ -42,14 +42,14 @@ class Columns:
                     array[env, time] = deepcopy(rows[env])
 
     def write_one(self, env: int, time: int, value: Any) -> None:
-        """Stores the value of one environment."""
+        """Store the value of one environment."""
         self._make_room(time)
         for leaf, array in zip(self._leaves, self._arrays, strict=True):
             part = pick(value, leaf.path)
             array[env, time] = part if leaf.fixed else deepcopy(part)
 
     def cut(self, env: int, length: int) -> Any:
-        """The first `length` values of one environment: `[time, ...]` per leaf, a tuple for objects."""
+        """Return the first `length` values of one environment: `[time, ...]` per leaf, a tuple for objects."""
         parts: dict[tuple[str | int, ...], Any] = {}
         for leaf, array in zip(self._leaves, self._arrays, strict=True):
             taken = array[env, :length].copy()

@@ -1,7 +1,7 @@
-"""Demonstrations: trajectories of somebody who knows how, in a file or played by a policy, for a replay to begin with.
+"""Demonstrations: expert trajectories to learn from, read from a file or played by a policy.
 
-The file is NumPy's `.npz` with plain arrays, one trajectory behind the other; reading it runs no code. Which actions
-were allowed is in it where that is known, and files without it allow all.
+A file is a NumPy `.npz` of plain arrays with all trajectories concatenated; reading it runs no code. It contains action
+masks if they are known. Without masks, all actions are allowed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 def save_demonstrations(path: str | Path, trajectories: Sequence[Trajectory], space: spaces.Space[Any]) -> None:
-    """Writes trajectories (those of `envfleet.collect`) to a file; `space` is that of one observation."""
+    """Write trajectories (from `envfleet.collect`) to a file; `space` is the space of one observation."""
     if not trajectories:
         raise SettingsError("there are no trajectories to save, expected at least one")
     arrays: dict[str, Array] = {
@@ -43,7 +43,7 @@ def save_demonstrations(path: str | Path, trajectories: Sequence[Trajectory], sp
 
 
 def load_demonstrations(path: str | Path, space: spaces.Space[Any]) -> list[Trajectory]:
-    """The trajectories of a file that fits observations of `space`."""
+    """Read trajectories from a file and check that they fit the observation space."""
     hint = "make it with envfleet.save_demonstrations(path, collection.trajectories, env.observation_space)"
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -91,12 +91,12 @@ def load_demonstrations(path: str | Path, space: spaces.Space[Any]) -> list[Traj
 
 
 def as_rollout(trajectories: Sequence[Trajectory], space: spaces.Space[Any], *, first_action: int = 0) -> Rollout:
-    """Trajectories as the rollout of one environment; what does not end terminated counts as truncated.
+    """Return trajectories as the rollout of one environment; those that did not terminate count as truncated.
 
-    Behind the last step of a truncated one lies a step that never happened: it has what the episode ended with, and
-    which actions were allowed there, which is what the value of the last step is to be taken from.
+    A truncated trajectory is followed by a step that is not `valid`. It holds the final observation and its action
+    mask, from which the value of the last step is bootstrapped.
     """
-    # How many rows, each an observation and the step that began there, a trajectory takes.
+    # Rows per trajectory: one per step, and one for the final observation unless it terminated.
     rows = [len(trajectory) + (not trajectory.terminated) for trajectory in trajectories]
     steps, ends = sum(rows), np.cumsum(rows) - 1
     terminated, truncated = np.zeros((steps, 1), np.bool_), np.zeros((steps, 1), np.bool_)
@@ -130,19 +130,19 @@ def as_rollout(trajectories: Sequence[Trajectory], space: spaces.Space[Any], *, 
 
 
 def _in_rows(seen: Sequence[Array], rows: Sequence[int]) -> Array:
-    """[row + 1, 1, ...]: what lies beside each row of all trajectories, and what the last one led to."""
+    """[row + 1, 1, ...]: observations or masks of all rows, and the one after the last row."""
     parts = [part[:count] for part, count in zip(seen, rows, strict=True)]
     return np.concatenate([*parts, seen[-1][-1:]])[:, None]
 
 
 def _with_none(done: Sequence[Array], rows: Sequence[int]) -> Array:
-    """[row, 1, ...]: what was done or received in each row, zeros where there was no step."""
+    """[row, 1, ...]: actions or rewards of all rows, zeros in rows without a step."""
     parts = [np.concatenate([part, np.zeros_like(part[:1])])[:count] for part, count in zip(done, rows, strict=True)]
     return np.concatenate(parts)[:, None]
 
 
 def _all_masks(trajectories: Sequence[Trajectory]) -> list[Array] | None:
-    """The masks of each, everything allowed where one has none; None where none has any."""
+    """Masks of each trajectory, all True if it has none; None if no trajectory has masks."""
     width = next((trajectory.masks.shape[1] for trajectory in trajectories if trajectory.masks is not None), None)
     if width is None:
         return None

@@ -1,4 +1,4 @@
-"""The program of workers that act by themselves: a whole rollout for one command, no message per step."""
+"""Program for workers that run the policy themselves: one command fills a whole rollout, without messages per step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ActingProgram:
-    """Holds a copy of the policy in every worker and fills its groups' rows of the rollout's arrays."""
+    """Keeps a copy of the policy in every worker and fills its groups' rows of the rollout arrays."""
 
     make_actor: ActorMaker
     steps: int
     piece_length: int
     buffers: int
-    log_info: tuple[str, ...] = ()  # keys of infos that the fleet follows over each episode
+    log_info: tuple[str, ...] = ()  # info keys that are logged per episode
 
     def load(self) -> None:
         self.make_actor.load()
@@ -59,7 +59,7 @@ class ActingProgram:
 
     def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
         space = arrays.shape.observation_space
-        actor = self.make_actor(space, arrays.shape.action_space)  # one for the worker: its groups take turns
+        actor = self.make_actor(space, arrays.shape.action_space)  # one per worker: its groups take turns
         return [
             _GroupRollout(
                 group,
@@ -103,15 +103,15 @@ class _GroupRollout:
         slot = group.newest_slot
         if group.anew:
             group.anew = False
-            if first > order.steps:  # its worker died in another group, after this one was done
+            if first > order.steps:  # the worker died while stepping another group, after this one was done
                 account.forget()
                 return
-            if first < order.steps:  # episodes were cut: the step under way never happened
+            if first < order.steps:  # episodes were cut, and the interrupted step counts as never happened
                 account.lose(first)
                 account.observe(first + 1, self._observations[slot])
                 account.advance(first)
                 first += 1
-            elif account.remembers:  # what the memory held after the last step is gone, so that step cannot be valued
+            elif account.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
                 account.lose(order.steps - 1)
         else:
             account.observe(first, self._observations[slot])

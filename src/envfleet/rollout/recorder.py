@@ -2,8 +2,8 @@
 
 A row is not always a transition. With next-step autoreset, the row after the end of an episode only resets
 the environment. With same-step autoreset, the row that ends an episode already shows the first observation
-of the next one; its own last observation is in `infos["final_obs"]`. And where `infos["restarted"]` is set,
-the environment was lost during the step: nothing of that row belongs to the episode that it cut.
+of the next one; its own last observation is in `infos["final_obs"]`. If `infos["restarted"]` is set, the
+environment was lost during the step: nothing in that row belongs to the episode that was cut.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Recorder:
         self._resetting = np.zeros(n_envs, np.bool_)  # the next row only resets (next-step autoreset)
         self._wanted = np.ones(n_envs, np.bool_) if quota is None else quota > 0
         self._tasks: list[Any] = [None] * n_envs
-        self._masks: list[dict[int, Array]] = [{} for _ in range(n_envs)]  # of its observations, by their place
+        self._masks: list[dict[int, Array]] = [{} for _ in range(n_envs)]  # by index of the observation
         self._trajectories: list[Trajectory] = []
         self.episodes = np.zeros(n_envs, np.int64)  # complete ones
         self.restarts = 0
         self.steps = 0
 
     def begin(self, rows: Array, observations: Any, infos: dict[str, Any]) -> None:
-        """Starts an episode in `rows` with their observations."""
+        """Start an episode in `rows` with their observations."""
         envs = np.flatnonzero(rows & self._wanted)
         self._lengths[envs] = 0
         self._observations.write(envs, self._lengths[envs], observations)
@@ -63,7 +63,7 @@ class Recorder:
         ended: Array,
         infos: dict[str, Any],
     ) -> None:
-        """Adds one row of every environment: a transition, a mere reset, or the loss of an environment."""
+        """Add one row of every environment: a transition, a reset, or the loss of an environment."""
         restarted = np.asarray(infos.get("restarted", np.zeros(len(ended))), np.bool_)
         in_episode = self._wanted & ~self._resetting
         stepped = in_episode & ~restarted
@@ -92,13 +92,13 @@ class Recorder:
             self._resetting = ended
 
     def _keep_masks(self, envs: Array, infos: dict[str, Any]) -> None:
-        """The masks beside the newest observations of `envs`, where there are any."""
+        """Store the masks of the newest observations of `envs`, if there are any."""
         given = infos.get("_action_mask")
         for env in () if given is None else envs[given[envs]].tolist():
             self._masks[env][int(self._lengths[env])] = flat_mask(infos["action_mask"][env]).reshape(-1)
 
     def _masks_of(self, env: int, length: int) -> Array | None:
-        """[length + 1, action]; what says nothing allows everything."""
+        """Masks [length + 1, action]; an observation without a mask allows all actions. None if there are no masks."""
         kept = self._masks[env]
         if not kept:
             return None
@@ -108,7 +108,7 @@ class Recorder:
         return masks
 
     def _close(self, env: int, *, terminated: bool, ended: bool, restarted: bool) -> None:
-        """Keeps the unfinished episode of one environment as a trajectory."""
+        """Store the running episode of one environment as a trajectory."""
         complete = ended and not restarted
         self.restarts += restarted
         length = int(self._lengths[env])
@@ -133,7 +133,7 @@ class Recorder:
             )
 
     def finish(self, seconds: float) -> Collection:
-        if self._quota is None:  # what is unfinished counts too
+        if self._quota is None:  # unfinished episodes count too
             for env in np.flatnonzero(~self._resetting):
                 self._close(int(env), terminated=False, ended=False, restarted=False)
         trajectories = sorted(self._trajectories, key=lambda trajectory: trajectory.env_index)

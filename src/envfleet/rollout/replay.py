@@ -1,10 +1,11 @@
-"""Replay: the newest experience of all environments, each observation stored once.
+"""Replay buffer: the newest steps of all environments. Each observation is stored once.
 
-A ring of rows, `[row, env, ...]`: row r + 1 of an environment is where its step in row r led, so nothing is stored
-twice. Only where an episode was truncated is the observation it ended with kept aside. The row behind the newest
-step holds the observation that the next one will begin with. n-step returns are added up when they are drawn, so n can
-differ and nothing is wrong at the edge: a chain ends with its episode, at a step that never happened, or at the
-newest row, and is bootstrapped from there.
+The buffer is a ring of rows, `[row, env, ...]`. Row r + 1 of an environment holds the observation that its step in row
+r led to. Only the final observation of a truncated episode is stored separately. The row after the newest step holds
+the observation that the next step starts from.
+
+n-step returns are computed when a batch is sampled, so n may differ from batch to batch. A chain of steps ends with its
+episode, before a step that never happened, or at the newest row, and bootstraps from there.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from envfleet.rollout.storage import Aside, Stacks, Store, Whole
 __all__ = ["Experience", "Replay", "joined"]
 
 Array = np.ndarray[Any, Any]
-_HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # bits of what became of a step
+_HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # status bits of a step
 _ENDED = _TERMINATED | _TRUNCATED
-_SEEN, _MASK = "seen/", "mask"  # names of what is kept of a truncated episode's end: leaves of the observation, mask
+_SEEN, _MASK = "seen/", "mask"  # keys of a truncated episode's final observation (per leaf) and action mask
 
 
 @dataclass(frozen=True)
 class Experience:
-    """A batch that was drawn: n-step transitions."""
+    """A sampled batch of n-step transitions."""
 
-    entries: Array  # [batch]: where they lie, to give them new priorities
+    entries: Array  # [batch]: positions in the buffer, for updating priorities
     seen: dict[str, Array]  # [2 batch, ...]: the observations, then those to bootstrap from
     actions: Array  # [batch, ...]
     returns: Array  # [batch]: discounted rewards of the n steps
-    discounts: Array  # [batch]: of the value to bootstrap from; 0 where the episode terminated
-    masks: Array | None  # [batch, action]: allowed actions there
-    demonstrated: int = 0  # how many of them, the first ones, were demonstrated
-    rivals: Array | None = None  # [demonstrated, action]: what was allowed where those actions were shown
+    discounts: Array  # [batch]: factor of the bootstrap value; 0 if the episode terminated
+    masks: Array | None  # [batch, action]: actions allowed in the observations to bootstrap from
+    demonstrated: int = 0  # the first `demonstrated` transitions are demonstrations
+    rivals: Array | None = None  # [demonstrated, action]: actions that were allowed in the demonstrated steps
 
     @property
     def observations(self) -> dict[str, Array]:
@@ -52,7 +53,7 @@ class Experience:
 
 
 def joined(parts: Sequence[Experience]) -> Experience:
-    """Several batches as one, in order."""
+    """Concatenate batches, in order."""
     first = parts[0]
     if len(parts) == 1:
         return first
@@ -102,14 +103,14 @@ class Replay:
         }
         self._finals = Aside({**finals, _MASK: ((mask_size,), np.bool_)}, entries)
         self._aheads: dict[tuple[int, float], tuple[Array, Array]] = {}
-        self.masked = False  # whether environments give masks
-        self.head = 0  # the row that the next step goes to
-        self.filled = 0  # rows with steps to draw
-        self.held = 0  # rows that were written: those, and frames of stacks before them
+        self.masked = False  # whether environments provide action masks
+        self.head = 0  # the row of the next step
+        self.filled = 0  # rows with steps that can be sampled
+        self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
 
     @classmethod
     def of(cls, plan: ReplayPlan) -> Replay:
-        """The replay that was planned."""
+        """Build the replay buffer that `plan` describes."""
         return cls(
             plan.observation_space,
             plan.action,
@@ -120,16 +121,16 @@ class Replay:
         )
 
     def __len__(self) -> int:
-        """Steps it holds, those that never happened among them."""
+        """Number of stored steps, including those that never happened."""
         return self.filled * self.n_envs
 
     # --- writing
 
     def add(self, rollout: Rollout) -> Array:
-        """Stores a rollout; the entries it filled."""
+        """Store a rollout and return the entries it filled."""
         steps = len(rollout.rewards)
-        first = max(0, steps - self.most)  # a rollout longer than the ring leaves its end
-        entries = self._entries(steps - first + 1)  # [row, env], the row behind the newest step included
+        first = max(0, steps - self.most)  # only the end of a rollout that is longer than the ring
+        entries = self._entries(steps - first + 1)  # [row, env], including the row after the newest step
         at = entries[:-1]
         self._finals.drop(entries.reshape(-1))
         begins = np.ones(entries.shape, np.bool_)
@@ -156,7 +157,7 @@ class Replay:
         return at.reshape(-1)
 
     def _entries(self, rows: int) -> Array:
-        """The entries [row, env] of the rows from the head on."""
+        """Entries [row, env] of the next `rows` rows, starting at the head."""
         return ((self.head + np.arange(rows)) % self.rows)[:, None] * self.n_envs + np.arange(self.n_envs)
 
     def _advance(self, rows: int) -> None:
@@ -166,9 +167,9 @@ class Replay:
         self._became[self.retired()] = 0
 
     def cut(self) -> None:
-        """Ends the episodes under way: the next rollout begins others.
+        """End the running episodes, because the next rollout begins new ones.
 
-        The row behind the newest steps will be overwritten, so where they led is kept aside, as for a truncation.
+        The row after the newest steps will be overwritten. Its observations are stored aside, as for a truncation.
         """
         newest = (self.head - 1) % self.rows * self.n_envs + np.arange(self.n_envs)
         status = self._became[newest]
@@ -180,13 +181,13 @@ class Replay:
         self._became[goes_on] |= _TRUNCATED
 
     def retired(self) -> Array:
-        """The entries that are not to be drawn: behind the newest steps, and those kept for their frames alone."""
+        """Entries that must not be sampled: after the newest steps, and those kept only for the frames of stacks."""
         return self._entries(self.rows - self.most).reshape(-1)
 
-    # --- drawing
+    # --- sampling
 
     def uniform_entries(self, generator: np.random.Generator, count: int) -> Array:
-        """Entries drawn evenly among the steps that happened."""
+        """Sample `count` entries uniformly from the steps that happened."""
         oldest, size = (self.head - self.filled) * self.n_envs, self.rows * self.n_envs
         found = np.empty(0, np.int64)
         while len(found) < count:
@@ -198,24 +199,24 @@ class Replay:
         return found[:count]
 
     def happened(self, entries: Array) -> Array:
-        """Whether the steps of these entries happened and are still there."""
+        """Whether the steps of these entries happened and are still stored."""
         return (self._became.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
 
     def allowed(self, entries: Array) -> Array | None:
-        """[entry, action]: the actions that were allowed in the steps of these entries; None where all always are."""
+        """Action masks [entry, action] of these steps; None if the environments have no masks."""
         return self._masks.take(entries, axis=0) if self.masked else None
 
     def take(self, entries: Array, *, steps: int, gamma: float) -> Experience:
-        """The transitions of `steps` steps that begin at these entries."""
+        """Return the n-step transitions that begin at these entries (n is `steps`)."""
         (found,) = self.take_batches(entries[None], steps=steps, gamma=gamma)
         return found
 
     def take_batches(self, entries: Array, *, steps: int, gamma: float) -> list[Experience]:
-        """A batch for each row of entries [batch, step]; many are found in the time of a few."""
+        """Return a batch for each row of entries [batch, step]. Reading many at once is much faster."""
         flat, size = entries.reshape(-1), self.rows * self.n_envs
         returns, discounts, last, became = self._chains(flat, steps, gamma)
         after = (last + self.n_envs) % size
-        # Observations and what follows lie together, batch by batch, so that a network can see them at once.
+        # The observations of a batch and those to bootstrap from are adjacent, so a network can take both in one pass.
         both = np.empty((len(entries), 2, entries.shape[1]), np.int64)
         both[:, 0], both[:, 1] = entries, after.reshape(entries.shape)
         seen = {name: store.read(both.reshape(-1)) for name, store in self._stores.items()}
@@ -223,7 +224,7 @@ class Replay:
         cut = np.flatnonzero((became & _ENDED) == _TRUNCATED)
         if len(cut):
             count = entries.shape[1]
-            at = cut + (cut // count + 1) * count  # where their followers lie
+            at = cut + (cut // count + 1) * count  # positions of their bootstrap observations
             finals = self._finals.read(last[cut])
             for name, values in seen.items():
                 values[at] = finals[_SEEN + name]
@@ -243,7 +244,7 @@ class Replay:
         ]
 
     def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array, Array]:
-        """Of the chains that begin at these entries: returns, the factor of what follows, their last steps and ends."""
+        """Return n-step returns, bootstrap discounts, last entries and their status of the chains from `entries`."""
         if steps == 1:
             became = self._became.take(entries)
             discounts = np.where(became & _TERMINATED, np.float32(0.0), np.float32(gamma))
@@ -251,7 +252,7 @@ class Replay:
         ahead, factors = self._ahead(steps, gamma)
         chain = (entries + ahead) % len(self._became)  # [step, entry]
         status, rewards = self._became.take(chain), self._rewards.take(chain)
-        # A chain goes on after a step that did not end its episode, to one that happened and is still there.
+        # A chain continues if the step did not end its episode and the next one happened and is still stored.
         goes_on = ((status[:-1] & _ENDED) == 0) & ((status[1:] & _HAPPENED) != 0)
         goes_on = np.logical_and.accumulate(goes_on, axis=0)
         returns = rewards[0] + (goes_on * rewards[1:] * factors[1:-1, None]).sum(axis=0)
@@ -263,16 +264,16 @@ class Replay:
         return returns, discounts, chain[more, columns], became
 
     def _ahead(self, steps: int, gamma: float) -> tuple[Array, Array]:
-        """How far the steps of a chain lie behind each other, and how much each counts."""
+        """Entry offsets of the steps of a chain, and the powers of gamma."""
         if (steps, gamma) not in self._aheads:
             factors = np.power(gamma, np.arange(steps + 1)).astype(np.float32)
             self._aheads[steps, gamma] = (np.arange(steps)[:, None] * self.n_envs, factors)
         return self._aheads[steps, gamma]
 
-    # --- state: rows since a mark, so that a checkpoint writes only what is new
+    # --- state: a checkpoint writes only the rows added since the last one
 
     def rows_since(self, rows_ago: int) -> dict[str, Array]:
-        """The newest rows (and the one behind them) as plain arrays, oldest first."""
+        """Return the newest `rows_ago` rows, and the row after them, as plain arrays, oldest first."""
         rows = (self.head - np.arange(rows_ago, -1, -1)) % self.rows
         entries = rows[:, None] * self.n_envs + np.arange(self.n_envs)
         finals_at, finals = self._finals.held(entries.reshape(-1))
@@ -290,7 +291,7 @@ class Replay:
         return parts
 
     def put_rows(self, piece: dict[str, Array]) -> None:
-        """Appends rows that `rows_since` gave."""
+        """Append rows returned by `rows_since`."""
         entries = self._entries(len(piece["rewards"]))
         self._finals.drop(entries.reshape(-1))
         for name, store in self._stores.items():
@@ -299,7 +300,7 @@ class Replay:
             store.put_rows(entries, parts)
         self._actions[entries], self._rewards[entries] = piece["actions"], piece["rewards"]
         self._became[entries], self._masks[entries] = piece["became"], piece["masks"]
-        self.masked = self.masked or bool(piece["masks"].any())  # without masks they are all False
+        self.masked = self.masked or bool(piece["masks"].any())  # all False if the environments have no masks
         finals = {_SEEN + name: piece[f"finals/{name}"] for name in self._stores}
         allowed = piece.get("final_masks", np.asarray(True))  # older files have none
         self._finals.put(entries.reshape(-1)[piece["finals_at"]], {**finals, _MASK: allowed})
@@ -307,6 +308,6 @@ class Replay:
 
 
 def _parts(entries: Array) -> list[slice]:
-    """Where each row of entries [batch, step] lies in the flat array."""
+    """Slice of each row of entries [batch, step] in the flattened array."""
     count = entries.shape[1]
     return [slice(i * count, (i + 1) * count) for i in range(len(entries))]

@@ -1,4 +1,4 @@
-"""How much memory a replay will take, known and refused before any of it is allocated."""
+"""The memory a replay buffer needs, computed and checked before it is allocated."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ __all__ = ["ReplayPlan"]
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """All sizes of a replay."""
+    """All sizes of a replay buffer."""
 
     observation_space: spaces.Space[Any]
     action: tuple[tuple[int, ...], Any]  # shape and type of one action
-    capacity: int  # steps that are asked for
+    capacity: int  # requested number of steps
     n_envs: int
     mask_size: int = 0
     frame_stack: int = 1
-    prioritised: bool = False  # a sum tree of priorities lies beside it
+    prioritised: bool = False  # with a sum tree of priorities
     name: str = "the replay"
 
     @property
     def stacked(self) -> list[Leaf]:
-        """The leaves whose frames are stored once."""
+        """The frame-stack leaves, whose frames are stored once."""
         return stacked_leaves(leaves_of(self.observation_space), self.frame_stack)
 
     @property
     def most(self) -> int:
-        """Rows with steps to draw."""
+        """Maximum number of rows with steps that can be sampled."""
         return max(1, -(-self.capacity // self.n_envs))
 
     @property
     def rows(self) -> int:
-        """One row holds where the newest step led; the oldest stacks need the frames of the rows before them."""
+        """`most`, plus a row for the observations after the newest step, plus rows for frames of the oldest stacks."""
         return self.most + 1 + (self.frame_stack - 1 if self.stacked else 0)
 
     @property
@@ -50,14 +50,14 @@ class ReplayPlan:
 
     @property
     def bytes(self) -> int:
-        """What everything with a place for each entry takes; the few observations that are kept aside come on top."""
+        """Bytes of everything stored per entry. The few observations stored aside come on top."""
         stacked = self.stacked
         seen = sum(
             entry_bytes(leaf, self.frame_stack if leaf in stacked else 1) for leaf in leaves_of(self.observation_space)
         )
         acted: int = np.dtype(self.action[1]).itemsize * int(np.prod(self.action[0], dtype=np.int64))
-        each = seen + acted + self.mask_size + 4 + 1 + Aside.BYTES_PER_ENTRY  # with the reward and what became of it
-        # The tree has a leaf for each entry, up to the next power of two, and as many nodes above them.
+        each = seen + acted + self.mask_size + 4 + 1 + Aside.BYTES_PER_ENTRY  # 4: reward, 1: status bits
+        # The tree has one leaf per entry, rounded up to a power of two, and as many inner nodes.
         tree = 2 * 8 << (self.entries - 1).bit_length() if self.prioritised else 0
         return self.entries * each + tree
 
@@ -68,7 +68,7 @@ class ReplayPlan:
         return steps + once + (", priorities included" if self.prioritised else "")
 
     def refuse_too_large(self, *, beside: int = 0) -> None:
-        """ResourceError where it does not fit into the memory that is left when `beside` bytes are taken as well."""
+        """Raise ResourceError if the buffer does not fit into the available memory, less `beside` bytes."""
         free = max(0, available_memory() - beside)
         if self.bytes > 0.9 * free:
             fits = int(0.8 * free / self.bytes * self.capacity)

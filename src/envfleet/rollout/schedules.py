@@ -1,8 +1,8 @@
-"""Schedules: which weights collect which rollout, and when.
+"""Schedules: when rollouts are collected, and with which weights.
 
-`sync` collects, learns, repeats: every rollout comes from the newest weights. `overlap` lets rollout k + 1 be
-collected while rollout k is learned from, so it comes from the weights before that: the lag is exactly one,
-whatever the timing, and the same seed gives the same weights.
+`sync` collects, learns, repeats: every rollout uses the newest weights. `overlap` collects rollout k + 1 while the
+learner uses rollout k, so it uses the weights before that update. The lag is always exactly one, whatever the timing,
+so the same seed gives the same weights.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from envfleet.rollout.collectors import Collector
 __all__ = ["SCHEDULES", "Schedule"]
 
 Array = np.ndarray[Any, Any]
-SCHEDULES = {"sync": 0, "overlap": 1}  # rollouts by which the weights lag
+SCHEDULES = {"sync": 0, "overlap": 1}  # lag of the weights, in rollouts
 
 
 class Schedule:
-    """Hands out rollouts in order, each collected with the weights that the schedule allows it."""
+    """Returns rollouts in order, each collected with the weights that the schedule prescribes."""
 
     def __init__(self, collector: Collector, weights: Callable[[], Array], *, lag: int) -> None:
         self._collector, self._weights, self.lag = collector, weights, lag
-        self.number = 0  # of the next rollout to hand out
-        self._begun = False  # it is under way
-        self._ready: Rollout | None = None  # it is collected
-        self.waited = 0.0  # seconds, since the last look
-        self.until = math.inf  # when rollouts are given up (`time.monotonic`)
+        self.number = 0  # of the next rollout that `next` returns
+        self._begun = False  # whether that rollout is being collected
+        self._ready: Rollout | None = None  # that rollout, once it is collected
+        self.waited = 0.0  # seconds spent waiting, until the caller resets it
+        self.until = math.inf  # when rollouts are abandoned (`time.monotonic`)
 
     def next(self) -> Rollout:
-        """The next rollout; with a lag, the one after it begins before this returns."""
+        """Return the next rollout. With a lag, start the one after it first."""
         if self._ready is None and not self._begun:
             self._begin()
         self.settle()
@@ -48,21 +48,21 @@ class Schedule:
         return rollout
 
     def settle(self) -> None:
-        """Waits until nothing is under way: the moment to save."""
+        """Wait until no rollout is being collected, so that a checkpoint can be saved."""
         if self._begun:
             began = time.perf_counter()
-            self._begun = False  # if it fails, too
+            self._begun = False  # even if `finish` fails
             self._ready = self._collector.finish()
             self.waited += time.perf_counter() - began
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, so that simulators can be asked for their state."""
+        """Whether no rollout is being collected, so that simulators can return their state."""
         return not self._begun
 
     @property
     def collected(self) -> Rollout | None:
-        """The rollout that was collected and not handed out yet."""
+        """The rollout that is collected but not yet returned by `next`."""
         return self._ready
 
     def _begin(self) -> None:
@@ -71,6 +71,6 @@ class Schedule:
         self._begun = True
 
     def resume(self, number: int, *, collected: bool) -> None:
-        """Goes on before rollout `number`; `collected` where its arrays were put back as they were."""
+        """Continue before rollout `number`; `collected` says that its arrays were restored."""
         self.number = number
         self._ready = self._collector.collected(number) if collected else None

@@ -1,10 +1,10 @@
-"""How a replay stores observations: whole, or where they are stacks of the last frames, each frame once.
+"""How a replay buffer stores observations: whole, or, for frame stacks, each frame once.
 
-Entries are numbered through the ring, row by row: entry e of n environments lies in row e // n, and e + n is where its
-step led. A stack is put together when it is drawn, from the frames of the entries before it. Whether an observation
-goes on from the one before (the same frames, moved by one) is looked at when it is written; where it does not, as at
-the beginning of an episode or after a restart, its older frames are kept aside. So what is drawn is what was written,
-to the bit, whatever a wrapper fills its first stacks with.
+Entries number the ring row by row: with n environments, entry e is in row e // n, and its step leads to entry e + n.
+
+A stack is rebuilt when it is sampled, from the frames of earlier entries. When a stack is written, it is compared with
+the previous one. If it is not the same frames shifted by one (at the start of an episode or after a restart), its older
+frames are stored aside. So reading returns exactly the bits that were written, however a wrapper pads its first stacks.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from envfleet.fleet.spaces import Leaf
 __all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "stacked_leaves"]
 
 Array = np.ndarray[Any, Any]
-# A stack that does not go on inside an episode is kept aside as well, but as a rule it has to.
+# Older frames are also stored aside if a stack does not continue within an episode. If more than this share of the
+# stacks does not, the observation is no frame stack.
 _FEW = 0.5
 
 
 class Store(Protocol):
-    """The observations of one leaf."""
+    """Stores the observations of one leaf of the observation space."""
 
-    reach: int  # rows before an observation's own that it is put together from
+    reach: int  # number of earlier rows that an observation is rebuilt from
 
     def write(self, entries: Array, observations: Array, begins: Array) -> None:
-        """Stores rows `[row, env, ...]` at `entries` [row, env], which follow each other.
+        """Store consecutive rows `[row, env, ...]` at `entries` [row, env].
 
-        The first row is there already, unless nothing was written before; `begins` [row, env] says where a stack
-        need not go on from the row before.
+        The first row is already stored, unless the store is empty. `begins` [row, env] marks stacks that need not
+        continue those of the row before.
         """
 
     def read(self, entries: Array) -> Array:
-        """The observations [entry, ...]."""
+        """Return the observations [entry, ...]."""
 
     def rows(self, entries: Array) -> dict[str, Array]:
-        """What is stored at `entries` [row, env], to be written to a file."""
+        """Return the stored arrays of `entries` [row, env], to be written to a file."""
 
     def put_rows(self, entries: Array, parts: dict[str, Array]) -> None:
-        """Stores what `rows` gave."""
+        """Store arrays returned by `rows`."""
 
 
 class Whole:
-    """Each observation as it is."""
+    """Stores each observation unchanged."""
 
     reach = 0
 
@@ -57,7 +58,7 @@ class Whole:
         self._values[entries] = observations
 
     def read(self, entries: Array) -> Array:
-        return self._values.take(entries, axis=0, mode="clip")  # no entry is out of range, and it need not be checked
+        return self._values.take(entries, axis=0, mode="clip")  # entries are always in range: skip the check
 
     def rows(self, entries: Array) -> dict[str, Array]:
         return {"": self._values[entries]}
@@ -67,9 +68,9 @@ class Whole:
 
 
 class Stacks:
-    """Of each stack its newest frame, the last along the axis; older ones where they are nowhere else.
+    """Stores the newest frame of each stack (the last along the axis), and older frames that no other entry holds.
 
-    The frames of an environment lie one behind the other, so that a stack is one piece of memory.
+    The frames of an environment are adjacent, so a stack is one contiguous piece of memory.
     """
 
     def __init__(self, leaf: Leaf, entries: int, n_envs: int, frames: int) -> None:
@@ -81,7 +82,7 @@ class Stacks:
         self.reach = frames - 1
         self._rows = entries // n_envs
         self._newest = np.zeros((entries, *one), leaf.dtype)  # at `_place` of its entry
-        # How many entries back the older frames were kept aside; at `reach` and beyond they are not needed.
+        # Steps since the entry whose older frames were stored aside; from `reach` on, they are not needed.
         self._age = np.zeros(entries, np.uint8)
         older = list(leaf.shape)
         older[self._axis] = self._deep * (frames - 1)
@@ -109,13 +110,13 @@ class Stacks:
         self._older.put(entries[row, env], {"": self._part(observations[row, env][None], 0, -1)[0]})
 
     def _place(self, entries: Array, back: Array | int = 0) -> Array:
-        """Where the newest frames of entries lie, or those of so many steps before."""
+        """Positions of the newest frames of entries, or of the frames `back` steps earlier."""
         row, env = np.divmod(entries, self._n_envs)
         place: Array = env * self._rows + (row - back) % self._rows
         return place
 
     def _part(self, observations: Array, first: int, last: int | None) -> Array:
-        """Some frames of observations [row, env, ...]."""
+        """Return frames `first` to `last` of observations [row, env, ...]."""
         along: list[Any] = [slice(None)] * (2 + len(self._shape))
         along[2 + self._axis] = slice(first * self._deep, None if last is None else last * self._deep)
         part: Array = observations[tuple(along)]
@@ -137,7 +138,7 @@ class Stacks:
         at = self._place(entries[:, None], np.arange(self.reach, -1, -1))
         frames = self._newest.take(at, axis=0, mode="clip")  # [entry, frame, ...]
         age = self._age.take(entries)
-        young = np.flatnonzero(age < self.reach)  # their episodes began so lately that older frames were kept aside
+        young = np.flatnonzero(age < self.reach)  # recently begun episodes: some of their frames are stored aside
         if len(young):
             back = age[young].astype(np.int64)
             kept = self._older.read((entries[young] - back * self._n_envs) % len(self._age))
@@ -173,7 +174,7 @@ class Stacks:
 
 
 class Aside:
-    """Values that few entries have; room grows with their number."""
+    """Sparse storage for values that few entries have; it grows on demand."""
 
     BYTES_PER_ENTRY = 4
 
@@ -183,7 +184,7 @@ class Aside:
         self._free = list(range(8))
 
     def put(self, entries: Array, values: dict[str, Array]) -> None:
-        """Gives entries, which have none, their values [entry, ...]."""
+        """Store values [entry, ...] for entries that have none."""
         while len(self._free) < len(entries):
             size = len(next(iter(self._values.values())))
             self._values = {name: np.concatenate([array, np.zeros_like(array)]) for name, array in self._values.items()}
@@ -203,19 +204,19 @@ class Aside:
         self._slot[entries] = 0
 
     def held(self, entries: Array) -> tuple[Array, dict[str, Array]]:
-        """Which of the entries have values, and those."""
+        """Return the indices of the entries that have values, and the values."""
         at = np.flatnonzero(self._slot[entries])
         return at, self.read(entries[at])
 
 
 def entry_bytes(leaf: Leaf, frames: int) -> int:
-    """What an entry takes of an observation stored whole, or as one of so many frames."""
+    """Bytes per entry of a leaf stored whole (`frames` is 1), or of a stack of `frames` frames."""
     whole = int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
     return whole if frames == 1 else whole // frames + 1 + Aside.BYTES_PER_ENTRY
 
 
 def stacked_leaves(leaves: list[Leaf], frames: int) -> list[Leaf]:
-    """The leaves that are stacks: as many deep as there are frames, or where there are none, a multiple of that."""
+    """Return the frame-stack leaves: their first or last dimension is `frames`, or, failing that, a multiple of it."""
     if frames == 1:
         return []
     boxes = [leaf for leaf in leaves if leaf.shape]
@@ -231,7 +232,7 @@ def stacked_leaves(leaves: list[Leaf], frames: int) -> list[Leaf]:
 
 
 def _axis(shape: tuple[int, ...], frames: int) -> int:
-    """Frames lie along the first or the last dimension: the one of their number, or the shorter one, as channels do."""
+    """Axis of the frames: the first or last dimension, whichever is `frames`, else the shorter one, as for channels."""
     last = len(shape) - 1
     if frames in (shape[0], shape[last]):
         return 0 if shape[0] == frames else last
@@ -239,7 +240,7 @@ def _axis(shape: tuple[int, ...], frames: int) -> int:
 
 
 def _equal(some: Array, others: Array) -> Array:
-    """[row, env]: whether observations are the same to the bit."""
-    bits = f"u{some.dtype.itemsize}"  # numbers that are equal may differ in their sign, and NaN is not equal to itself
+    """[row, env]: whether observations are identical, bit by bit."""
+    bits = f"u{some.dtype.itemsize}"  # comparing floats would equate 0.0 with -0.0, and NaN never equals itself
     same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], -1).all(axis=2)
     return same

@@ -1,7 +1,7 @@
-"""A sum tree: draws entries in proportion to their priority in logarithmic time (Schaul et al. 2016).
+"""Sum tree for prioritised replay: samples entries in proportion to their priority in O(log n) (Schaul et al. 2016).
 
-A node is always the sum of its two children, never changed by a difference: rounding cannot add up over millions of
-updates, and a tree built anew from its leaves is the same to the bit.
+A node is always recomputed as the sum of its two children, never updated by a difference. So rounding errors do not
+accumulate over millions of updates, and a tree rebuilt from its leaves is identical to the bit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["SumTree"]
 
 Array = np.ndarray[Any, Any]
 kernel = compiler("prioritised replay", "replay")
-_SMALLEST_ERROR = 1e-6  # so that nothing is never drawn again
+_SMALLEST_ERROR = 1e-6  # keeps every priority above zero
 
 
 class SumTree:
-    """Priorities of `capacity` entries; those never set have none."""
+    """Priorities of `capacity` entries, initially zero."""
 
     def __init__(self, capacity: int) -> None:
         self._leaves = 1 << max(0, (capacity - 1).bit_length())
@@ -36,28 +36,28 @@ class SumTree:
         return found
 
     def set(self, entries: Array, priorities: Array) -> None:
-        """Gives entries their priorities; of an entry that is named twice, the last one counts."""
+        """Set the priorities of entries; for a repeated entry, the last one counts."""
         _set(self._nodes, self._leaves, entries.astype(np.int64), priorities.astype(np.float64))
 
     def draw(self, uniform: Array) -> Array:
-        """The entries at these shares of the total, each in [0, 1)."""
+        """Return the entries at these fractions of the total, each in [0, 1)."""
         return np.asarray(_draw(self._nodes, self._leaves, uniform.astype(np.float64) * self.total))
 
     def draw_batch(self, uniform: Array, *, among: int, correction: float) -> tuple[Array, Array]:
-        """One entry from each of equal parts of the mass (less variance than independent draws), and what it counts.
+        """Sample a batch and return its entries and importance-sampling weights.
 
-        An entry that is drawn more often than evenly among so many counts less, by that to the power `correction`;
-        the one that counts most counts 1.
+        One entry comes from each of equal parts of the mass, for less variance than independent samples. A weight is
+        (among * probability) ** -correction, divided by the largest weight of the batch.
         """
         entries, counts = _draw_batch(self._nodes, self._leaves, uniform, float(among), correction)
         return np.asarray(entries), np.asarray(counts)
 
     def set_by_error(self, entries: Array, errors: Array, exponent: float) -> float:
-        """Gives entries the priorities of their errors, float32, and says which was the highest."""
+        """Set the priorities of entries from their TD errors (float32) and return the highest priority."""
         return float(_set_by_error(self._nodes, self._leaves, entries, errors, exponent))
 
     def state(self) -> Array:
-        """The leaves; the rest follows from them."""
+        """The leaves, which determine all other nodes."""
         return self._nodes[self._leaves : self._leaves + self.capacity].copy()
 
     def restore(self, leaves: Array) -> None:
@@ -97,7 +97,7 @@ def _find(nodes: Array, leaves: int, mass: float) -> int:
     node = 1
     while node < leaves:
         node *= 2
-        # Never into a part without mass, which rounding at the end of the range could lead to.
+        # Never enter a subtree of zero mass; rounding at the end of the range could lead there.
         if mass >= nodes[node] and nodes[node + 1] > 0.0:
             mass -= nodes[node]
             node += 1

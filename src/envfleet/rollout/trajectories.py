@@ -1,4 +1,4 @@
-"""Trajectories and their figures."""
+"""Trajectories and their statistics."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One episode, or the piece of it that was collected; it starts where the environment was reset.
+    """One episode, from its reset to its end or to the end of collection.
 
-    `observations` has one entry more than `actions` and `rewards`: the one the last step led to. Dict and
-    Tuple spaces give dicts and tuples of such arrays; Text, Graph and Sequence give tuples of values.
+    `observations` has one entry more than `actions` and `rewards`: the observation after the last step. For Dict and
+    Tuple spaces they are dicts and tuples of arrays; for Text, Graph and Sequence spaces, tuples of values.
     """
 
     env_index: int
@@ -27,22 +27,22 @@ class Trajectory:
     terminated: bool
     truncated: bool
     complete: bool  # the environment itself ended the episode
-    restarted: bool  # the environment was lost: cut (truncated) before the step that it did not return from
-    task: Any = None  # info["task"] of the reset that began it, where the environment says it
-    masks: Array | None = None  # [steps + 1, action], bool: info["action_mask"] beside each observation, where known
+    restarted: bool  # the environment was lost: the episode was truncated before the step that failed
+    task: Any = None  # info["task"] of its reset, if the environment provides it
+    masks: Array | None = None  # [steps + 1, action], bool: info["action_mask"] of each observation, if known
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     @property
     def episode_return(self) -> float:
-        """The sum of the rewards."""
+        """Sum of the rewards."""
         return float(self.rewards.sum())
 
 
 @dataclass(frozen=True)
 class CollectionStatistics:
-    """Figures of a collection; returns and lengths are those of complete episodes, NaN where none is."""
+    """Statistics of a collection. Returns and lengths cover complete episodes; NaN if there are none."""
 
     episodes: int  # complete ones
     restarts: int  # episodes cut because their environment was lost
@@ -58,14 +58,14 @@ class CollectionStatistics:
 
 @dataclass(frozen=True)
 class Collection:
-    """What `collect` gives: trajectories by environment and, within it, by time."""
+    """The result of `collect`; trajectories are ordered by environment, then by time."""
 
     trajectories: list[Trajectory]
     statistics: CollectionStatistics
 
 
 def summarise(trajectories: list[Trajectory], restarts: int, seconds: float) -> CollectionStatistics:
-    """The figures of trajectories that took `seconds` to collect."""
+    """Return the statistics of trajectories that took `seconds` to collect."""
     complete = [trajectory for trajectory in trajectories if trajectory.complete]
     returns = np.array([trajectory.episode_return for trajectory in complete] or [np.nan])
     lengths = np.array([float(len(trajectory)) for trajectory in complete] or [np.nan])

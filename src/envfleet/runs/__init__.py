@@ -1,1 +1,1 @@
-"""What surrounds a run: its folder, metrics, console, checkpoints and evaluation. Imports no torch by itself."""
+"""Everything around a run: folder, metrics, console, checkpoints and evaluation. Importing it does not load torch."""

@@ -1,13 +1,13 @@
-"""Checkpoints: folders that are written aside and renamed, never changed, and checked before they are used.
+"""Checkpoints: folders that are written aside and renamed, never modified, and verified before use.
 
     checkpoints/step-2048/  policy.safetensors   the policy's weights; the same weights give the same bytes
                             state.safetensors    every other array
                             state.json           everything else, with references to those arrays
-                            digest.json          what the three files must be
-    checkpoints/last, best, final                links to such folders, replaced in one step
-    checkpoints/pieces/NAME.safetensors          what only grows (a replay), in parts that several checkpoints share
+                            digest.json          checksums of the three files
+    checkpoints/last, best, final                links to such folders, replaced atomically
+    checkpoints/pieces/NAME.safetensors          append-only data (a replay buffer), in parts that checkpoints share
 
-A process killed at any moment leaves the old checkpoint or the new one, and at most a folder whose name starts
+If the process is killed, the old or the new checkpoint is intact. At most a folder remains whose name starts
 with a dot. Reading runs no code: the files are JSON and safetensors.
 """
 
@@ -40,19 +40,19 @@ __all__ = ["Checkpoint", "Checkpoints"]
 
 Array = np.ndarray[Any, Any]
 
-_FORMAT = 1  # raise it when checkpoints that were saved before can no longer be resumed
+_FORMAT = 1  # raise it if older checkpoints can no longer be resumed
 _FILES = ("policy.safetensors", "state.safetensors", "state.json")
 _MARKS = ("last", "best", "final")
 _PIECES = "pieces"
 _PIECE_NAME = re.compile(r"[\w-]+")
 _STEP = re.compile(r"step-(\d+)")
-_LEFTOVER = re.compile(r"\.(?:writing|removing|linking)-.*-(\d+)")  # the number of the process comes last
+_LEFTOVER = re.compile(r"\.(?:writing|removing|linking)-.*-(\d+)")  # the process id comes last
 _LOG = logging.getLogger("envfleet")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     step: int
     policy: dict[str, Tensor]
@@ -62,16 +62,16 @@ class Checkpoint:
 
 
 class _OtherFormat(CheckpointError):
-    """A sound checkpoint of another version of Envfleet: it is left alone."""
+    """A valid checkpoint of another Envfleet version. It is left alone."""
 
 
 class Checkpoints:
-    """The checkpoints of a run; the newest `keep` stay, and those that last, best and final point to."""
+    """The checkpoints of a run. Keeps the newest `keep`, and those that last, best and final point to."""
 
     def __init__(self, folder: str | Path, keep: int = 3) -> None:
         self.folder = Path(folder)
         self.keep = max(1, keep)
-        self._fingerprints: dict[str, dict[str, Any]] = {}  # of the pieces that were written or read
+        self._fingerprints: dict[str, dict[str, Any]] = {}  # of the pieces written or read so far
 
     # ---- writing ----
 
@@ -82,9 +82,9 @@ class Checkpoints:
         state: Any,
         pieces: Mapping[str, Mapping[str, Array] | None] | None = None,
     ) -> Path:
-        """Writes the checkpoint of `step`, points `last` to it, and removes what is too old.
+        """Write the checkpoint of `step`, point `last` to it, and remove old checkpoints.
 
-        `pieces` are all that belong to it, in order; those that an earlier checkpoint wrote come without content.
+        `pieces` are all pieces of the checkpoint, in order. Those that an earlier checkpoint wrote have no content.
         """
         try:
             fingerprints = {name: self._written(name, arrays) for name, arrays in (pieces or {}).items()}
@@ -109,7 +109,7 @@ class Checkpoints:
         return target
 
     def _written(self, name: str, arrays: Mapping[str, Array] | None) -> dict[str, Any]:
-        """The fingerprint of a piece, which is written first where it is new."""
+        """Return the fingerprint of a piece, after writing it if it is new."""
         if arrays is not None:
             import safetensors.numpy
 
@@ -118,12 +118,12 @@ class Checkpoints:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
             self._fingerprints[name] = _fingerprint(content)
-        elif name not in self._fingerprints:  # of a run that was resumed
+        elif name not in self._fingerprints:  # of a resumed run
             self._fingerprints[name] = _fingerprint(_piece_path(self.folder, name).read_bytes())
         return self._fingerprints[name]
 
     def mark(self, name: Literal["best", "final"], step: int) -> Path:
-        """Points `best` or `final` to the checkpoint of `step`."""
+        """Point `best` or `final` to the checkpoint of `step`."""
         target = self.folder / f"step-{step}"
         if not target.is_dir():
             raise CheckpointError(f"there is no checkpoint of step {step} in {self.folder} to be the {name} one")
@@ -135,9 +135,9 @@ class Checkpoints:
         return self.folder / name
 
     def _put(self, aside: Path, target: Path) -> None:
-        """Gives a finished folder its name."""
+        """Rename a finished folder to its final name."""
         if target.exists():
-            # A resumed run comes to the same step again; the same content may stay as it is.
+            # A resumed run reaches the same step again. If the content is the same, keep it.
             if _read_or_none(target / "digest.json") == (aside / "digest.json").read_bytes() and self._is_sound(target):
                 return
             self._set_aside(target)
@@ -156,14 +156,14 @@ class Checkpoints:
             return
         try:
             if link.is_dir() and not link.is_symlink():
-                self._set_aside(link)  # from a file system without links
+                self._set_aside(link)  # a copy, made on a file system without links
             aside.replace(link)
         finally:
             discard(aside)
         sync_folder(self.folder)
 
     def _point_without_links(self, name: str, target: Path) -> None:
-        """A text file with the target's name; for `final`, whose files are opened by path, a copy."""
+        """Write a text file with the target's name; for `final`, whose files users open by path, a copy."""
         if name != "final":
             write_whole(self.folder / name, target.name.encode())
             return
@@ -180,26 +180,26 @@ class Checkpoints:
             if step not in wanted:
                 try:
                     self._set_aside(self.folder / f"step-{step}")
-                except OSError as error:  # nothing is lost by it
+                except OSError as error:  # harmless
                     _LOG.warning("the old checkpoint step-%d cannot be removed: %s", step, error)
         if self._fingerprints:
             self._remove_old_pieces()
 
     def _remove_old_pieces(self) -> None:
-        """Pieces that no checkpoint refers to any more."""
+        """Remove pieces that no checkpoint refers to any more."""
         used: set[str] = set()
         for step in self.steps():
             try:
                 used |= parse_json((self.folder / f"step-{step}" / "digest.json").read_bytes())["pieces"].keys()
             except (KeyError, OSError, TypeError, ValueError):
-                return  # which ones a damaged checkpoint needs is not known
+                return  # the pieces of a damaged checkpoint are unknown
         for path in (self.folder / _PIECES).glob("*.safetensors"):
             if path.stem not in used:
                 path.unlink(missing_ok=True)
                 self._fingerprints.pop(path.stem, None)
 
     def _set_aside(self, path: Path) -> None:
-        """Removes a folder so that no half of it is ever seen under its name."""
+        """Remove a folder atomically: a partly deleted folder is never visible under its name."""
         aside = path.with_name(f".removing-{path.name}-{os.getpid()}")
         discard(aside)
         path.rename(aside)
@@ -210,16 +210,16 @@ class Checkpoints:
         kept = f"{good[-1]} is kept; " if good else ""
         raise CheckpointError(
             f"the checkpoint of step {step} cannot be written to {self.folder}: {error.strerror or error}",
-            hint=f"{kept}free some space or make the folder writable, then go on with `envfleet resume`",
+            hint=f"{kept}free some space or make the folder writable, then run `envfleet resume`",
         ) from error
 
     # ---- looking ----
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, in order."""
+        """Steps that have a checkpoint, in order."""
         try:
             names = [entry.name for entry in self.folder.iterdir()]
-        except (FileNotFoundError, NotADirectoryError):  # not made yet, or taken away while we look
+        except (FileNotFoundError, NotADirectoryError):  # not created yet, or just deleted
             names = []
         return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
 
@@ -241,9 +241,9 @@ class Checkpoints:
     # ---- reading ----
 
     def load(self, name: str | int = "last") -> Checkpoint:
-        """The checkpoint that `name` (last, best, final, "step-N" or N) means, checked; changes nothing.
+        """Load and verify the checkpoint `name` (last, best, final, "step-N" or N), without changing anything.
 
-        Its pieces are left where they are: only a run that goes on needs them.
+        Does not load its pieces: only a resumed run needs them.
         """
         step = self.step_of(name) if name in _MARKS else _step_in(name)
         path = self.folder / f"step-{step}"
@@ -254,9 +254,9 @@ class Checkpoints:
         return _read(path, with_pieces=False)
 
     def load_newest_sound(self) -> Checkpoint:
-        """The newest checkpoint that is whole, for a run that goes on; call it only with the run's lock.
+        """Load the newest intact checkpoint for a resumed run. The caller must hold the run's lock.
 
-        Damaged ones are put out of the way under the name `damaged-step-N`, and `last` points to the one used.
+        Renames damaged ones to `damaged-step-N`, and points `last` to the one used.
         """
         self._remove_leftovers()
         for step in reversed(self.steps()):
@@ -282,7 +282,7 @@ class Checkpoints:
             discard(renamed)
             path.rename(renamed)
         except OSError:
-            pass  # it is found damaged again next time
+            pass  # the next load finds it damaged again
 
     def _remove_leftovers(self) -> None:
         for torn in (self.folder / _PIECES).glob(".*"):
@@ -309,7 +309,7 @@ def _encoded(
     """The files of a checkpoint by name, the digest last."""
     import safetensors.torch
 
-    # A clone of each, because safetensors refuses tensors that share their memory, as tied weights do.
+    # Clones, because safetensors refuses tensors that share memory, such as tied weights.
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in policy.items()}
     files = {"policy.safetensors": safetensors.torch.save(weights), **state_files(state)}
     fingerprints = {name: _fingerprint(files[name]) for name in _FILES}
@@ -322,7 +322,7 @@ def _fingerprint(content: bytes) -> dict[str, Any]:
 
 
 def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], dict[str, bytes]]:
-    """The step, the files and the pieces of a checkpoint, if they are what the digest says."""
+    """Return step, files and pieces of a checkpoint. Raises if they do not match the digest."""
     try:
         digest = parse_json((path / "digest.json").read_bytes())
         version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
@@ -343,7 +343,7 @@ def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], 
 
 
 def _piece_path(folder: Path, name: str) -> Path:
-    if not _PIECE_NAME.fullmatch(name):  # a digest that was tampered with must not lead elsewhere
+    if not _PIECE_NAME.fullmatch(name):  # a forged digest must not lead to other paths
         raise ValueError(f"{name!r} is no name of a piece")
     return folder / _PIECES / f"{name}.safetensors"
 

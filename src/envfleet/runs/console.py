@@ -1,7 +1,7 @@
-"""The console of a run, on stderr: a calm live view in a terminal or notebook, a line now and then in a pipe.
+"""The console of a run, on stderr: a live view in a terminal or notebook, occasional lines in a pipe.
 
-Nothing refreshes by itself: the view is drawn from `update` and `collecting`, at most twice a second, so that a run
-pays for it only where it has something to show.
+There is no refresh thread. `update` and `collecting` draw the view, at most twice a second, so it costs time only when
+there is something to show.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SECONDS_BETWEEN_VIEWS = 0.5
 _SECONDS_BETWEEN_LINES = 2.0
 _SECONDS_BETWEEN_ROLLOUT_LINES = 10.0  # within one rollout, which may take minutes
 _ENDLESS = 10_000  # columns of a pipe
-_SHORTEST_REASON = 24  # columns; with fewer it begins on a line of its own
+_SHORTEST_REASON = 24  # columns; in less space the reason begins on a new line
 
 
 class Console:
-    """Shows how a run goes; `close` (or `finish`) leaves the terminal as it was."""
+    """Shows the progress of a run. `close` (or `finish`) restores the terminal."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class Console:
         self._live: Live | None = None
         self._began: float | None = None
         self._last_shown = -1e9
-        self._looked = -1e9  # for the progress of a rollout
-        self._is_shown = True  # the latest update
+        self._looked = -1e9  # when `collecting` last checked
+        self._is_shown = True  # the latest update was shown
 
     def start(self, choices: Sequence[tuple[str, str, str]]) -> None:
-        """Says what was chosen for the run and why: (name, value, reason)."""
+        """Print the choices made for the run: (name, value, reason)."""
         if self.mode == "quiet":
             return
         self._print(self._progress.title)
@@ -70,9 +70,9 @@ class Console:
         *,
         share: float | None = None,
     ) -> None:
-        """Takes the figures of an update and shows them if it is time to.
+        """Take the figures of an update, and show them if it is time.
 
-        `share` is how much of the budget is spent, where that is not a matter of steps alone.
+        `share` is the fraction of the budget spent, if that does not depend on steps alone.
         """
         self._progress.take(step, self._seconds(), metrics, health, share)
         self._is_shown = False
@@ -82,9 +82,9 @@ class Console:
             self._show_after(_SECONDS_BETWEEN_LINES)
 
     def collecting(self, so_far: Callable[[], tuple[int, float]]) -> None:
-        """Shows progress within a rollout: `so_far` gives the steps with those of the rollout, and the budget's share.
+        """Show progress within a rollout. `so_far` returns the steps, this rollout's included, and the budget share.
 
-        Cheap enough to be called at every step: it looks only if it is time to show something.
+        Cheap enough to call at every step: it calls `so_far` only if it is time to show something.
         """
         now = self._now()
         if self.mode == "quiet" or now - self._looked < _SECONDS_BETWEEN_VIEWS:
@@ -99,14 +99,14 @@ class Console:
             self._show()
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Takes the figures of an evaluation: the next view or line has them, and so has the last."""
+        """Take the figures of an evaluation, for the next and the last view or line."""
         self._progress.metrics = {**self._progress.metrics, **metrics}
         self._is_shown = False
         if self.mode == "live":
             self._show_after(_SECONDS_BETWEEN_VIEWS)
 
     def _seconds(self) -> float:
-        """Since the run began to collect."""
+        """Seconds since the run began to collect."""
         if self._began is None:
             self._began = self._now()
         return self._now() - self._began
@@ -116,16 +116,16 @@ class Console:
             self._show()
 
     def say(self, line: str) -> None:
-        """A line for the user, above the live view."""
+        """Print a line for the user, above the live view."""
         if self.mode != "quiet":
             self._print(line)
 
     def error(self, line: str) -> None:
-        """A line that is shown even when quiet."""
+        """Print a line even when quiet."""
         self._print(line)
 
     def finish(self, summary: Mapping[str, Any], commands: Sequence[str] = ()) -> None:
-        """Ends the view with what came out and the commands to go on with."""
+        """End the view, and print a summary and the next commands."""
         self.close()
         if self.mode == "quiet":
             return
@@ -134,12 +134,12 @@ class Console:
         for name, value in summary.items():
             self._print(f"  {name.ljust(width)}  {value}")
         if commands:
-            self._print("go on with:")
+            self._print("next:")
             for command in commands:
                 self._print(f"  {command}")
 
     def close(self) -> None:
-        """Shows the latest update if it was held back, and ends the live view."""
+        """Show the latest update if it was held back, and end the live view."""
         if self.mode != "quiet" and not self._is_shown:
             self._show()
         if self._live is not None:
@@ -161,15 +161,15 @@ class Console:
         from rich.console import Console as RichConsole
         from rich.live import Live
 
-        # Others print through it too: what they write is text, never rich's markup.
+        # Others print through this console too: their text is not rich markup.
         notebook = _is_notebook()
         terminal = RichConsole(file=error_stream(), highlight=False, markup=False, emoji=False, force_jupyter=notebook)
-        # What others print comes above the view instead of into it; but data for a pipe goes there.
+        # Output of others goes above the view, not into it. Data for a pipe still goes to the pipe.
         to_terminal = sys.stdout is not None and sys.stdout.isatty()
         self._live = Live(console=terminal, auto_refresh=False, redirect_stdout=to_terminal, redirect_stderr=True)
         self._live.start()
         if terminal.is_terminal:
-            terminal.show_cursor(True)  # a run that is killed leaves a terminal that can be used
+            terminal.show_cursor(True)  # a killed run leaves a usable terminal
         return self._live
 
     def _print(self, line: str) -> None:
@@ -190,7 +190,7 @@ class Console:
 
 
 def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[str]:
-    """Name, value and (reason) in columns; a reason that does not fit goes on below its beginning."""
+    """Name, value and (reason) in columns. A long reason wraps within its column."""
     names, values = (max((len(choice[column]) for choice in choices), default=0) for column in (0, 1))
     lines: list[str] = []
     for name, value, reason in choices:
@@ -207,7 +207,7 @@ def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[s
 
 
 def _is_notebook() -> bool:
-    """Whether this is a notebook that rich can draw in; one without ipywidgets gets lines."""
+    """Whether this is a notebook that rich can draw in. Without ipywidgets it gets lines."""
     if "IPython" not in sys.modules or find_spec("ipywidgets") is None:
         return False
     from rich.console import Console as RichConsole
@@ -216,5 +216,5 @@ def _is_notebook() -> bool:
 
 
 def _is_terminal() -> bool:
-    # A terminal of no size, or one that cannot move its cursor, gets lines.
+    # A terminal without size, or one that cannot move its cursor, gets lines.
     return error_stream().isatty() and os.environ.get("TERM") != "dumb" and shutil.get_terminal_size().columns > 20

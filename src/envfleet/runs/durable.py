@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written aside, flushed to the disk, then renamed."""
+"""Atomic file writes: written aside, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from envfleet.errors import ResourceError
 __all__ = ["discard", "sync_folder", "write_file", "write_whole", "writing"]
 
 
-_THEN = "then go on with `envfleet resume`"
+_THEN = "then run `envfleet resume`"
 
 
 @contextmanager
 def writing(what: str, path: Path, then: str = _THEN) -> Iterator[None]:
-    """Turns an OSError into a ResourceError that names the file; `then` ends its hint."""
+    """Turn an OSError into a ResourceError that names the file. `then` ends its hint."""
     try:
         yield
     except OSError as error:
@@ -29,7 +29,7 @@ def writing(what: str, path: Path, then: str = _THEN) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a new file and waits until the disk has it."""
+    """Write a new file and flush it to disk."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -37,7 +37,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replaces a file in one step: a reader, or a machine that stops, sees the old content or the new."""
+    """Replace a file atomically: after a crash, it has either the old or the new content."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_file(aside, content)
@@ -48,7 +48,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the disk knows the names in a folder; where folders cannot be opened, nothing can be done."""
+    """Flush the names in a folder to disk. Does nothing on Windows, where folders cannot be opened."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -59,7 +59,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def discard(entry: Path) -> None:
-    """Removes a file, a link or a whole folder, if it is there."""
+    """Remove a file, a link or a whole folder, if it exists."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry)
     else:

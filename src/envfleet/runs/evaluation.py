@@ -17,12 +17,12 @@ from envfleet.seeding import derive_seed
 
 __all__ = ["Actor", "Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
 
-_STREAM = 0xE7A1  # names the seeds of evaluation among the streams of a run
+_STREAM = 0xE7A1  # separates the evaluation seeds from the other streams of a run
 _TRAINING_SEEDS = 2**20  # training uses seed, seed + 1, ... up to this many environments
 
 
 class Actor(Protocol):
-    """What chooses actions; `reset` comes before every episode and clears its memory."""
+    """Chooses actions. `reset` is called before every episode and clears its memory."""
 
     def reset(self) -> None: ...
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any: ...
@@ -30,20 +30,20 @@ class Actor(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outcome of whole episodes."""
+    """The results of whole episodes."""
 
     mean_reward: float
-    std_reward: float  # of the episodes themselves, as others print it
+    std_reward: float  # over episodes, as usual elsewhere
     episodes: int
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     confidence_interval: tuple[float, float] | None  # 95 % for the mean (Student's t); None for one episode
     seeds: tuple[int, ...]
     deterministic: bool
-    successes: tuple[bool, ...] | None = None  # per episode; None where the environment does not tell
+    successes: tuple[bool, ...] | None = None  # per episode; None if the environment does not report it
     infos: dict[str, float] = field(default_factory=dict)  # the mean of each key of log_info that has numbers
-    lost: int = 0  # episodes that a fault of the environment ended; they do not count
-    cut: int = 0  # episodes that were ended after the most steps allowed; they count as they are
+    lost: int = 0  # episodes ended by a fault of the environment; not counted
+    cut: int = 0  # episodes cut at the step limit; counted as they are
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -63,12 +63,12 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
     log_info: Sequence[str] = (),
 ) -> Evaluation:
-    """Plays `episodes` in one environment of `make_env`, each reset with a seed of its own.
+    """Play `episodes` in one environment of `make_env`, each with a different seed.
 
-    `seed` names the stream of those seeds; `training_seed` is that of the run, where it is another.
-    `deterministic` says how `act` chooses and is kept in the result. `on_frame` gets every picture that the
-    environment renders. An episode of more than `max_episode_steps` ends there. As soon as `stopped` says so,
-    `PlayStopped` is raised. `log_info` are keys of infos, as in training: their numbers are in the result.
+    `seed` selects the stream of those seeds. `training_seed` is the run's seed, if different. `deterministic` only
+    records how `act` chooses. `on_frame` gets every rendered frame. An episode is cut after `max_episode_steps`. Raises
+    `PlayStopped` as soon as `stopped` returns true. `log_info` are keys of infos, as in training; the result has their
+    numbers.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
@@ -107,13 +107,13 @@ def evaluate(
 
 
 def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None) -> list[int]:
-    """Seeds from 2**30 to 2**31, all different, none of them one that training gives an environment."""
+    """Distinct seeds from 2**30 to 2**31 that training gives to no environment."""
     first = seed if training_seed is None else training_seed
     training = range(first, first + _TRAINING_SEEDS)
     seeds: dict[int, None] = {}
     number = 0
     while len(seeds) < episodes:
-        # Below 2**31, because many simulators take no more; from 2**30, far from the seeds that people type.
+        # Below 2**31, because many simulators accept no more. From 2**30, far from the seeds that people type.
         candidate = 2**30 + (derive_seed(seed, _STREAM, number) >> 2)
         if candidate not in training:
             seeds[candidate] = None
@@ -122,14 +122,14 @@ def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None)
 
 
 class PlayStopped(Exception):
-    """Play was asked to stop before its end."""
+    """Raised when play is asked to stop before its end."""
 
 
 class _Episode(NamedTuple):
     total: float
     length: int
     numbers: Sequence[float] = ()  # of its infos, by key
-    cut: bool = False  # at the most steps allowed
+    cut: bool = False  # at the step limit
     lost: bool = False  # to a fault of the environment
 
 
@@ -167,9 +167,9 @@ def random_play(
     training_seed: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[float], int]:
-    """The returns of episodes of uniformly drawn actions, about `steps` in all, and how many steps they were.
+    """Play episodes of uniformly random actions, about `steps` in all. Returns their returns and the steps played.
 
-    An episode that would be longer than all of them is cut there.
+    An episode is cut after `steps`.
     """
     env = make_env()
     returns: list[float] = []
@@ -179,7 +179,7 @@ def random_play(
     try:
         act = _RandomActor(env.action_space, seed)
         while played < steps:
-            if tried == len(seeds):  # the first of more seeds are the same
+            if tried == len(seeds):  # a longer list begins with the same seeds
                 seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
             episode = _play(env, act, seeds[tried], steps, None, stopped, nothing)
             tried += 1
@@ -192,7 +192,7 @@ def random_play(
 
 
 class _RandomActor:
-    """Any action with the same probability, among the allowed ones where `info` has a mask."""
+    """Uniformly random actions, restricted to the allowed ones if `info` has a mask."""
 
     def __init__(self, space: Any, seed: int) -> None:
         self._space = copy.deepcopy(space)
@@ -210,5 +210,5 @@ def _show(env: Any, on_frame: Callable[[Any], None] | None) -> None:
         return
     frames = env.render()
     for frame in frames if isinstance(frames, list) else [frames]:
-        if frame is not None:  # the environment shows itself in a window
+        if frame is not None:  # None if the environment renders to a window
             on_frame(frame)

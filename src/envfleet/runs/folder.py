@@ -1,4 +1,4 @@
-"""The folder of a run: where each file is, who may write into it, and what runs there are."""
+"""The folder of a run: its paths, its lock, and the list of runs."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from envfleet.settings.files import parse_json
 
 __all__ = ["RunFolder", "RunSummary", "run_paths", "runs_in", "summary_of"]
 
-_FORMAT = 1  # of the folder: raise it when runs that were made before can no longer be read
+_FORMAT = 1  # of the folder; raise it if older runs can no longer be read
 _LOG = logging.getLogger("envfleet")
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run, all absolute: an environment may change the working directory.
+    """The paths of a run, all absolute because an environment may change the working directory.
 
     Make one with `create` or `open`.
     """
 
     path: Path
-    checkpoints: Path  # `checkpoints/` in it, unless the run was given another place
-    made: tuple[Path, ...] = ()  # the folders above it that were made for it, the nearest first
-    # Taken by `create` where it replaces a run, and kept: an old run without a lock would be put back.
+    checkpoints: Path  # `checkpoints/` in it, unless the run was given another folder
+    made: tuple[Path, ...] = ()  # parent folders that were created for it, nearest first
+    # `create` takes the lock if it replaces a run, and keeps it: without it, the old run would be put back.
     held: RunLock | None = field(default=None, compare=False, repr=False)
     typed: Path | None = None  # as the user gave it
 
     @property
     def shown(self) -> Path:
-        """The path for messages: as the user gave it."""
+        """The path as the user gave it, for messages."""
         return self.path if self.typed is None else self.typed
 
     @property
@@ -90,12 +90,13 @@ class RunFolder:
         settings: Mapping[str, Any] | None = None,
         libraries: Mapping[str, str] | None = None,
     ) -> RunFolder:
-        """A new run folder with its manifest: `path` itself, or a name of its own under `root`.
+        """Create a run folder with its manifest, at `path` or under a new name in `root`.
 
-        The manifest keeps the `settings` that the run begins with; those of a resumed run are compared with them. It
-        has the versions of these `libraries` beside those that every run needs.
-        A run that is overwritten is moved aside, until `forget_replaced` or `remove_if_untrained`. Relative paths are
-        meant from `base`, by default the current folder.
+        The manifest records the initial `settings`; a resume is checked against them. It also records the versions of
+        `libraries`, beside those that every run needs.
+
+        With `overwrite`, the old run is moved aside until `forget_replaced` or `remove_if_untrained` is called.
+        Relative paths start from `base`, by default the current folder.
         """
         base = base or Path.cwd()
         typed = Path(root, _free_name(base / root, env, algorithm, seed)) if path is None else Path(path)
@@ -123,7 +124,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """The folder of a run that exists."""
+        """Open the folder of an existing run."""
         typed, folder = Path(path), Path(path).absolute()
         recover(folder)
         if not (folder / "manifest.json").is_file():
@@ -139,7 +140,7 @@ class RunFolder:
         return cls(folder, folder / (elsewhere or "checkpoints"), typed=typed)
 
     def lock(self) -> RunLock:
-        """Takes the run for this process; SettingsError with the pid where a live process has it."""
+        """Lock the run for this process. Raises a SettingsError with the pid if a live process holds the lock."""
         if self.held is not None:
             return self.held
         try:
@@ -150,7 +151,7 @@ class RunFolder:
             ) from error
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
-        """Writes the resolved settings, as `Settings.to_json` gives them."""
+        """Write the resolved settings, as returned by `Settings.to_json`."""
         import yaml
 
         content = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True).encode()
@@ -170,20 +171,20 @@ class RunFolder:
         return content
 
     def update_manifest(self, **changes: Any) -> None:
-        """Adds to the manifest what is known only once the fleet is built."""
+        """Add entries to the manifest that are known only once the fleet is built."""
         content = {**self.read_manifest(), **changes}
         with writing("the manifest", self.manifest):
             write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
 
     def forget_replaced(self) -> None:
-        """A checkpoint of this run is saved: the run that it replaces, if any, is removed for good."""
+        """Delete the replaced run for good. Called once this run has saved a checkpoint."""
         if self.held is not None:
             keep_new(self.path)
 
     def remove_if_untrained(self) -> None:
-        """Removes a run that ended before its first figure: its name is free for the next attempt.
+        """Remove a run that ended before its first metrics, so that its name is free again.
 
-        A run that replaces another one gives way to it until it has saved a checkpoint.
+        A run that replaces another one is removed, and the old one put back, unless it has saved a checkpoint.
         """
         if self.held is not None:
             self.held.release()
@@ -199,9 +200,9 @@ class RunFolder:
                 folder.rmdir()
 
     def _make_room(self, *, overwrite: bool) -> RunLock | None:
-        """Refuses what is there already, or moves it aside: only what runs write, and only where a run was.
+        """Refuse an occupied folder or, with `overwrite`, move the old run aside. Touches only files that runs write.
 
-        Returns the lock of the run in the second case.
+        Returns the lock of the old run in the second case.
         """
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"got --output-dir {self.shown}, which is a file, expected a folder")
@@ -213,7 +214,7 @@ class RunFolder:
             go_on = f"envfleet resume {shlex.quote(str(self.shown))}"
             raise SettingsError(
                 f"{taken} exists and is not empty",
-                hint=f"go on with it: `{go_on}`; replace it: --overwrite; or give another folder",
+                hint=f"continue it: `{go_on}`; replace it: --overwrite; or give another folder",
             )
         if there and not self.manifest.exists():
             raise SettingsError(
@@ -239,7 +240,7 @@ def _free_name(root: Path, env: str, algorithm: str, seed: int) -> str:
     now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     plain_env = re.sub(r"[^\w.-]+", "-", env).strip("-.") or "env"
     name = f"{plain_env}__{algorithm}__{seed}__{now}"
-    numbered = [name, *(f"{name}-{number}" for number in range(2, 1000))]  # runs of one second
+    numbered = [name, *(f"{name}-{number}" for number in range(2, 1000))]  # for runs started in the same second
     return next(candidate for candidate in numbered if not (root / candidate).exists())
 
 
@@ -251,7 +252,7 @@ def _manifest(
     settings: Mapping[str, Any] | None,
     libraries: Mapping[str, str],
 ) -> dict[str, Any]:
-    here = machine.describe()  # with the versions of Python, torch, Gymnasium and NumPy
+    here = machine.describe()  # includes the versions of Python, torch, Gymnasium and NumPy
     return {
         "format": _FORMAT,
         "env": env,
@@ -278,7 +279,7 @@ def _refuse_other_format(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _git_commit() -> dict[str, Any] | None:
-    """The commit of the folder one stands in, and whether files differ from it."""
+    """The commit of the current folder, and whether files differ from it."""
     try:
         commit, changes = (
             subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
@@ -296,12 +297,12 @@ def _near_runs(folder: Path) -> str:
     return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"
 
 
-# ---- what there is ----
+# ---- list of runs ----
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What the files of a run say of it."""
+    """Summary of a run from its files."""
 
     path: Path
     env: str
@@ -312,27 +313,27 @@ class RunSummary:
     last_return: float | None
     best_evaluation: float | None
     state: Literal["running", "finished", "stopped"]
-    age: float  # seconds since it last wrote a figure
+    age: float  # seconds since its last metrics
 
 
 def runs_in(root: str | Path) -> list[RunSummary]:
-    """The runs under `root`, the latest first; a run whose files cannot be read is left out with a word."""
+    """Runs under `root`, latest first. Logs a warning for a run whose files cannot be read."""
     summaries = []
     for path in run_paths(Path(root)):
         try:
             summaries.append(summary_of(RunFolder.open(path)))
-        except (OSError, SettingsError, ValueError) as error:  # ValueError: a path that no file system can have
+        except (OSError, SettingsError, ValueError) as error:  # ValueError: an invalid path
             _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
     return sorted(summaries, key=lambda summary: summary.age)
 
 
 def run_paths(root: Path) -> list[Path]:
-    """The runs directly under `root`, by name."""
+    """Runs directly under `root`, by name."""
     return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
 
 
 def summary_of(run: RunFolder) -> RunSummary:
-    """What `envfleet runs` lists of a run."""
+    """Return the summary that `envfleet runs` lists."""
     manifest = run.read_manifest()
     budget = run.read_config().get("steps") if run.config.exists() else None
     steps, last_return, best = latest_figures(run.metrics)
@@ -358,5 +359,5 @@ def _state(run: RunFolder) -> Literal["running", "finished", "stopped"]:
         return "running"
     checkpoints = Checkpoints(run.checkpoints)
     final = checkpoints.step_of("final")
-    # A finished run that was given more steps and stopped on the way has gone beyond its final checkpoint.
+    # A finished run that was extended and then stopped is past its final checkpoint.
     return "finished" if final is not None and final == checkpoints.step_of("last") else "stopped"

@@ -1,4 +1,4 @@
-"""Runs in groups: runs that differ only in their seed belong together, and a group is named after its settings."""
+"""Groups runs that differ only in their seed, and names each group after its settings."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "run_names",
 ]
 
-COLOURS = ("#1f6feb", "#d1782a", "#2a9d5c", "#8250df", "#bf3989", "#57606a")  # of groups, in their order
-# Settings that may change how fast a run is, but never what it learns.
+COLOURS = ("#1f6feb", "#d1782a", "#2a9d5c", "#8250df", "#bf3989", "#57606a")  # of groups, in order
+# Settings that may change the speed of a run, but never its result.
 CHANGES_NO_RESULT = frozenset(
     {
         "acting",
@@ -38,8 +38,8 @@ CHANGES_NO_RESULT = frozenset(
     }
 )
 
-# Settings that do not make another experiment: the seed, where files go, what is said, how often it is saved. The
-# values of a preset are settings themselves, so its name does not count either.
+# Settings that do not make a different experiment: seed, paths, verbosity, checkpoint frequency. The name of a preset
+# does not count either, because its values are compared.
 _NOT_COUNTED = frozenset(
     {
         "checkpoint_dir",
@@ -59,22 +59,22 @@ _NOT_COUNTED = frozenset(
 )
 _NAMED_FIRST = ("algorithm", "env", "backend", "workers", "n_envs", "schedule")
 _SPEAK_FOR_THEMSELVES = ("algorithm", "env", "backend")  # "sequential" needs no "backend" before it
-_LONGEST_VALUE = 30  # characters of a value in the name of a group
+_LONGEST_VALUE = 30  # characters of a value in a group's name
 
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs of the same settings."""
+    """Runs with the same settings."""
 
     label: str
     runs: tuple[Run, ...]
 
 
 def group_runs(runs: Sequence[Run], *, ignoring: Collection[str] = ()) -> list[RunGroup]:
-    """The runs grouped by their settings, in the order in which each group first comes up.
+    """Group runs by their settings, in order of first appearance.
 
-    A label has the settings that tell the groups apart, and no more of them than needed. Settings in `ignoring` may
-    differ within a group, e.g. CHANGES_NO_RESULT for curves over steps.
+    A label has only the settings needed to tell the groups apart. Settings in `ignoring` may differ within a group,
+    e.g. CHANGES_NO_RESULT for curves over steps.
     """
     members: dict[str, list[Run]] = {}
     for run in runs:
@@ -88,18 +88,18 @@ def group_runs(runs: Sequence[Run], *, ignoring: Collection[str] = ()) -> list[R
 
 
 def differing_settings(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The settings that are not the same in all, each with its values in order; None where one is not set."""
+    """Settings that are not the same in all, each with its values in order; None if unset."""
     counted = [counted_settings(each) for each in settings]
     names = dict.fromkeys([*_NAMED_FIRST, *(name for each in counted for name in each)])
     if len({str(each.get("algorithm")) for each in counted}) > 1:
-        # What only one algorithm has follows from the algorithm.
+        # Settings that only one algorithm has follow from the algorithm.
         names = {name: None for name in names if all(name in each for each in counted)}
     values = {name: [each.get(name) for each in counted] for name in names}
     return {name: found for name, found in values.items() if len({_as_json(value) for value in found}) > 1}
 
 
 def counted_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that make an experiment, those of the environment one by one (env_kwargs.name)."""
+    """Settings that define an experiment, with env_kwargs flattened to env_kwargs.name."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if name in _NOT_COUNTED:
@@ -112,7 +112,7 @@ def counted_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """A short name for each run: its folder, with as many folders above it as it takes to tell them apart."""
+    """A short name for each run: its folder, with as many parent folders as needed to tell the runs apart."""
     parts = [path.absolute().parts for path in paths]
     distinct = len(set(parts))
     for length in range(1, max((len(each) for each in parts), default=0) + 1):
@@ -130,7 +130,7 @@ def _key(settings: Mapping[str, Any]) -> str:
 
 
 def _as_json(value: Any) -> str:
-    """A value that can be compared; a setting that is off is one that an older version did not have."""
+    """A comparable value. A setting that is off equals one that an older version did not have."""
     return json.dumps(None if _is_unset(value) else value, sort_keys=True, default=str)
 
 

@@ -1,4 +1,4 @@
-"""What the console shows while a run goes on, as lines that fit the terminal; nothing here prints."""
+"""The live view of the console, as lines that fit the terminal. Nothing here prints."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = [
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _NAME_WIDTH = 10
 _SUCCESS = "rollout/success_rate"
-# Other figures are the user's own, and shown.
+# All other metrics are the user's own, and shown.
 OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/", "replay/", "system/")
-BUSY_PERCENT = 10.0  # of a core; other work above it makes a run slower
-_MOST_OWN = 10  # of those that are shown; metrics.jsonl has all
-# Where the time goes: metric, word, character without colour, colour.
+BUSY_PERCENT = 10.0  # of one core; more load from other processes slows a run down
+_MOST_OWN = 10  # number of user metrics shown; metrics.jsonl has all
+# Time shares: metric, label, character without colour, colour.
 _SHARES = (
     ("time/environment", "env", "█", "cyan"),
     ("time/acting", "act", "▓", "blue"),
@@ -45,7 +45,7 @@ _SHARES = (
 
 
 class WorkerHealth(Protocol):
-    """How a worker is; the fleet's WorkerStatistics are such."""
+    """Health of a worker. The fleet's WorkerStatistics implement it."""
 
     @property
     def busy_share(self) -> float: ...
@@ -56,7 +56,7 @@ class WorkerHealth(Protocol):
 
 
 class Curve:
-    """The whole course of a figure in bounded memory: means of ever more values, once there are many."""
+    """The history of a metric in bounded memory. With many values, it keeps means over more and more of them."""
 
     _MOST = 512
 
@@ -64,7 +64,7 @@ class Curve:
         self.latest = self.best = math.nan
         self._means: list[float] = []
         self._per_mean = 1
-        self._open: list[float] = []  # values of the mean that is not full yet
+        self._open: list[float] = []  # values of the incomplete last mean
 
     def add(self, value: float) -> None:
         self.latest = value
@@ -83,18 +83,18 @@ class Curve:
 
 @dataclass
 class Progress:
-    """What the console knows of the run."""
+    """The state of the run that the console shows."""
 
     title: str
     budget_steps: int | None
-    first_step: int | None = None  # a resumed run does not begin at 0
+    first_step: int | None = None  # not 0 in a resumed run
     step: int = 0
     seconds: float = 0.0  # since the first update
     metrics: Mapping[str, float] = field(default_factory=dict)
     health: Sequence[WorkerHealth] = ()
     returns: Curve = field(default_factory=Curve)
     lengths: Curve = field(default_factory=Curve)
-    spent: float | None = None  # share of the budget, as the run sees it
+    spent: float | None = None  # share of the budget, as reported by the run
     first_spent: float = 0.0
 
     def take(
@@ -116,7 +116,7 @@ class Progress:
 
     @property
     def share(self) -> float | None:
-        """How much of the budget is done, 0 to 1."""
+        """Share of the budget that is spent, 0 to 1."""
         if self.spent is not None:
             return self.spent
         return min(1.0, self.step / self.budget_steps) if self.budget_steps else None
@@ -129,7 +129,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        if self.spent is not None and self.spent > self.first_spent:  # episodes and hours may end the run first
+        if self.spent is not None and self.spent > self.first_spent:  # the budget may be in episodes or hours
             return self.seconds * (1.0 - self.spent) / (self.spent - self.first_spent)
         if not self.budget_steps or self.steps_per_second <= 0:
             return None
@@ -164,7 +164,7 @@ def plain_line(progress: Progress, *, verbose: bool) -> str:
 
 
 def view(progress: Progress, width: int, *, verbose: bool) -> list[Text]:
-    """The live view: a few lines, none longer than `width`."""
+    """The live view: a few lines, at most `width` wide."""
     lines = [_bar_line(progress, width)]
     lines += _curve("return", progress.returns, width, best=True)
     lines += _curve("length", progress.lengths, width, best=False)
@@ -235,7 +235,7 @@ def _workers_line(health: Sequence[WorkerHealth]) -> Text:
 
 
 def _machine_line(metrics: Mapping[str, float]) -> Text:
-    """What the run takes of the machine, and what others do; 100 % is one core."""
+    """CPU and memory of the run, and CPU of other processes; 100 % is one core."""
     roles = [
         f"{role} {metrics.get(f'system/cpu_percent_{role}', 0.0):.0f}" for role in ("caller", "learner", "workers")
     ]
@@ -246,14 +246,14 @@ def _machine_line(metrics: Mapping[str, float]) -> Text:
 
 
 def _own_row(name: str, value: str) -> Text:
-    """A number of the user's own; its name may be long."""
+    """A row for a user metric, whose name may be long."""
     value_end = _NAME_WIDTH + 9
     shown = shortened(name, 24)
     return _row(shown, value.rjust(max(0, value_end - max(_NAME_WIDTH, len(shown)) - 1)))
 
 
 def _own(progress: Progress) -> list[tuple[str, str]]:
-    """What the environment and callbacks tell: success, numbers of infos, and figures of callbacks."""
+    """User metrics: success rate, numbers from infos, and metrics set by callbacks."""
     found = []
     if math.isfinite(rate := progress.metrics.get(_SUCCESS, math.nan)):
         found.append(("success", f"{100 * rate:.0f} %"))
@@ -271,7 +271,7 @@ def _train(progress: Progress) -> list[tuple[str, float]]:
 
 
 def sparkline(values: Sequence[float], cells: int) -> str:
-    """The whole course of `values` in blocks; each cell is the mean of its part."""
+    """The history of `values` in block characters. Each cell is the mean of its part."""
     count = min(cells, len(values))
     edges = [round(index * len(values) / count) for index in range(count + 1)] if count else []
     means = [sum(values[low:high]) / (high - low) for low, high in itertools.pairwise(edges)]
@@ -285,7 +285,7 @@ def sparkline(values: Sequence[float], cells: int) -> str:
 
 
 def number(value: float) -> str:
-    """A number with as many digits as one reads."""
+    """Format a number with a readable number of digits."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e6:
@@ -296,7 +296,7 @@ def number(value: float) -> str:
 
 
 def decimals(*values: float) -> int:
-    """How many decimals show what differs among numbers of this size: 187.3, 9.31, 0.931, 0.00931."""
+    """Number of decimals that show differences between numbers of this size: 187.3, 9.31, 0.931, 0.00931."""
     size = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if size >= 10:
         return 1
@@ -310,12 +310,12 @@ def spread(mean: float, deviation: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things: 1 episode, 2 episodes."""
+    """Format a count: 1 episode, 2 episodes."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, or its beginning and its end where it is longer than `width`."""
+    """Return the text, with its middle cut out if it is longer than `width`."""
     if len(text) <= width:
         return text
     end = (width - 1) // 2
@@ -323,7 +323,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def short(count: int) -> str:
-    """A count of steps in little room."""
+    """A compact step count."""
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M")):
         if count >= 10 * size:
             return f"{count / size:.1f} {unit}"

@@ -1,9 +1,9 @@
-"""One process at a time in a run folder.
+"""A lock that allows one process at a time in a run folder.
 
-`fcntl.lockf` and not `flock`: a forked worker does not inherit it, so it ends with the process that took it,
-however that ends. Two properties of it need care. It does not hold against the same process, and closing any
-descriptor of the file gives it up; so the locks of this process are listed here and their files left alone.
-Where there is no fcntl, the file names a process, and the lock holds while that process lives.
+Uses `fcntl.lockf`, not `flock`: forked workers do not inherit it, so it ends with the process that took it, however
+that ends. It has two pitfalls. It does not exclude the same process, and closing any descriptor of the file releases
+it. So this module lists the locks of its process and does not open their files again. Without fcntl, the file names a
+process, and the lock holds while that process lives.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ try:
 except ImportError:  # Windows
     _fcntl = None
 
-_ATTEMPTS, _PAUSE = 5, 0.05  # a look at the lock by `holder` takes it for a moment
+_ATTEMPTS, _PAUSE = 5, 0.05  # `holder` takes the lock for a moment when it looks
 _held: dict[Path, RunLock] = {}
 
 
 class RunLock:
-    """The right to write into a run folder, until `release` or the end of the process."""
+    """Exclusive right to write into a run folder, until `release` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
@@ -87,7 +87,7 @@ class RunLock:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds the lock; 0 if it is not known which, None if there is none."""
+    """The pid that holds the lock; 0 if unknown, None if the lock is free."""
     path = path.resolve()
     if path in _held:
         return os.getpid()
@@ -125,7 +125,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _named_process(path: Path) -> int | None:
     named = _read(path)
     try:
-        # The start time tells a later process with the same number apart.
+        # The start time distinguishes a later process with the same pid.
         alive = psutil.Process(named["pid"]).create_time() == named["started"]
     except (KeyError, TypeError, ValueError, psutil.Error):
         return None

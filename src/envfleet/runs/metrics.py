@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, the one source of every figure of a run: a line of JSON for each update."""
+"""`metrics.jsonl`, the single source of a run's metrics: one line of JSON per update."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = [
     "read_metrics",
 ]
 
-# The figures that several commands read.
+# Metrics that several commands read.
 RETURN = "rollout/ep_rew_mean"  # mean of the last 100 episodes
 EVALUATION = "eval/mean_reward"
 EPISODES = "rollout/episodes"  # since the run began
-SPEED = "time/fps"  # environment steps per second of an update, with all that happened since the one before
-_BITS = 64  # of a whole number
+SPEED = "time/fps"  # environment steps per second, over all the time since the previous update
+_BITS = 64  # limit for integers
 _LOG = logging.getLogger("envfleet")
 
 
 class MetricsWriter:
-    """Appends lines to a metrics file; a line that was torn by a kill is cut off first."""
+    """Appends lines to a metrics file. First removes a line that was cut off by a kill."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -49,10 +49,10 @@ class MetricsWriter:
 
     def _open(self) -> Any:
         with writing("the metrics", self.path):
-            return open(self.path, "ab", buffering=0)  # each line reaches the system at once
+            return open(self.path, "ab", buffering=0)  # unbuffered, so that every line reaches the system at once
 
     def write(self, step: int, values: Mapping[str, float]) -> dict[str, Any]:
-        """Appends one line and returns its content; what is not a finite number becomes null."""
+        """Append one line and return its content. Values that are not finite become null."""
         row: dict[str, Any] = {"step": int(step), "time": round(time.time(), 3)}
         row |= {name: _number(value) for name, value in values.items() if name not in row}
         line = (json.dumps(row, allow_nan=False) + "\n").encode()
@@ -62,13 +62,13 @@ class MetricsWriter:
                 if self._file.write(line) != len(line):
                     raise OSError("no space left for the whole line")
             except OSError:
-                with suppress(OSError):  # readers pass over a torn line
-                    os.ftruncate(self._file.fileno(), size)  # nothing half-written
+                with suppress(OSError):  # readers skip an incomplete line
+                    os.ftruncate(self._file.fileno(), size)  # leave nothing half-written
                 raise
         return row
 
     def cut_after(self, step: int) -> None:
-        """Drops what lies beyond `step`: a resumed run writes it again."""
+        """Remove lines after `step`, because a resumed run writes them again."""
         self.close()
         kept = [line for line, row in _rows(self.path) if row["step"] <= step]
         with writing("the metrics", self.path):
@@ -88,26 +88,26 @@ class MetricsWriter:
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, with NaN for null; a file that is not there has none."""
+    """Return the rows of a metrics file, with NaN for null. A missing file has no rows."""
     return list(iterate_metrics(path))
 
 
 def iterate_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The same one by one: the file of a long run has tens of thousands."""
+    """Yield the rows one by one: the file of a long run has tens of thousands."""
     for _, row in _rows(Path(path)) if Path(path).exists() else ():
         yield {name: math.nan if value is None else value for name, value in row.items()}
 
 
 def points(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a figure, where it was measured; of two at one step the later."""
+    """Steps and finite values of a metric. The later value wins if a step has two."""
     found = {row["step"]: row[name] for row in rows if math.isfinite(row.get(name, math.nan))}
     return list(found), list(found.values())
 
 
 def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """For each row the seconds that the run had trained by then.
+    """Seconds of training up to each row.
 
-    They come from the speed of each update and not from the clock: the time between a kill and a resume does not count.
+    Computed from the speed of each update, not from the clock, so the time between a kill and a resume does not count.
     """
     elapsed: list[float] = []
     seconds, step = 0.0, 0
@@ -121,7 +121,7 @@ def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
-    """Steps, last return and best evaluation, parsing only the lines that can matter."""
+    """Steps, last return and best evaluation. Parses only the lines it needs."""
     lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
     parsed: dict[int, dict[str, Any]] = {}
 
@@ -129,7 +129,7 @@ def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
         if index not in parsed:
             found = _row_of(lines[index])
             parsed[index] = found or {}
-            if found is None and lines[index].strip() and index + 1 < len(lines):  # the last may be on its way
+            if found is None and lines[index].strip() and index + 1 < len(lines):  # the last may be incomplete
                 _tell_damaged(metrics, index + 1)
         return parsed[index]
 
@@ -149,18 +149,18 @@ def _finite(value: float | None) -> float | None:
 
 
 def _rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    """Each sound line and what it says."""
+    """Yield each intact line and its content."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             row = _row_of(line)
             if row is not None:
                 yield line.rstrip(b"\n"), row
-            elif line.strip() and line.endswith(b"\n"):  # else it may be on its way
+            elif line.strip() and line.endswith(b"\n"):  # otherwise it may still be incomplete
                 _tell_damaged(path, number)
 
 
 def _row_of(line: bytes) -> dict[str, Any] | None:
-    """What a line says: a step, and figures by name, which are numbers or null; None if it is damaged."""
+    """Parse a line: a step and named metrics, each a number or null. None if it is damaged."""
     try:
         row = parse_json(line)
     except ValueError:
@@ -172,12 +172,12 @@ def _row_of(line: bytes) -> dict[str, Any] | None:
 
 def _is_figure(value: Any) -> bool:
     if isinstance(value, int):
-        return value.bit_length() < _BITS  # longer ones fit into no float, and no step of TensorBoard
+        return value.bit_length() < _BITS  # longer ones fit neither a float nor a TensorBoard step
     return value is None or isinstance(value, float)
 
 
 def _tell_damaged(path: Path, number: int) -> None:
-    """Says which line of a metrics file is left out."""
+    """Warn about a skipped line of a metrics file."""
     _LOG.warning("%s, line %d is damaged and left out", path, number)
 
 
@@ -190,5 +190,5 @@ def _drop_torn_line(path: Path) -> None:
 def _number(value: Any) -> float | int | None:
     if isinstance(value, int):
         return int(value)
-    number = float(value)  # NumPy's and torch's scalars too
+    number = float(value)  # NumPy and torch scalars too
     return number if math.isfinite(number) else None

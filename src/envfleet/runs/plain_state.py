@@ -1,9 +1,8 @@
 """The state of a run as JSON and arrays, and back: exact, and without running code.
 
-The work is done by the encoder of simulator states (`fleet.plain_data`); what is added here is the kind for
-torch's tensors, the move of arrays out of the JSON into a table by name, and whole numbers longer than JSON
-readers take. There is no target that is built afresh, so code and constants, which would be left as the target
-has them, are refused.
+The encoder of simulator states (`fleet.plain_data`) does the work. This module adds torch tensors, moves arrays out of
+the JSON into a table by name, and handles integers too long for JSON readers. It refuses code and constants: those
+would be taken from a newly built target, and here there is none.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _HINT = "a state holds plain Python values, NumPy arrays and generators, and ten
 
 
 def split(state: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A nested state as data for strict JSON and the arrays it refers to."""
+    """Split a nested state into strict JSON data and the arrays it refers to."""
     writer = Writer(_KINDS)
     try:
         written = writer.write(state, "state")
@@ -41,7 +40,7 @@ def split(state: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def join(json_ready: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-    """The state that `split` took apart."""
+    """Rebuild the state from the parts that `split` returned."""
     if json_ready.get("format") != _FORMAT:
         raise StateError(f"the state has format {json_ready.get('format')!r}; this version reads format {_FORMAT}")
     try:
@@ -66,14 +65,14 @@ def state_files(state: Any) -> dict[str, bytes]:
 
 
 def state_in(files: Mapping[str, bytes]) -> Any:
-    """The state that `state_files` wrote."""
+    """Return the state that `state_files` wrote."""
     import safetensors.numpy
 
     return join(parse_json(files["state.json"]), safetensors.numpy.load(files["state.safetensors"]))
 
 
 def as_loaded(state: Any) -> Any:
-    """The state as its files give it back; raises StateError if they cannot hold it."""
+    """Return the state after a round trip through its files. Raises a StateError if they cannot hold it."""
     import safetensors
 
     try:
@@ -115,7 +114,7 @@ def _with_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 
 def _is_tensor(kind: type) -> bool:
-    torch = sys.modules.get("torch")  # who has a tensor has imported it
+    torch = sys.modules.get("torch")  # loaded already if there is a tensor
     return torch is not None and issubclass(kind, torch.Tensor)
 
 
@@ -137,7 +136,7 @@ def _read_tensor(_reader: Reader, data: dict[str, Any], _current: Any, place: st
         raise StateError(f"the state names the type {data['dtype']!r} at {place}, which torch does not have")
     values = torch.from_numpy(array_from(data["bytes"]))
     try:
-        # torch cannot give an empty tensor a type of another size.
+        # torch cannot view an empty tensor as a type of another size.
         values = values.view(dtype) if values.numel() else torch.empty(0, dtype=dtype)
         return values.reshape(data["shape"])
     except RuntimeError as error:

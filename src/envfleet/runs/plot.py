@@ -1,4 +1,4 @@
-"""Learning curves: a picture from the metrics of one run or of several."""
+"""Learning curves: a plot of the metrics of one or several runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["plot_runs", "steps_text"]
 
 Array = np.ndarray[Any, Any]
 _CHANCE = "random/ep_rew_mean"
-_LEGEND_CHARACTERS = 110  # in a row, below the axes
+_LEGEND_CHARACTERS = 110  # per row of the legend, below the axes
 _MOST_SEEDS = 5  # that a legend lists
 
 
 @dataclass(frozen=True)
 class _Curve:
-    """One run to be drawn, with its figures read."""
+    """A run to draw, with its metrics loaded."""
 
     run: Run
     metrics: list[dict[str, Any]]
@@ -45,7 +45,7 @@ class _Curve:
         return curve
 
     def points(self, name: str) -> tuple[Array, Array]:
-        """Steps and values of a figure, where it was measured."""
+        """Steps and finite values of a metric."""
         steps, values = points(self.metrics, name)
         return np.array(steps, np.int64), np.array(values, np.float64)
 
@@ -57,10 +57,10 @@ class _Curve:
 def plot_runs(
     paths: Sequence[str | Path], output: str | Path, *, title: str | None = None, apart: bool = False
 ) -> Path:
-    """Writes the mean returns of the runs over their steps, with their evaluations and random play where measured.
+    """Plot the mean returns of the runs over steps, with evaluations and random play if measured.
 
-    Runs that differ only in their seed become one line, their mean, in a band from the lowest to the highest of them;
-    `apart` draws a line for each.
+    Runs that differ only in their seed become one line, their mean, in a band from the lowest to the highest. `apart`
+    draws each run separately.
     """
     output = Path(output)
     if output.suffix.lower() not in {".png", ".pdf", ".svg"}:
@@ -72,7 +72,7 @@ def plot_runs(
 
 
 def _by_seed(curves: Sequence[_Curve]) -> list[list[_Curve]]:
-    """The runs in groups that differ in their seeds alone; each in one of its own if two of them have the same seed."""
+    """Group runs that differ only in their seed. If two have the same seed, each run is drawn separately."""
     groups: list[list[_Curve]] = []
     for runs in group_runs([curve.run for curve in curves], ignoring=CHANGES_NO_RESULT):
         group = [curve for curve in curves if curve.run in runs.runs]
@@ -82,7 +82,7 @@ def _by_seed(curves: Sequence[_Curve]) -> list[list[_Curve]]:
 
 
 def _common(group: Sequence[_Curve]) -> tuple[Array, Array] | None:
-    """The steps that all returns of a group cover, and their values there [run, step]; None if there are none."""
+    """Steps that all returns of a group cover, and the values there [run, step]; None if they do not overlap."""
     points = [curve.points(RETURN) for curve in group]
     if any(len(steps) == 0 for steps, _ in points):
         return None
@@ -104,7 +104,7 @@ def _draw(groups: Sequence[Sequence[_Curve]], output: Path, title: str) -> None:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    figure = Figure(figsize=(7.5, 4.2), dpi=120, layout="constrained")  # without pyplot: the caller's plots stay
+    figure = Figure(figsize=(7.5, 4.2), dpi=120, layout="constrained")  # without pyplot: spares the caller's plots
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     several = len({group[0].env for group in groups}) > 1
@@ -137,7 +137,7 @@ def _draw(groups: Sequence[Sequence[_Curve]], output: Path, title: str) -> None:
 
 
 def _chance(groups: Sequence[Sequence[_Curve]]) -> dict[str, float]:
-    """The return of random play in each environment where it was measured."""
+    """Return of random play in each environment where it was measured."""
     found: dict[str, list[float]] = {}
     for curve in (curve for group in groups for curve in group):
         found.setdefault(curve.env, []).extend(curve.points(_CHANCE)[1].tolist())
@@ -145,7 +145,7 @@ def _chance(groups: Sequence[Sequence[_Curve]]) -> dict[str, float]:
 
 
 def _draw_run(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
-    """One run: a line, and a dot for each evaluation; whether it has some."""
+    """Draw one run: a line, and a dot for each evaluation. Returns whether it has evaluations."""
     (curve,) = group
     axes.plot(*curve.points(RETURN), color=colour, linewidth=1.6, label=label)
     steps, scores = curve.points(EVALUATION)
@@ -155,7 +155,7 @@ def _draw_run(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bo
 
 
 def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
-    """The seeds of one experiment: their mean in a band; dots for the evaluations that all of them have."""
+    """Draw the seeds of one experiment: their mean in a band, and dots for evaluations at steps that all have."""
     common = _common(group)
     assert common is not None, "a group has steps in common"
     steps, returns = common
@@ -172,7 +172,7 @@ def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> 
 
 
 def _labels(groups: Sequence[Sequence[_Curve]]) -> list[str]:
-    """A run has the name of its folder; seeds have the settings that tell them from the other runs."""
+    """Legend labels: a single run gets its folder name, a group of seeds the settings that set it apart."""
     curves = [curve for group in groups for curve in group]
     names = dict(zip((curve.run for curve in curves), run_names([curve.run.path for curve in curves]), strict=True))
     alike = group_runs(list(names), ignoring={*CHANGES_NO_RESULT, "env"})
@@ -189,7 +189,7 @@ def _labels(groups: Sequence[Sequence[_Curve]]) -> list[str]:
 
 
 def steps_text(value: float) -> str:
-    """A number of steps at an axis, exact: 500, 2.5k, 1.5M."""
+    """Format a step count for an axis, exactly: 500, 2.5k, 1.5M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.6g}{unit}"

@@ -1,14 +1,14 @@
 """Replacing a run: the old one is kept until the new one has saved its first checkpoint.
 
-The old run's files are moved into `.replaced/` of the same folder, after a journal there has listed them. The new run
-writes in place. With its first checkpoint the journal is marked as complete, and the old files are removed. A new run
-that ends before that is taken back: what it wrote is removed, and the files that the journal lists return.
+First a journal in `.replaced/` of the run folder lists the old run's files. Then they are moved there, and the new run
+writes in place. With its first checkpoint, the journal is marked as complete and the old files are deleted. If the new
+run ends before that, its files are deleted and the files in the journal are moved back.
 
-A process may be killed between any two of these steps. Whoever opens the folder next finds the journal, sees that
-nobody holds the run's lock, and puts the old run back; doing part of that twice changes nothing. The user's own files
+A process may be killed between any two of these steps. The next process that opens the folder finds the journal, sees
+that nobody holds the run's lock, and puts the old run back. Repeating part of that is harmless. The user's own files
 are in no list and stay where they are.
 
-Checkpoints in a folder of their own have a `.replaced/` there, on the same file system, with a file that names the run.
+Checkpoints in a separate folder have a `.replaced/` there, on the same file system, with a file that names the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ENTRIES", "keep_new", "move_aside", "recover", "states_in"]
 
 _MANIFEST, _CONFIG = "manifest.json", "config.yaml"
 ENTRIES = (_CONFIG, _MANIFEST, "metrics.jsonl", "logs", "checkpoints", "videos", "report")
-_COPIED = (_MANIFEST, _CONFIG)  # the new ones replace them in one step, so the folder is a run at every moment
+_COPIED = (_MANIFEST, _CONFIG)  # not moved: the new ones replace them atomically, so the folder is always a valid run
 _STATES = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
 _PIECES = "pieces"
 _ASIDE, _JOURNAL, _OWNER = ".replaced", "journal.json", "run"
@@ -38,14 +38,14 @@ _LOG = logging.getLogger("envfleet")
 
 
 def states_in(checkpoints: Path) -> list[str]:
-    """The names of the checkpoints in a folder, and of what belongs to them."""
+    """Names of the checkpoints in a folder, and of their pieces."""
     names = sorted(entry.name for entry in checkpoints.iterdir()) if checkpoints.is_dir() else []
     states = [name for name in names if _STATES.fullmatch(name)]
     return [*states, _PIECES] if states and _PIECES in names else states
 
 
 def move_aside(run: Path, checkpoints: Path) -> None:
-    """Moves the files of the run in the folder `run` out of the way; call it with the run's lock."""
+    """Move the files of the run in folder `run` aside. The caller must hold the run's lock."""
     entries = _entries_in(run)
     apart = checkpoints.absolute() != (run / "checkpoints").absolute()
     states = states_in(checkpoints) if apart else []
@@ -53,7 +53,7 @@ def move_aside(run: Path, checkpoints: Path) -> None:
     discard(aside)
     aside.mkdir(parents=True)
     journal = {
-        "complete": False,  # nothing in `.replaced/` is needed any more
+        "complete": False,  # True once nothing in `.replaced/` is needed any more
         "entries": entries,
         "checkpoints": str(checkpoints.absolute()) if states else None,
         "states": states,
@@ -71,11 +71,11 @@ def move_aside(run: Path, checkpoints: Path) -> None:
 
 
 def keep_new(run: Path) -> None:
-    """The new run has saved a checkpoint: the old one is removed for good."""
+    """Delete the old run for good, now that the new one has saved a checkpoint."""
     journal = _journal(run)
     if journal is not None:
         write_whole(run / _ASIDE / _JOURNAL, json.dumps({**journal, "complete": True}).encode())
-        with suppress(OSError):  # it is tried again when the run is opened
+        with suppress(OSError):  # opening the run tries again
             _remove_old(run, journal)
 
 
@@ -86,9 +86,9 @@ def _remove_old(run: Path, journal: dict[str, Any]) -> None:
 
 
 def recover(run: Path, checkpoints: Path | None = None) -> None:
-    """Puts back a run that was to be replaced, if the process that replaced it has ended without a checkpoint.
+    """Put back a replaced run if the process that replaced it ended without a checkpoint.
 
-    `checkpoints` may have been taken by another run, whose journal then knows of them.
+    Another run may have taken `checkpoints`; then the journal of that run lists them.
     """
     owner = None if checkpoints is None else checkpoints / _ASIDE / _OWNER
     for path in (run, Path(owner.read_text()) if owner is not None and owner.is_file() else run):
@@ -108,7 +108,7 @@ def recover(run: Path, checkpoints: Path | None = None) -> None:
 
 
 def _put_back(run: Path) -> bool:
-    """Whether the old run is back; one that was replaced for good is removed."""
+    """Put the old run back, or delete it if it was replaced for good. Returns whether it is back."""
     journal = _journal(run)
     if journal is None:
         discard(run / _ASIDE)
@@ -124,7 +124,7 @@ def _put_back(run: Path) -> bool:
 
 
 def _return(old: Sequence[str], aside: Path, folder: Path, there: Sequence[str]) -> None:
-    """Moves `old` names back. One that is not aside was never moved, or is back already."""
+    """Move `old` names back. A name that is not aside was never moved, or is back already."""
     for name in there:
         if name not in old:
             discard(folder / name)

@@ -1,4 +1,4 @@
-"""A run that was trained: its settings, its metrics, and its policy, ready to act."""
+"""A trained run: its settings, its metrics, and its policy, ready to act."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ __all__ = ["Run"]
 
 
 class Run:
-    """What training leaves behind. Loading one runs no code of it."""
+    """The result of training. Loading a run executes no code from it."""
 
     def __init__(self, folder: RunFolder, *, checkpoint: str | None = None, policy: Any = None, trust: bool = False):
         self._folder, self._checkpoint, self._policy_class, self._trust = folder, checkpoint, policy, trust
 
     @classmethod
     def load(cls, path: str | Path, *, checkpoint: str | None = None, policy: Any = None, trust: bool = False) -> Run:
-        """The run in the folder `path`.
+        """Load the run in the folder `path`.
 
-        `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `policy`
-        gives the network class of a run that was trained with the user's own; `trust=True` imports it by the
-        name that the run recorded.
+        `checkpoint` is final, best, last or step-N (default: final if it exists, otherwise last). `policy` is the
+        network class, if the run was trained with your own. `trust=True` imports that class by the name that the run
+        recorded.
         """
         return cls(RunFolder.open(path), checkpoint=checkpoint, policy=policy, trust=trust)
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Path of the run folder."""
         return self._folder.path
 
     @property
     def folder(self) -> RunFolder:
-        """Where each of its files is."""
+        """Paths of the run's files."""
         return self._folder
 
     @cached_property
@@ -49,12 +49,12 @@ class Run:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Where it was trained and with what: versions, commit, machine, command."""
+        """Versions, commit, machine and command of the training."""
         return self._folder.read_manifest()
 
     @property
     def summary(self) -> RunSummary:
-        """How far it is and how good, as `envfleet runs` lists it."""
+        """Progress and scores, as `envfleet runs` lists them."""
         return summary_of(self._folder)
 
     @property
@@ -63,7 +63,7 @@ class Run:
         return read_metrics(self._folder.metrics)
 
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint that was asked for."""
+        """Load the selected checkpoint."""
         from envfleet.runs.checkpoints import Checkpoints
 
         stored = Checkpoints(self._folder.checkpoints)

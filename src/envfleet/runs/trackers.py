@@ -1,4 +1,4 @@
-"""Metrics for other programs: TensorBoard's event files, and Weights & Biases where it is installed."""
+"""Metrics for other programs: TensorBoard event files, and Weights & Biases if installed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOT_VALUES = ("step", "time")
 
 
 class TensorBoardWriter:
-    """Writes rows of metrics as a TensorBoard event file; `rows` are those that a resumed run already has.
+    """Writes metrics as a TensorBoard event file. `rows` are those that a resumed run already has.
 
-    Older event files of the folder are removed: they hold what was cut from the metrics on resume. Each row is
-    one record, written at once, without the queue and the thread of TensorBoard's own EventFileWriter.
+    Removes older event files in the folder, because they contain metrics that the resume cut off. Writes each row as
+    one record at once, without the queue and thread of TensorBoard's own EventFileWriter.
     """
 
     def __init__(self, folder: str | Path, rows: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -47,7 +47,7 @@ class TensorBoardWriter:
         return writing("the figures for TensorBoard", self.path)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Adds a row as `MetricsWriter.write` returned it or `read_metrics` read it."""
+        """Add a row, as returned by `MetricsWriter.write` or `read_metrics`."""
         values = [
             self._summary.Value(tag=name, simple_value=math.nan if value is None else value)
             for name, value in row.items()
@@ -58,17 +58,17 @@ class TensorBoardWriter:
             self._records.write(event.SerializeToString())
 
     def flush(self) -> None:
-        """Hands what was written to the system, for a TensorBoard that looks on."""
+        """Flush, so that a running TensorBoard sees the data."""
         with self._writing():
             self._records.flush()
 
     def close(self) -> None:
-        with suppress(OSError):  # a resumed run writes the whole file again, from the metrics
+        with suppress(OSError):  # a resumed run rewrites the whole file from the metrics
             self._records.close()
 
 
 class WandbTracker:
-    """Sends rows of metrics to Weights & Biases; `WANDB_MODE=offline` keeps them on this machine."""
+    """Sends metrics to Weights & Biases. `WANDB_MODE=offline` keeps them on this machine."""
 
     def __init__(
         self, folder: str | Path, *, project: str, name: str, config: Mapping[str, Any], resume: bool = False
@@ -77,7 +77,7 @@ class WandbTracker:
             import wandb
         except ImportError:
             raise MissingExtraError("--track needs Weights & Biases", hint="pip install wandb") from None
-        # The name of a run folder is unique, so a resumed run finds its page again.
+        # Run folder names are unique, so a resumed run continues its page.
         self._run = wandb.init(
             dir=str(folder),
             project=project,
@@ -88,7 +88,7 @@ class WandbTracker:
         )
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Sends a row as `MetricsWriter.write` returned it."""
+        """Send a row, as returned by `MetricsWriter.write`."""
         values = {name: value for name, value in row.items() if name not in _NOT_VALUES and value is not None}
         self._run.log(values, step=row["step"])
 

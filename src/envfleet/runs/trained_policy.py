@@ -1,4 +1,4 @@
-"""A trained policy for use: one observation or a batch in, actions out; normalisation, masks and memory applied."""
+"""A trained policy for inference: takes one observation or a batch, and applies normalisation, masks and memory."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Player", "TrainedPolicy", "describe_policy"]
 
 Array = np.ndarray[Any, Any]
 S = TypeVar("S", PolicySettings, QSettings)
-_SAMPLING = 13  # key of the streams that sampled actions come from
+_SAMPLING = 13  # key of the random streams for sampled actions
 
 
 def describe_policy(
     policy: Mapping[str, Any], observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> dict[str, Any]:
-    """All that is needed to build the policy again, as plain data; `policy` has its kind and its settings."""
+    """Return everything needed to rebuild the policy, as plain data. `policy` has its kind and its settings."""
     return {
         **policy,
         "observation_space": describe_space(observation_space),
@@ -37,7 +37,7 @@ def describe_policy(
 
 
 class TrainedPolicy:
-    """Acts as it was trained to. With memory it remembers from call to call until `reset()`."""
+    """Acts with trained weights. A policy with memory remembers between calls until `reset()`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class TrainedPolicy:
         policy: Any = None,
         trust: bool = False,
     ) -> TrainedPolicy:
-        """Builds the policy that `description` tells of; a network of the user's own is given, or trusted."""
+        """Rebuild a policy from its description. A user's own network must be given or trusted."""
         observation_space = space_from(description["observation_space"])
         action_space = space_from(description["action_space"])
         module: Policy | QPolicy
@@ -77,16 +77,16 @@ class TrainedPolicy:
         return cls(module, observation_space, action_space)
 
     def reset(self, *, seed: int | None = None) -> None:
-        """Forgets: the next observation begins an episode. `seed` begins the sampled actions anew."""
+        """Clear the memory, so that the next observation begins an episode. `seed` restarts the sampled actions."""
         self._memory = None
         if seed is not None:
             self._generator = stream(seed, _SAMPLING)
 
     def act(self, observation: Any, *, mask: Any = None, deterministic: bool = True) -> Any:
-        """The action for one observation, or the actions for a batch of them.
+        """Return the action for one observation, or the actions for a batch.
 
-        `mask` says which actions are allowed (`info["action_mask"]`). `deterministic=False` draws from the
-        policy's distribution as training does.
+        `mask` marks the allowed actions (`info["action_mask"]`). `deterministic=False` samples from the policy's
+        distribution, as in training.
         """
         if mask is not None and self._forbids_everything(mask):
             raise SettingsError(
@@ -97,7 +97,7 @@ class TrainedPolicy:
 
     @torch.inference_mode()
     def play(self, observation: Any, mask: Any, *, deterministic: bool) -> Any:
-        """The same as in training, where a mask that allows nothing counts as one that allows everything."""
+        """Act as in training, where a mask that allows nothing counts as allowing everything."""
         observations, single = self._batched(observation)
         rows = len(next(iter(observations.values())))
         allowed = None if mask is None or not self.policy.mask_size else self._mask(mask, rows)
@@ -157,7 +157,7 @@ class TrainedPolicy:
             ) from None
 
     def _forbids_everything(self, mask: Any) -> bool:
-        """Whether some choice is left without an option; independent switches (MultiBinary) always have one: off."""
+        """Whether some choice has no allowed option. Independent switches (MultiBinary) always have one: off."""
         space = self.action_space
         if not self.policy.mask_size or isinstance(space, spaces.MultiBinary):
             return False
@@ -167,7 +167,7 @@ class TrainedPolicy:
 
 
 class Player:
-    """A trained policy as an evaluation wants it: forgets before every episode, minds the mask of each step."""
+    """A trained policy as an evaluation actor: clears its memory before every episode and applies each step's mask."""
 
     def __init__(self, trained: TrainedPolicy, *, deterministic: bool) -> None:
         self._trained, self._deterministic = trained, deterministic
@@ -180,7 +180,7 @@ class Player:
 
 
 def _trusted(settings: S, given: Any, *, trust: bool) -> S:
-    """The settings with the user's own network in place of its import path, which is imported only on trust."""
+    """Replace the import path of a user's network with the given class. Without one, the path needs trust."""
     for name in ("policy", "network"):
         value = getattr(settings, name)
         if not isinstance(value, str) or ":" not in value:

@@ -1,4 +1,4 @@
-"""Videos of episodes: mp4 or gif, from the pictures that an environment renders."""
+"""Videos of episodes: mp4 or gif, from the frames that an environment renders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = (".mp4", ".gif")
 
 
 class VideoWriter:
-    """Takes pictures one by one (it is an `on_frame`) and gives the file its name when it is closed."""
+    """Takes frames one by one (usable as `on_frame`). `close` gives the file its final name."""
 
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
         self.path = Path(path)
@@ -29,17 +29,17 @@ class VideoWriter:
         if not fps > 0:
             raise SettingsError(f"got {fps} pictures per second, expected more than 0")
         self._imageio = _imageio(self.path.suffix.lower())
-        self.fps = float(fps)  # counts until the first picture
+        self.fps = float(fps)  # read at the first frame
         self._is_gif = self.path.suffix.lower() == ".gif"
-        # Absolute, because an environment may change the working directory while it is filmed.
+        # Absolute, because an environment may change the working directory while recording.
         self._target = self.path.absolute()
         self._aside = self._target.with_name(f".{self.path.stem}.part{self.path.suffix.lower()}")
-        self._gif = io.BytesIO()  # the writer holds all pictures in memory until it is closed
+        self._gif = io.BytesIO()  # the writer keeps all frames in memory until it is closed
         self._writer: Any = None
         self._shape: tuple[int, ...] = ()
 
     def __call__(self, frame: Any) -> None:
-        """Adds a picture: uint8 [height, width, 3]."""
+        """Add a frame: uint8 [height, width, 3]."""
         picture = np.asarray(frame)
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             raise SettingsError(
@@ -52,7 +52,7 @@ class VideoWriter:
         if picture.shape != self._shape:
             raise SettingsError(f"got a picture of {list(picture.shape)} in a video of {list(self._shape)}")
         if not self._is_gif:
-            # H.264 halves the resolution of colour, so both sides have to be even.
+            # H.264 halves the colour resolution, so both sides must be even.
             picture = np.pad(picture, ((0, picture.shape[0] % 2), (0, picture.shape[1] % 2), (0, 0)), mode="edge")
         with self._writing():
             try:
@@ -72,7 +72,7 @@ class VideoWriter:
             return self._imageio.get_writer(self._aside, fps=self.fps, codec="libx264", macro_block_size=1)
 
     def close(self) -> None:
-        """Finishes the file; SettingsError if no picture came, ResourceError if it cannot be written whole."""
+        """Finish the file. Raises a SettingsError if there was no frame, a ResourceError if the file is incomplete."""
         if self._writer is None:
             raise SettingsError(
                 f"there was no picture for the video {self.path}",
@@ -90,7 +90,7 @@ class VideoWriter:
             self._aside.unlink(missing_ok=True)
 
     def _refuse_cut_file(self) -> None:
-        """OSError if FFmpeg could not write everything: nobody tells how its process ended, so the file is read."""
+        """Raise an OSError if frames are missing. Reads the file, because FFmpeg's exit code is not available."""
         import imageio_ffmpeg
 
         try:
@@ -101,9 +101,9 @@ class VideoWriter:
             raise OSError(f"the file has {found} of {self.frames} pictures; the disk may be full")
 
     def discard(self) -> None:
-        """Ends without a file."""
+        """End without a file."""
         if self._writer is not None:
-            with suppress(OSError):  # its file is removed anyway
+            with suppress(OSError):  # its file is deleted anyway
                 self._writer.close()
         self._aside.unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def _imageio(suffix: str) -> Any:
         import imageio.v2 as imageio
 
         if suffix == ".mp4":
-            import imageio_ffmpeg  # noqa: F401  # imageio finds it by itself
+            import imageio_ffmpeg  # noqa: F401  # imageio finds it
     except ImportError as error:
         message = f"a {suffix} video needs {error.name}"
         raise MissingExtraError(message, hint='pip install "envfleet[video]"') from None

@@ -1,4 +1,4 @@
-"""Settings: one frozen dataclass per algorithm is the source of its options, its files and its documentation."""
+"""Settings: one frozen dataclass per algorithm defines its flags, file keys and documentation."""
 
 from envfleet.settings.declaration import Settings, differences, grouped, reference_table, setting
 from envfleet.settings.declared import DeclaresSettings, declared_settings, own_names, split_own

@@ -1,8 +1,8 @@
-"""Settings: one frozen dataclass per algorithm is the source of its options, its files and its documentation.
+"""Settings: one frozen dataclass per algorithm defines its flags, file keys and documentation.
 
-A subclass of `Settings` declares its fields with `setting(default, help, bounds)`. Values are checked and
-brought to the field's type wherever they come from: Python, a file or the command line. All problems are told
-at once, and a name that does not exist with the nearest one that does.
+A subclass of `Settings` declares its fields with `setting(default, help, bounds)`. Values are checked and converted to
+the field's type, whether they come from Python, a file or the command line. All problems are reported together; an
+unknown name is reported with the nearest valid one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 def setting(
     default: Any,
-    help: str,  # noqa: A002  # the word that tyro looks for in the metadata
+    help: str,  # noqa: A002  # the metadata key that tyro reads
     *,
     minimum: float | None = None,
     above: float | None = None,
@@ -42,23 +42,23 @@ def setting(
     below: float | None = None,
     choices: Iterable[Any] | None = None,
 ) -> Any:
-    """A field of a `Settings` class. Bounds hold for every number in a tuple or list, and not for None."""
+    """Declare a field of a `Settings` class. Bounds apply to every number in a tuple or list, but not to None."""
     metadata: dict[str, Any] = {"help": help, "minimum": minimum, "above": above, "maximum": maximum, "below": below}
     metadata["choices"] = None if choices is None else tuple(choices)
-    if isinstance(default, dict | list | set):  # each instance gets its own
+    if isinstance(default, dict | list | set):  # a new copy for each instance
         return dataclasses.field(default_factory=functools.partial(type(default), default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of every algorithm's settings: knows what was given, checks itself, goes to files and comes back."""
+    """Base class of settings: records which values were given, checks them, and converts to and from files."""
 
-    # How older files name a setting: their key in dotted form -> the name here.
+    # Other names of a setting: dotted key -> name here.
     aliases: ClassVar[Mapping[str, str]] = {}
-    # Groups for help and documentation, in their order: the setting that a group begins with -> its name and text.
+    # Groups for help and documentation, in order: first setting of the group -> its name and text.
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    # Groups in which files may put settings under their own names, as in {"training": {"learning_rate": 1e-3}}.
+    # Sections in which files may nest settings, as in {"training": {"learning_rate": 1e-3}}.
     sections: ClassVar[frozenset[str]] = frozenset({"training", "parallel", "settings"})
 
     def __new__(cls, **given: Any) -> Self:
@@ -74,22 +74,22 @@ class Settings:
 
     @property
     def given(self) -> frozenset[str]:
-        """The names that were given when these settings were made; the others have their defaults."""
-        given: frozenset[str] = self._given  # type: ignore[attr-defined]  # set in __new__, past the frozen fields
+        """Names of the settings that were given explicitly; the others have defaults or preset values."""
+        given: frozenset[str] = self._given  # type: ignore[attr-defined]  # set in __new__, because the class is frozen
         return given
 
     def but(self, **changes: Any) -> Self:
-        """A changed copy; what was given stays given, and the changes are given too."""
+        """Return a copy with changes, which count as given."""
         return self._copy(changes, self.given | changes.keys())
 
     def filled(self, preset: Mapping[str, Any]) -> Self:
-        """A copy with the preset's values where nothing was given; they do not count as given."""
+        """Return a copy in which the preset fills settings that were not given; they do not count as given."""
         if unknown := [name for name in preset if name not in kinds_of(type(self))]:
             raise _refusal("the preset", [_no_such(name, kinds_of(type(self))) for name in unknown])
         return self._copy({name: value for name, value in preset.items() if name not in self.given}, self.given)
 
     def as_given(self, names: Iterable[str]) -> Self:
-        """A copy that counts `names` as given: for parsers that hand over every field, asked for or not."""
+        """Return a copy in which exactly `names` count as given, for parsers that always pass every field."""
         return self._copy({}, frozenset(names))
 
     def _copy(self, changes: Mapping[str, Any], given: frozenset[str]) -> Self:
@@ -99,18 +99,18 @@ class Settings:
         return changed
 
     def problems(self) -> list[str]:
-        """What does not fit together, one line each; for subclasses, which add to what their base finds."""
+        """Return settings that contradict each other, one line each. Subclasses extend the list of their base."""
         return []
 
     def _settle(self, written_as: Mapping[str, str]) -> list[str]:
-        """Brings every value to its field's type and returns all problems, under the names of the file."""
+        """Convert every value to its field's type; return all problems, with the names used in the file."""
         found: list[str] = []
         for field in dataclasses.fields(self):
             name, kind = field.name, kinds_of(type(self))[field.name]
             try:
                 value = converted(getattr(self, name), kind)
                 check_bounds(value, field.metadata)
-            except (TypeError, ValueError):  # TypeError: a value object has no such part
+            except (TypeError, ValueError):  # TypeError: unknown field of a nested dataclass
                 received, label = getattr(self, name), written_as.get(name, name)
                 found.append(f"{label}: got {shown(received)}, expected {expected(kind, field.metadata, received)}")
             else:
@@ -118,22 +118,22 @@ class Settings:
         try:
             return found + self.problems()
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            if found:  # values that are refused already need not make sense together
+            if found:  # `problems` may fail on values that are already refused
                 return found
             raise
 
     def to_json(self) -> dict[str, Any]:
-        """All settings as plain data for JSON or YAML; functions and classes as "module:name"."""
+        """Return all settings as plain data for JSON or YAML; functions and classes become "module:name"."""
         return {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """The dotted keys of a file before they are looked up: a subclass may compute some from others."""
+        """Preprocess the dotted keys of a file; a subclass may compute some settings from others."""
         return values
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, source: str) -> Self:
-        """Settings from the nested or flat mapping that `source` (a file name, say) holds."""
+        """Build settings from a nested or flat mapping; errors name `source`, e.g. a file."""
         found: list[str] = []
         values: dict[str, Any] = {}
         written_as: dict[str, str] = {}
@@ -157,13 +157,13 @@ class Settings:
 
 
 def differences(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from the defaults of their class, for printing."""
+    """Return the settings that differ from their defaults, for printing."""
     pairs = {field.name: (getattr(settings, field.name), default_of(field)) for field in dataclasses.fields(settings)}
     return {name: value for name, (value, default) in pairs.items() if default is MISSING or value != default}
 
 
 def grouped(cls: type[Settings]) -> list[tuple[str, str, list[dataclasses.Field[Any]]]]:
-    """The settings of a class as its `groups` have them: name, text, fields."""
+    """Return the settings of a class by group: name, text, fields."""
     members: dict[str, list[dataclasses.Field[Any]]] = {first: [] for first in cls.groups} or {"": []}
     current = next(iter(members))
     for field in dataclasses.fields(cls):
@@ -173,7 +173,7 @@ def grouped(cls: type[Settings]) -> list[tuple[str, str, list[dataclasses.Field[
 
 
 def reference_table(cls: type[Settings], fields: Iterable[dataclasses.Field[Any]] | None = None) -> str:
-    """A Markdown table of the settings of a class, or of some of its fields, for the documentation."""
+    """Return a Markdown table of a class's settings, or of the given fields."""
     lines = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(cls) if fields is None else fields:
         default = default_of(field)
@@ -191,7 +191,7 @@ _KINDS: dict[type, dict[str, Any]] = {}
 
 
 def kinds_of(cls: type[Settings]) -> dict[str, Any]:
-    """The type of every field."""
+    """Return the type of every field."""
     if cls not in _KINDS:
         hints = typing.get_type_hints(cls)
         _KINDS[cls] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
@@ -199,12 +199,12 @@ def kinds_of(cls: type[Settings]) -> dict[str, Any]:
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The default of a field, or MISSING."""
+    """Return the default of a field, or MISSING."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def name_of(cls: type[Settings], key: str) -> str | None:
-    """The setting that a key means: its name, an alias, either in a section; or a flag, as in --n-envs."""
+    """Return the setting that a key refers to: a name or alias, possibly in a section, or a flag such as --n-envs."""
     if key.startswith("--"):
         key = key[2:].replace("-", "_")
     if key in cls.aliases:
@@ -215,24 +215,24 @@ def name_of(cls: type[Settings], key: str) -> str | None:
 
 
 def dotted_keys(cls: type[Settings], mapping: Mapping[Any, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    """The keys of a nested mapping in dotted form, each with its value."""
+    """Yield the keys of a nested mapping in dotted form, with their values."""
     for key, value in mapping.items():
         dotted = f"{prefix}{key}"
         if isinstance(value, Mapping) and name_of(cls, dotted) is None and value:
             yield from dotted_keys(cls, value, f"{dotted}.")
-        else:  # a setting may be a mapping itself
+        else:  # the value of a setting may itself be a mapping
             yield dotted, value
 
 
 def _are_same(one: Any, other: Any, kind: Any) -> bool:
-    """Whether two values come to the same, as the number 8 and a flag's text '8' do."""
+    """Whether two values convert to the same, as the number 8 and a flag's text '8' do."""
     try:
         return bool(converted(one, kind) == converted(other, kind))
     except (TypeError, ValueError):
         return bool(one == other)
 
 
-_MOST_NAMES = 20  # that a message lists
+_MOST_NAMES = 20  # maximum number of names in a message
 
 
 def _no_such(name: str, valid: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
-"""Settings that an environment declares for itself, so that they join the command line, the files and the docs.
+"""Settings that an environment declares, so that they become flags, file keys and documentation.
 
-An environment's class names them in `settings_class`; its constructor takes their fields as keyword arguments:
+The environment class names them in `settings_class`; its constructor takes their fields as keyword arguments:
 
     class MyEnv(gymnasium.Env):
         settings_class = MyEnvSettings      # a subclass of envfleet.settings.Settings
@@ -22,15 +22,15 @@ __all__ = ["DeclaresSettings", "declared_settings", "own_names", "split_own"]
 
 @runtime_checkable
 class DeclaresSettings(Protocol):
-    """An environment's class with settings of its own."""
+    """An environment class that declares its own settings."""
 
     settings_class: ClassVar[type[Settings]]
 
 
 def declared_settings(entry_point: Any) -> type[Settings] | None:
-    """The settings that an environment declares, if any; `entry_point` is its class, or `module:Class`.
+    """Return the settings class that an environment declares, if any; `entry_point` is its class or `module:Class`.
 
-    Only the module of the class is imported: keep heavy imports inside its functions.
+    This imports the module of the class, so keep heavy imports inside its functions.
     """
     if isinstance(entry_point, str):
         module, _, name = entry_point.partition(":")
@@ -40,14 +40,14 @@ def declared_settings(entry_point: Any) -> type[Settings] | None:
 
 
 def own_names(own: type[Settings], cls: type[Settings]) -> list[str]:
-    """The settings of an environment that can be given beside those of `cls`, whose names and aliases come first."""
+    """Return the environment's settings that do not clash with a name or alias of `cls`; `cls` wins."""
     return [name for name in kinds_of(own) if name_of(cls, name) is None]
 
 
 def split_own(
     mapping: Mapping[str, Any], own: type[Settings], cls: type[Settings], *, source: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A mapping for `cls` without what is meant for the environment, and that: checked, by name, as it was given."""
+    """Split a mapping into the part for `cls` and the environment's own settings, checked and by name."""
     names = own_names(own, cls)
     keys = dict(dotted_keys(cls, mapping))
     meant = {key: value for key, value in keys.items() if name_of(cls, key) is None and name_of(own, key) in names}

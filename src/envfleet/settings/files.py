@@ -12,15 +12,15 @@ from envfleet.errors import SettingsError
 
 __all__ = ["parse_json", "read_settings_file"]
 
-_DEEPEST = 50  # levels of nesting; settings have a few
+_DEEPEST = 50  # levels of nesting; real settings need few
 
-# A string is matched first, so that what looks like a comment inside it stays.
+# Strings are matched first, so that `//` inside a string is not taken for a comment.
 _STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _STRING_OR_LAST_COMMA = re.compile(r'("(?:\\.|[^"\\\n])*")|,(?=\s*[}\]])')
 
 
 def read_settings_file(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON file; an empty file is an empty mapping."""
+    """Return the mapping in a YAML or JSON file; an empty file gives an empty mapping."""
     path = Path(path)
     readers: dict[str, Callable[[str, Path], Any]] = {".yaml": _yaml, ".yml": _yaml, ".json": _json, ".jsonc": _json}
     reader = readers.get(path.suffix.lower())
@@ -47,7 +47,7 @@ def read_settings_file(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What the JSON says; ValueError if it is none, or nested so deeply that it cannot be read."""
+    """Parse JSON; raise ValueError if it is invalid or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -55,7 +55,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _is_deeper(content: Any, levels: int) -> bool:
-    """Looks level by level: a function that calls itself would meet the same limit as the reader."""
+    """Whether the nesting exceeds `levels`. Iterative, because recursion would hit the same limit as the reader."""
     level = [content]
     for _ in range(levels + 1):
         parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
@@ -77,7 +77,7 @@ def _yaml(text: str, path: Path) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Plain values only, and no key twice."""
+        """Accepts plain values only and refuses duplicate keys."""
 
     def mapping(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
         lines: dict[str, int] = {}
@@ -100,7 +100,7 @@ def _yaml(text: str, path: Path) -> Any:
 
 def _json(text: str, path: Path) -> Any:
     def blank(match: re.Match[str]) -> str:
-        # Line breaks stay, so that messages name the line of the file.
+        # Keep line breaks, so that messages name the right line.
         return match[1] or re.sub(r"[^\n]", " ", match[0])
 
     bare = _STRING_OR_LAST_COMMA.sub(blank, _STRING_OR_COMMENT.sub(blank, text))

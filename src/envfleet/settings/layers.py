@@ -1,4 +1,4 @@
-"""Layers of settings: what the command line says goes over what a file says."""
+"""Layers of settings: the command line overrides the file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["layered"]
 
 
 def layered(cls: type[Settings], *layers: Mapping[str, Any]) -> dict[str, Any]:
-    """One mapping for `cls.from_mapping`, keys as they were written; a later layer wins over an earlier one.
+    """Merge layers into one mapping for `cls.from_mapping`. Later layers win; keys keep their spelling.
 
-    Keys that `cls.prepared` makes of others belong to no layer: where a layer says something else of the same
-    setting, both stay, and `from_mapping` refuses them.
+    Keys computed by `cls.prepared` belong to no layer. If a layer contradicts one of them, both are kept and
+    `from_mapping` refuses them.
     """
     values: dict[str, Any] = {}
     layer_of: dict[str, int] = {}
     for number, layer in enumerate(layers):
         for key, value in dotted_keys(cls, layer):
-            # The same word in another section, or as a flag, is the same key.
+            # The same word in another section, or as a flag, counts as the same key.
             for older in [known for known in values if layer_of[known] < number and _word(known) == _word(key)]:
                 del values[older], layer_of[older]
             values[key], layer_of[key] = value, number

@@ -1,4 +1,4 @@
-"""Values of settings: brought to the type of their field without loss, checked, and put into words."""
+"""Convert setting values to the type of their field, check them, and describe types and bounds in words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def converted(value: Any, kind: Any) -> Any:
-    """`value` as `kind` without loss; ValueError where that cannot be."""
+    """Convert `value` to `kind` without loss; raise ValueError (or TypeError) if that is impossible."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return value
@@ -37,7 +37,7 @@ def converted(value: Any, kind: Any) -> Any:
     if origin in {Union, UnionType}:
         return _first_that_fits(value, arguments)
     if origin is Literal:
-        if value is False and "off" in arguments:  # YAML reads off as false
+        if value is False and "off" in arguments:  # YAML reads `off` as false
             return "off"
         return _chosen(value, {option: option for option in arguments})
     if isinstance(value, np.generic):
@@ -82,7 +82,7 @@ def _whole(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, str):  # YAML reads 1e-3 as text
+    if isinstance(value, str):  # YAML reads `1e-3` as text
         return int(value) if re.fullmatch(r"[+-]?\d[\d_]*", value) else float(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else _refuse()
 
@@ -106,7 +106,7 @@ _SCALARS: dict[Any, Callable[[Any], Any]] = {
 def _first_that_fits(value: Any, options: tuple[Any, ...]) -> Any:
     if not isinstance(value, str) and type(value) in options:
         return value
-    # Text last: a file that says 1e-3 for `float | str` means the number. A path for `str | Path` is kept as text.
+    # Text comes late: `1e-3` for `float | str` means the number. A path for `str | Path` stays text.
     rank = {NoneType: 0, bool: 1, int: 2, float: 3, str: 5, Path: 6}
     for option in sorted(options, key=lambda option: rank.get(option, 4)):
         try:
@@ -117,13 +117,13 @@ def _first_that_fits(value: Any, options: tuple[Any, ...]) -> Any:
 
 
 def check_bounds(value: Any, metadata: Mapping[str, Any]) -> None:
-    """ValueError where a number lies outside the bounds of its field, or a value is none of the choices."""
+    """Raise ValueError if a number is out of its field's bounds, or a value is not one of the choices."""
     if isinstance(value, tuple | list):
         for item in value:
             check_bounds(item, metadata)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         bounds = {name: metadata[name] for name in _BOUNDS if metadata.get(name) is not None}
-        if not all(_HOLDS[name](value, bound) for name, bound in bounds.items()):  # NaN holds no bound
+        if not all(_HOLDS[name](value, bound) for name, bound in bounds.items()):  # NaN fails every bound
             _refuse()
     choices = metadata.get("choices")
     if choices is not None and not isinstance(value, tuple | list | None) and value not in choices:
@@ -134,14 +134,14 @@ def check_bounds(value: Any, metadata: Mapping[str, Any]) -> None:
 
 
 def bounds_text(metadata: Mapping[str, Any]) -> list[str]:
-    """The bounds of a field in words."""
+    """Return the bounds of a field in words."""
     words = [f"{word} {metadata[name]}" for name, word in _BOUNDS.items() if metadata.get(name) is not None]
     choices = metadata.get("choices")
     return words if choices is None else [*words, f"one of {', '.join(map(shown, choices))}"]
 
 
 def expected(kind: Any, metadata: Mapping[str, Any], received: Any) -> str:
-    """What a field takes, and the nearest choice to what it received."""
+    """Describe what a field accepts, and suggest the choice nearest to the received value."""
     text = ", ".join([kind_text(kind), *bounds_text(metadata)])
     options = metadata.get("choices") or [item for item in _flat(kind) if isinstance(item, str)]
     near = difflib.get_close_matches(shown(received), [repr(option) for option in options], n=1)
@@ -153,7 +153,7 @@ def _flat(kind: Any) -> list[Any]:
 
 
 def kind_text(kind: Any) -> str:
-    """A type in words for people who do not write Python."""
+    """Return a type in words, for people who do not write Python."""
     origin, arguments = get_origin(kind), get_args(kind)
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none", Any: "any"}
     if kind in words:
@@ -175,13 +175,13 @@ def kind_text(kind: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as messages quote it."""
+    """Return a value as messages quote it, shortened if long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON and YAML can hold it."""
+    """Return a value as plain data for JSON and YAML."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):

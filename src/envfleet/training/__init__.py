@@ -1,4 +1,4 @@
-"""Training: where environments, fleet, rollouts, an algorithm and a run meet."""
+"""Training: connects environments, fleet, rollouts, an algorithm and a run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["resume", "train"]
 
 
 def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> Run:
-    """Trains from settings, e.g. `train(PPO(env="CartPole-v1", n_envs=64, steps=200_000))`; returns the run.
+    """Train from settings, e.g. `train(PPO(env="CartPole-v1", n_envs=64, steps=200_000))`. Returns the run.
 
-    Relative paths in the settings are meant from `folder`, by default the current one.
+    Relative paths in the settings start from `folder`, by default the current one.
     """
     from envfleet.fleet.places.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly
@@ -29,11 +29,11 @@ def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
-    """Goes on with a run that was stopped or killed, as if it never had been.
+    """Resume a stopped or killed run as if it had never been interrupted.
 
-    `changes` are settings that do not change what is learned so far: steps, backend, workers, quiet, ...; and `env`,
-    `network` or `policy` as objects where the run was trained with your own. `trust=True` imports them by the names
-    that the run recorded.
+    `changes` are settings that do not affect what was learned so far: steps, backend, workers, quiet, ... If the run
+    was trained with your own `env`, `network` or `policy`, pass those as objects, or set `trust=True` to import them by
+    the names that the run recorded.
     """
     from envfleet.fleet.places.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly

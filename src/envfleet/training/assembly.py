@@ -1,4 +1,4 @@
-"""From settings to the parts of a training: environment, fleet, collector, schedule, learner."""
+"""Builds the parts of a training from its settings: environment, fleet, collector, schedule, learner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings in which nothing is open any more."""
+    """Fully resolved settings."""
 
     settings: TrainingSettings
     seed: int
@@ -43,12 +43,12 @@ class Resolved:
     env: str | Callable[..., Any]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    stage: Stage  # one environment of the run, for all that needs a single one
+    stage: Stage  # a single environment of the run, for evaluations, videos and the like
     simulators: dict[str, str]  # versions
 
 
 def resolve(settings: TrainingSettings) -> Resolved:
-    """Looks at the environment and fills in what the user left open: the preset of its family, a seed."""
+    """Look at the environment and fill in what the user left open: the preset of its family, a seed."""
     env = environment_of(settings.env, settings.wrappers)
     stage = Stage(env, settings)
     try:
@@ -67,9 +67,9 @@ def resolve(settings: TrainingSettings) -> Resolved:
         filled = _with_budget(settings, preset).in_steps()
         if "frame_stack" in kinds_of(type(filled)):
             filled = filled.filled({"frame_stack": seen.frames})
-        if filled.seed is None:  # drawn, and so not given
+        if filled.seed is None:  # a drawn seed does not count as given by the user
             filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
-        filled = filled.filled({"learner_threads": filled.threads})  # for the record: they shape the mathematics
+        filled = filled.filled({"learner_threads": filled.threads})  # recorded because it affects the mathematics
     except BaseException:
         stage.close()
         raise
@@ -79,18 +79,18 @@ def resolve(settings: TrainingSettings) -> Resolved:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a look at one environment tells."""
+    """Facts about one environment."""
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     entry_point: str
-    own: frozenset[str]  # the settings that it declares for itself
-    frames: int  # of which an observation is a stack
+    own: frozenset[str]  # settings that the environment declares
+    frames: int  # stacked in an observation
     simulators: dict[str, str]  # versions
 
 
 def _first_look(stage: Stage) -> _Seen:
-    """What one environment of the stage tells; what ours or a wrapper of ours refuses is said without a traceback."""
+    """Look at one environment of the stage. Errors from our own envs and wrappers are raised without a traceback."""
     try:
         seen: _Seen = stage.apply(_look)
     except EnvError as error:
@@ -114,7 +114,7 @@ def _look(env: Any) -> _Seen:
 
 
 def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings:
-    """The settings with the preset's values; its steps, or ours, are the budget only where the user gave none."""
+    """Fill in the preset's values. The preset's steps, or the default, are the budget only if the user gave none."""
     values = preset.values
     if settings.num_episodes is not None or settings.duration is not None:
         values = {name: value for name, value in values.items() if name != "steps"}
@@ -125,7 +125,7 @@ def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings
 
 @dataclass
 class Parts:
-    """Everything a training runs on."""
+    """Everything a training needs."""
 
     fleet: Fleet
     collector: Collector
@@ -137,7 +137,7 @@ class Parts:
     process: TunedProcess
 
     def close(self) -> None:
-        """Ends workers and threads, and leaves the process as it was."""
+        """End workers and threads, and restore the process settings."""
         try:
             self.collector.close()
             self.fleet.close()
@@ -147,7 +147,7 @@ class Parts:
 
 
 def assemble(resolved: Resolved) -> Parts:
-    """Builds the parts, workers first: they import what they need while this process does the same."""
+    """Build the parts. Workers come first: they import their libraries while this process imports its own."""
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
     log_info = followed(settings.log_info)

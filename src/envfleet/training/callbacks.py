@@ -1,4 +1,4 @@
-"""Callbacks: what users can do while a training runs."""
+"""Callbacks: user code that is called during training."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ __all__ = ["Callback", "Moment"]
 
 @dataclass
 class Moment:
-    """Where the training is when a callback is called, and what it can ask for."""
+    """The state of the training when a callback is called, and the callback's way to act on it."""
 
     steps: int
     episodes: int
     mean_return: float  # of the last 100 episodes; NaN before the first
-    metrics: dict[str, float]  # the figures of the last update; what a callback sets is logged with the next line
-    stop: bool = False  # set it to end the training after this update
+    metrics: dict[str, float]  # metrics of the last update; values that a callback sets are logged with the next line
+    stop: bool = False  # set it to end training after this update
     _call: Callable[..., tuple[Any, ...]] | None = field(default=None, repr=False)
 
     def call_envs(self, name: str, *args: Any) -> tuple[Any, ...]:
-        """What a method of every environment returns, e.g. one that changes its difficulty; or an attribute.
+        """Call a method of every environment, e.g. to change its difficulty, or get an attribute. Returns the results.
 
-        No rollout is under way meanwhile: with schedule overlap it waits for the one that is being collected. So
-        `on_update` is the place for it; in `on_rollout` and `on_episode` collecting and learning would not overlap.
+        Waits for a rollout in progress (schedule overlap). So call it in `on_update`; in `on_rollout` and `on_episode`
+        it would keep collecting and learning from overlapping.
         """
         assert self._call is not None, "a moment of a training knows its environments"
         return self._call(name, *args)
 
 
 class Callback:
-    """Override what you need; each is called in the learner's process, between rollouts."""
+    """Base class of callbacks. Override what you need. Called in the learner's process, between rollouts."""
 
     def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
-        """A rollout was collected; its arrays are views that the next one overwrites."""
+        """Called after a rollout was collected. Its arrays are views that the next rollout overwrites."""
 
     def on_episode(self, moment: Moment, episode_return: float, length: int) -> None:
-        """An episode ended in the last rollout."""
+        """Called for each episode that ended in the last rollout."""
 
     def on_update(self, moment: Moment) -> None:
-        """The policy has learned from the last rollout; `moment.metrics` has every figure, and takes your own."""
+        """Called after learning from a rollout. `moment.metrics` has all metrics; add your own to it."""
 
     def on_evaluation(self, moment: Moment, evaluation: Evaluation) -> None:
-        """The policy was evaluated."""
+        """Called after an evaluation."""
 
     def on_end(self, moment: Moment) -> None:
-        """The training is over."""
+        """Called when the training is over."""

@@ -1,4 +1,4 @@
-"""`check`: is an environment fit for a fleet, and which algorithms can train on it?"""
+"""`check`: whether an environment is fit for a fleet, and which algorithms can train on it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def check(
     env_kwargs: Mapping[str, Any] | None = None,
     progress: bool = False,
 ) -> CheckReport:
-    """A report on the environment: every problem with its fix, and which algorithms can train on it.
+    """Return a report on the environment: every problem with its fix, and which algorithms can train on it.
 
     Args:
-        env: a Gymnasium id, a callable that builds an environment, or an environment. A given environment is played
-            in this process and left open; otherwise it is built in a process of its own, which may crash or hang.
-        steps: random steps to play; slow environments play fewer.
+        env: a Gymnasium id, a callable that builds an environment, or an environment. A given environment is stepped
+            in this process and left open; otherwise it is built in a separate process, which may crash or hang.
+        steps: random steps to take; fewer with slow environments.
         seed: of the environment and of the random actions.
-        seconds: how long it may take, roughly. The report names what there was no time for.
+        seconds: rough time limit. The report names the checks that were skipped.
         env_kwargs: arguments for the environment.
-        progress: show on a terminal what is being done.
+        progress: show progress on a terminal.
     """
     with _progress(seconds, shown=progress) as show:
         report = examine(env, steps=steps, seed=seed, seconds=seconds, env_kwargs=env_kwargs, show=show)
@@ -56,14 +56,14 @@ def check(
 
 
 def refusals(observation_space: Any, action_space: Any) -> dict[str, str]:
-    """Why algorithms cannot train on these spaces: each is asked for a policy; those that build one are left out."""
+    """Try to build every algorithm's policy for these spaces. Returns the reasons of those that cannot."""
     found = {}
     for settings in ALGORITHMS.values():
         try:
             settings().build_policy(observation_space, action_space, seed=0)
         except EnvfleetError as error:
             found[settings.__name__] = " ".join(str(error).partition("\nhint:")[0].split())
-        except Exception as error:  # noqa: BLE001 - nobody has thought of every space
+        except Exception as error:  # noqa: BLE001 - spaces may fail in unforeseen ways
             found[settings.__name__] = f"building its policy raised {type(error).__name__}: {one_line(str(error))}"
     return found
 
@@ -91,7 +91,7 @@ def _with_algorithms(report: CheckReport) -> CheckReport:
 def _by_reason(
     refused: dict[str, str], wrappers: dict[str, tuple[str, ...]]
 ) -> dict[tuple[str, tuple[str, ...]], list[str]]:
-    """The algorithms by why they refuse and what helps, so that nothing is said twice."""
+    """Group the algorithms by reason and suggestions, so that nothing is repeated."""
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, reason in refused.items():
         grouped.setdefault((reason, wrappers.get(name, ())), []).append(name)
@@ -104,7 +104,7 @@ def _either(suggestions: tuple[str, ...]) -> str:
 
 @contextmanager
 def _progress(seconds: float, *, shown: bool) -> Iterator[Callable[[Doing], None]]:
-    """What is being done, on stderr, where a person can see it."""
+    """Show progress on stderr if it is a terminal."""
     if not (shown and sys.stderr.isatty()):
         yield lambda _: None
         return

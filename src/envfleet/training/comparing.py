@@ -1,4 +1,4 @@
-"""A trained agent beside others, where its environment offers that."""
+"""Compares a trained agent with baselines, if its environment supports that."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def compare_run(
     policy: Any = None,
     say: Callable[[str], Any] | None = None,
 ) -> Comparison | None:
-    """The comparison that the run's environment offers, its report in `report/` of the run; None if it offers none.
+    """Run the comparison that the run's environment offers, with its report in `report/`. None if it offers none.
 
-    `seed` is that of the run if none is given, and `say` is told when it begins; the other arguments are those of
+    `seed` defaults to the run's. `say` is called when the comparison begins. The other arguments are those of
     `evaluate_run`.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)

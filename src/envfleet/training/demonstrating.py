@@ -1,4 +1,4 @@
-"""Demonstrations for a learner that takes them: from a file, from the environment, or played by a policy."""
+"""Demonstrations for a learner that supports them: from a file, from the environment, or played by a policy."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["demonstrate"]
 
 Array = np.ndarray[Any, Any]
 
-_STREAM = 16  # names the seeds of demonstrating environments among those of a run
+_STREAM = 16  # separates the seeds of the demonstrations from the other seeds of a run
 _FROM_ENVIRONMENT = "environment"
 
 
 def demonstrate(resolved: Resolved, learner: Any, kept: Path) -> str | None:
-    """Shows the learner what the settings name, where they name something, and says what that was.
+    """Show the learner the demonstrations of the settings, if any. Returns a message about them.
 
-    What an environment demonstrates is made once and kept in the folder `kept`, for runs with the same settings.
+    Demonstrations by an environment are made once and kept in the folder `kept`, for runs with the same settings.
     """
     given = getattr(resolved.settings, "demonstrations", None)
     if given is None:
@@ -65,7 +65,7 @@ def _refuse_other_masks(trajectories: list[Trajectory], actions: int) -> None:
 
 
 def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
-    """What a policy plays in environments of their own."""
+    """Let the policy play in separate environments."""
     policy = named_environment(given) if isinstance(given, str) else given
     if isinstance(policy, str):
         raise SettingsError(
@@ -94,7 +94,7 @@ def _wanted(resolved: Resolved) -> int:
     return int(getattr(resolved.settings, "demonstration_steps", 1))
 
 
-# ---- what the environment itself shows
+# ---- demonstrations by the environment
 
 
 def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory], str]:
@@ -119,12 +119,12 @@ def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory],
 
 
 def _name_if_silent(env: Any) -> str | None:
-    """The name of an environment that offers no demonstrations."""
+    """The environment's name if it offers no demonstrations, otherwise None."""
     return None if isinstance(env.unwrapped, Demonstrates) else type(env.unwrapped).__name__
 
 
 def _demonstrated(env: Any, seed: int, steps: int) -> Generator[Trajectory, None, None]:
-    """Episodes that the environment itself shows, about `steps` steps of them."""
+    """Yield the environment's own demonstrations as episodes, about `steps` steps in all."""
     shown = 0
     for number, demonstration in enumerate(env.unwrapped.demonstrations(seed)):
         trajectory = _played(env, demonstration, derive_seed(seed, number))
@@ -135,7 +135,7 @@ def _demonstrated(env: Any, seed: int, steps: int) -> Generator[Trajectory, None
 
 
 def _digest(resolved: Resolved) -> str:
-    """Names demonstrations by all that they depend on."""
+    """A file name from everything that the demonstrations depend on."""
     recorded = resolved.settings.to_json()
     shaped_by = {name: recorded[name] for name in ("env", "env_kwargs", "wrappers", "demonstration_steps")}
     text = json.dumps({**shaped_by, "seed": resolved.seed, "with": "masks"}, sort_keys=True)
@@ -143,7 +143,7 @@ def _digest(resolved: Resolved) -> str:
 
 
 def _played(env: Any, demonstration: Demonstration, seed: int) -> Trajectory:
-    """The episode; it ends where the environment says so, or with the actions."""
+    """Play the demonstration. The episode ends when the environment ends it, or with the last action."""
     observation, info = env.reset(seed=seed, options=dict(demonstration.options))
     observations, masks, actions, rewards = [observation], [info.get("action_mask")], [], []
     terminated = truncated = False
@@ -171,7 +171,7 @@ def _played(env: Any, demonstration: Demonstration, seed: int) -> Trajectory:
 
 
 def _stacked_masks(given: list[Any]) -> Array | None:
-    """[observation, action], where any was given; an observation without one allows everything."""
+    """Masks as [observation, action], or None if there are none. An observation without a mask allows everything."""
     found = [None if mask is None else np.asarray(mask, np.bool_).reshape(-1) for mask in given]
     free = next((np.ones_like(mask) for mask in found if mask is not None), None)
     return None if free is None else np.stack([free if mask is None else mask for mask in found])

@@ -1,4 +1,4 @@
-"""Environments as one names them on the command line."""
+"""Finds environments by their names on the command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def named_environment(name: str) -> str | Callable[..., Any]:
-    """The callable that `module:callable` names, or the name itself where it is a Gymnasium id."""
+    """Return the callable that `module:callable` names, or the name itself if it is a Gymnasium id."""
     module_name, colon, attribute = name.partition(":")
     if not colon:
         import_provider(name)
@@ -52,23 +52,23 @@ def named_environment(name: str) -> str | Callable[..., Any]:
 
 
 def settings_of(name: str) -> type[Settings] | None:
-    """The settings that the named environment declares for itself, if any."""
+    """Return the settings class that the named environment declares, if any."""
     found: Any = named_environment(name)
     if isinstance(found, str):
         import gymnasium
 
         if found not in gymnasium.registry:
-            return None  # building it says so
+            return None  # building it reports the error
         found = gymnasium.registry[found].entry_point
         refuse_missing_extra(found)
     try:
         return declared_settings(found)
     except ImportError:
-        return None  # what is missing is told when it is built
+        return None  # building it reports the missing package
 
 
 def keyword_arguments(pairs: Iterable[str]) -> dict[str, Any]:
-    """Arguments from `name=value`: values are Python literals, true, false, none, or else text."""
+    """Parse `name=value` pairs. Values are Python literals, true, false, none, or otherwise text."""
     arguments = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -90,9 +90,9 @@ def _value(text: str) -> Any:
 
 
 def make_folder_importable() -> None:
-    """Lets the modules that the user names be imported from the current folder, unless it belongs to a run.
+    """Make modules in the current folder importable, unless the folder belongs to a run.
 
-    It comes last on `sys.path`: a file `queue.py` in it must not take the place of Python's own.
+    The folder comes last on `sys.path`, so that a file `queue.py` in it does not shadow Python's own.
     """
     here = Path.cwd()
     if str(here) not in sys.path and "" not in sys.path and not _belongs_to_run(here):
@@ -100,7 +100,7 @@ def make_folder_importable() -> None:
 
 
 def _belongs_to_run(folder: Path) -> bool:
-    """A run may come from somebody else: what lies in its folder is data, never code."""
+    """Whether the folder is part of a run. A run may come from somebody else, so its files are data, never code."""
     inside = any((above / "manifest.json").is_file() and (above / "config.yaml").is_file() for above in folder.parents)
     return inside or (folder / "manifest.json").is_file()
 
@@ -113,7 +113,7 @@ def _module(name: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise SettingsError(
                 f"module {name!r} needs {error.name!r}, which is not installed",
-                hint="install it, or mend the import",
+                hint="install it, or fix the import",
             ) from error
         where = "module:callable is looked for among the installed packages and in the current folder"
         if _belongs_to_run(Path.cwd()):
@@ -126,7 +126,7 @@ def _module(name: str) -> ModuleType:
 
 
 def name_of(env: str | Callable[..., Any]) -> str:
-    """How the environment is called in run folders and titles."""
+    """The environment's name in run folders and titles."""
     if isinstance(env, str):
         return env.rpartition(":")[2] or env
     from envfleet.fleet.wrapping import WrappedEnv

@@ -1,4 +1,4 @@
-"""Evaluation of a run that was trained: its policy in its environment, episode by episode."""
+"""Evaluates a trained run: plays its policy in its environment."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ __all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
 
 @dataclass(frozen=True)
 class RunEvaluation:
-    """How well a checkpoint of a run plays."""
+    """The evaluation of a checkpoint."""
 
     run: str
     env: str
     checkpoint: str
     step: int
     mean_reward: float
-    std_reward: float  # of the episodes themselves
+    std_reward: float  # over episodes
     confidence_interval: tuple[float, float] | None  # 95 % for the mean; None for one episode
     episodes: int
     mean_length: float
     deterministic: bool
-    seeds: tuple[int, ...]  # each gives a stream of episodes of its own
+    seeds: tuple[int, ...]  # each selects a different stream of episodes
     mean_reward_per_seed: tuple[float, ...]
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
-    success_rate: float | None  # None where the environment has neither info["is_success"] nor info["success"]
+    success_rate: float | None  # None if the environment has neither info["is_success"] nor info["success"]
     infos: dict[str, float]  # the mean of each key of the run's log_info that has numbers
-    lost: int  # episodes that faults of the environment ended; they do not count
-    cut: int  # episodes that were ended after the most steps allowed; they count as they are
-    played: str | None = None  # what was played, where the environment has something else too
-    held_out: RunEvaluation | None = None  # the same for all there is, where training has only a part of it
+    lost: int  # episodes ended by faults of the environment; not counted
+    cut: int  # episodes cut at the step limit; counted as they are
+    played: str | None = None  # e.g. the training levels; None if the environment has no others
+    held_out: RunEvaluation | None = None  # the same on all levels, if training used only some
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -60,7 +60,7 @@ class RunEvaluation:
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run to be played: its policy, and the environment it was trained in."""
+    """A run opened for playing: its policy, and the environment it was trained in."""
 
     folder: RunFolder
     settings: TrainingSettings
@@ -73,7 +73,7 @@ class OpenedRun:
     def open(
         cls, path: str | Path, *, checkpoint: str | None, trust: bool, env: Any = None, policy: Any = None
     ) -> OpenedRun:
-        """The run at `path`, with the arguments of `evaluate_run`."""
+        """Open the run at `path`, with the arguments of `evaluate_run`."""
         folder = RunFolder.open(path)
         settings = recorded_settings(folder)
         given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
@@ -86,7 +86,7 @@ class OpenedRun:
         return cls(folder, settings, name, loaded.step, trained, source)
 
     def takes_best(self, asked: bool | None) -> bool:
-        """Whether the best actions are taken: as asked, else as the run's own evaluations do."""
+        """Whether to take the best actions: `asked`, or as in the run's own evaluations if None."""
         return not self.settings.eval_sampled if asked is None else asked
 
 
@@ -104,14 +104,14 @@ def evaluate_run(
     video: str | Path | None = None,
     max_steps: int | None = None,
 ) -> RunEvaluation:
-    """Plays `episodes` for each of `seeds` (that of the run if none) in a single environment.
+    """Play `episodes` for each of `seeds` (default: the run's seed) in a single environment.
 
-    `checkpoint` is final, best, last or step-N (the final one if there is one, else the last). `deterministic` says
-    whether the best actions are taken or actions are drawn as in training; by default it is as the run's own
-    evaluations do it. `env` and `policy` give the user's own objects to a run that was trained with such; `trust=True`
-    imports what it recorded. `render` shows the episodes in a window, `video` writes them to a file. An episode is cut
-    after `max_steps`, by default the run's eval_max_steps. The environment is protected as those of the training are.
-    One that trained on a part of what there is (levels of a game) is evaluated on all of it as well: `held_out`.
+    `checkpoint` is final, best, last or step-N (default: final if it exists, otherwise last). `deterministic` chooses
+    between the best actions and sampled ones; by default it is the same as in the run's own evaluations. If the run was
+    trained with your own `env` or `policy`, pass those as objects, or set `trust=True` to import what it recorded.
+    `render` shows the episodes in a window; `video` writes them to a file. An episode is cut after `max_steps`, by
+    default the run's eval_max_steps. Faults of the environment are handled as in training. If the run was trained on
+    only a part of the environment (levels of a game), it is also evaluated on all of it: see `held_out`.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
     play = _Play(
@@ -144,7 +144,7 @@ def _held_out(env: Any) -> HeldOut | None:
 
 @dataclass(frozen=True)
 class _Play:
-    """Episodes of a run's policy on one stage."""
+    """Plays episodes of a run's policy on a stage."""
 
     opened: OpenedRun
     episodes: int
@@ -174,7 +174,7 @@ class _Play:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Acting for one observation is too little work to share: threads would only wait for each other."""
+    """Limit torch to one thread: acting for one observation is too little work to share."""
     import torch
 
     before = torch.get_num_threads()
@@ -186,7 +186,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def recorded_settings(folder: RunFolder) -> TrainingSettings:
-    """The settings that a run was trained with."""
+    """Load the settings that a run was trained with."""
     recorded = folder.read_config()
     algorithm = recorded.pop("algorithm", None)
     kind = ALGORITHMS.get(str(algorithm))
@@ -229,7 +229,7 @@ def _together(
 
 
 def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
-    """The mean of each number of infos over all episodes."""
+    """Mean of each info number over all episodes."""
     names = dict.fromkeys(name for result in results for name in result.infos)
     told = {name: [result for result in results if name in result.infos] for name in names}
     return {

@@ -1,4 +1,4 @@
-"""Whether a resume of a run will be exact: tried before its first checkpoint, never just assumed."""
+"""Checks whether a resume of a run will be exact. Tested before the first checkpoint, never assumed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from envfleet.training.assembly import Resolved
 
 __all__ = ["Exactness"]
 
-_SILENT_SECONDS = 3.0  # the user hears of a trial that takes longer
+_SILENT_SECONDS = 3.0  # a longer test is announced to the user
 _TRYING = "restoring an environment in a fresh process, to see whether a resume of this run will be exact"
-_known_exact: set[bytes] = set()  # environments that were tried in this process: searches train many runs in one
+_known_exact: set[bytes] = set()  # environments tested in this process: a search trains many runs in one
 
 
 class Exactness:
-    """Tries once whether a saved environment continues with the same bytes, and remembers the answer."""
+    """Tests once whether a saved environment continues with the same bytes, and caches the answer."""
 
     def __init__(self, resolved: Resolved, say: Callable[[str], None]) -> None:
         self._resolved, self._say = resolved, say
@@ -29,31 +29,31 @@ class Exactness:
 
     @property
     def failed(self) -> bool:
-        """It was tried, and a resume would not be exact."""
+        """Whether the test showed that a resume would not be exact."""
         return self._reason is not None
 
     def take_over(self, *, tried: bool) -> None:
-        """Goes on with what a checkpoint knows: what was `tried` need not be tried again."""
+        """Take over from a checkpoint whether the test was done."""
         self.tried = tried
 
     def heard(self, reason: str | None) -> None:
-        """The user has just been told this."""
+        """Note that the user has just seen this reason."""
         self._said = reason
 
     def reason(self) -> str | None:
-        """Why a saved environment would not continue exactly; None if nothing speaks against it.
+        """Why a saved environment would not continue exactly; None if no reason is known.
 
-        The first call tries it, unless somebody waits for the run to stop: then whoever resumes tries it.
+        The first call runs the test, unless the run is being stopped: then the resumed run tests it.
         """
         if not self.tried and not self.in_a_hurry():
             reason = self._try()
             if reason is not None and self.in_a_hurry():
-                return None  # the signal that stops the run may have ended the trial as well
+                return None  # the signal that stops the run may also have ended the test
             self._reason, self.tried = reason, True
         return self._reason
 
     def announce(self, reason: str) -> None:
-        """Says once what a resume will do, and why."""
+        """Tell the user once what a resume will do, and why."""
         if self._said != reason:
             self._say(f"notice: a resume of this run will begin fresh episodes: {reason}\nhint: {COVER_ALL}")
         self._said = reason
@@ -82,8 +82,8 @@ class Exactness:
         return reason
 
     def _key(self) -> bytes | None:
-        """The environment as bytes; None if it cannot be written as such."""
+        """The environment as bytes; None if it cannot be pickled."""
         try:
             return dump((self._resolved.env, self._resolved.settings.env_kwargs))
-        except Exception:  # noqa: BLE001  # pickling runs code of the user's
+        except Exception:  # noqa: BLE001  # pickling runs user code
             return None

@@ -1,4 +1,4 @@
-"""Videos of episodes: of a trained run, and of a policy while it trains. The environment is protected by a stage."""
+"""Videos of episodes, of a trained run or during training. A stage protects against faults of the environment."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FLAG, _MODE = "--video-every", "rgb_array"
 
 
 def shown_env(stage: Stage, mode: str | None, film: VideoWriter | None, flag: str) -> Any:
-    """The stage's environment, newly built; one that is to show itself has to say that it can.
+    """Build the stage's environment again, and check that it supports the render mode.
 
-    `flag` asked for it, and messages name it.
+    Messages name the `flag` that asked for it.
     """
     try:
         env = stage.fresh()
@@ -53,10 +53,10 @@ def _refuse_missing(error: EnvError) -> None:
 
 
 def refuse_unfilmable(resolved: Resolved) -> None:
-    """Tries a picture if the settings ask for videos: what is missing is reported now, not when the first is due."""
+    """Render one frame if the settings ask for videos, to report missing packages now and not at the first video."""
     if not resolved.settings.video_every:
         return
-    film = VideoWriter("step.mp4")  # what it needs is imported; a file comes with the first picture
+    film = VideoWriter("step.mp4")  # imports what it needs; creates the file only at the first frame
     with closing(_stage(resolved)) as stage:
         env = shown_env(stage, _MODE, film, _FLAG)
         env.reset(seed=resolved.seed)
@@ -68,7 +68,7 @@ def refuse_unfilmable(resolved: Resolved) -> None:
 
 
 def film_episode(resolved: Resolved, policy: Any, path: Path, stopped: Callable[[], bool]) -> None:
-    """Writes the first episode of an evaluation to a video. It starts the same every time, so that videos compare."""
+    """Write an evaluation episode to a video. It has the same seed every time, so that videos can be compared."""
     settings = resolved.settings
     deterministic = not settings.eval_sampled
     trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP while training: the first asks for a checkpoint and an orderly end, a second ends at once."""
+"""Ctrl-C, SIGTERM, SIGHUP while training: the first saves a checkpoint and ends cleanly, a second ends at once."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ __all__ = ["Interruption", "ended_cleanly"]
 
 
 def ended_cleanly() -> AbstractContextManager[None]:
-    """While there is nothing to save, SIGTERM and SIGHUP end as Ctrl-C does: workers closed, nothing left behind."""
+    """Make SIGTERM and SIGHUP act like Ctrl-C while there is nothing to save: workers closed, no leftovers."""
     return handled({number: terminate for number in ENDING if number != signal.SIGINT})
 
 
 class Interruption:
-    """Takes the signals while it is entered, in the main thread only, and gives them back afterwards."""
+    """Handles the signals while entered, in the main thread only, and restores the old handlers afterwards."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet or sys.__stderr__ is None  # its descriptor may be somebody else's
+        self._quiet = quiet or sys.__stderr__ is None  # without stderr, descriptor 2 may belong to another file
         self._signal: int | None = None
         self._handled = handled(dict.fromkeys(ENDING, self._take))
 
     @property
     def asked(self) -> bool:
-        """Somebody asked for an end."""
+        """Whether a signal asked to stop."""
         return self._signal is not None
 
     def __enter__(self) -> Self:
@@ -48,13 +48,13 @@ class Interruption:
         if self.asked:
             terminate(number, frame)
         self._signal = number
-        if not self._quiet:  # past Python's buffers: the signal may have come in the middle of a line
-            with suppress(OSError):  # nobody reads it any more, as after SIGHUP
+        if not self._quiet:  # bypass Python's buffers: the signal may arrive in the middle of a line
+            with suppress(OSError):  # nobody reads it any more, e.g. after SIGHUP
                 os.write(2, b"\nstopping after this update; once more ends at once, without saving\n")
 
     def leave(self) -> None:
-        """Ends as the signal asks, now that everything is saved; the command gives the conventional exit code."""
+        """End as the signal asks, after everything is saved. The command sets the conventional exit code."""
         if self._signal == signal.SIGINT:
-            raise KeyboardInterrupt("the run is saved")  # an argument: the user has been told
+            raise KeyboardInterrupt("the run is saved")  # the argument means that the user has been informed
         if self._signal is not None:
             raise SystemExit(128 + self._signal)

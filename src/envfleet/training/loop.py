@@ -26,13 +26,13 @@ from envfleet.training.snapshot import take_parts
 
 __all__ = ["Training", "start"]
 
-# In how many parts they divide the budget where the user does not say how often.
+# Number of evaluations and checkpoints per budget, by default.
 EVALUATIONS, CHECKPOINTS = 5, 10
 
 
 def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> Run:
-    """A new run from settings; their relative paths are meant from `folder`, by default the current one."""
-    here = folder or Path.cwd()  # before the first environment is built, which may change it
+    """Start a new run. Relative paths in the settings start from `folder`, by default the current one."""
+    here = folder or Path.cwd()  # read it before building an environment, which may change it
     if not isinstance(settings, TrainingSettings):
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
     resolved = resolve(settings.with_absolute_inputs(here))
@@ -50,7 +50,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 
 
 def _start_from(path: str | Path, parts: Parts) -> None:
-    """Takes over weights and normalisers of another run."""
+    """Load weights and normalisers from another run."""
     loaded = Run.load(path).checkpoint()
     try:
         parts.policy.load_state_dict(loaded.policy)
@@ -65,7 +65,7 @@ def _start_from(path: str | Path, parts: Parts) -> None:
 
 
 class Training:
-    """One run while it is trained."""
+    """A run in training."""
 
     def __init__(
         self,
@@ -82,21 +82,21 @@ class Training:
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
         self._moment = Moment(0, 0, math.nan, {}, _call=self._call_envs)
-        self._figures: dict[str, float] = {}  # of the last update, without what callbacks have set
+        self._figures: dict[str, float] = {}  # metrics of the last update, without those set by callbacks
         self._since_best = 0  # evaluations
         self._saved_at, self._saved_steps = time.monotonic(), 0
-        self._saved: dict[str, Any] | None = None  # the progress of the last checkpoint
-        self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of an update and what belongs to it
-        self._whole = True  # what was collected has been learned from
-        self._time_over = False  # a timed run reached its mark in the middle of something
-        self._discarded = 0  # steps that were under way then
+        self._saved: dict[str, Any] | None = None  # progress at the last checkpoint
+        self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of recent updates, evaluations and saves included
+        self._whole = True  # everything collected has been learned from
+        self._time_over = False  # a timed run hit its limit during a rollout or an update
+        self._discarded = 0  # steps lost because of that
         self._evaluated_steps = self._filmed_steps = 0
-        self._stopped: Callable[[], bool] = lambda: False  # somebody asked for an end
+        self._stopped: Callable[[], bool] = lambda: False  # a stop was requested
 
     # --- in reading order
 
     def run(self) -> Run:
-        """Trains until the budget is spent, the score is good enough, a callback stops it, or a signal does."""
+        """Train until the budget is spent, the score is reached, or a callback or a signal stops it."""
         reporter = self._reporter
         reporter.begin(self._parts, self.progress.steps)
         if not self._settings.quiet:
@@ -121,13 +121,13 @@ class Training:
             return self._end(interruption)
 
     def _update(self, shares: TimeShares) -> None:
-        """One rollout, what is learned from it, and what is said about it."""
+        """Collect one rollout, learn from it and report."""
         schedule, reporter = self._parts.schedule, self._reporter
-        begun = self.progress.share  # the first update has the rates as given, and the last one still learns
+        begun = self.progress.share  # so the first update uses the full rates, and the last one still learns
         rollout = schedule.next()
         self._whole = False
         ended = self.progress.add(rollout)
-        seconds = rollout.seconds.copy()  # before the next rollout may overwrite it
+        seconds = rollout.seconds.copy()  # the next rollout may overwrite it
         self._tell_rollout(rollout, ended)
         began, processor = time.perf_counter(), time.process_time()
         figures = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
@@ -154,10 +154,10 @@ class Training:
         self._moment.metrics = dict(self._figures)
 
     def _discard(self) -> None:
-        """The time was over in the middle of something: the run ends with the last whole update.
+        """End a timed run that ran out of time with its last complete update.
 
-        In the middle of a rollout that can still be saved, though not the episodes under way: a resumed run begins
-        fresh ones. In the middle of an update it is what was saved before it.
+        During a rollout, that update can still be saved, but not the running episodes: a resumed run starts fresh ones.
+        During an update, the last checkpoint before it counts.
         """
         if self._whole and 0 < self.progress.steps != self._saved_steps:
             self._write_checkpoint(given_up=True)
@@ -173,12 +173,12 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """There is nothing left to train for."""
+        """Whether the budget is spent or a goal is reached."""
         return self.progress.spent or self.goal is not None
 
     @property
     def goal(self) -> str | None:
-        """Which condition beside the budget ends the training, if one does; evaluations decide it."""
+        """The condition other than the budget that ends the training, if any. Evaluations decide it."""
         score, patience = self._settings.stop_score, self._settings.patience
         if score is not None and self._best >= score:
             at = f"the evaluation at step {self._best_steps:,}"
@@ -191,7 +191,7 @@ class Training:
         return None
 
     def _prepare(self) -> None:
-        """What comes before the first rollout: random play and demonstrations, or what a stop cut short."""
+        """Run random play and demonstrations. A resumed run catches up on skipped evaluations and videos instead."""
         if self.progress.steps:
             if not self.finished:
                 self._evaluate_if_due()
@@ -214,13 +214,13 @@ class Training:
                 callback.on_episode(moment, episode_return, length)
 
     def _added(self) -> dict[str, float]:
-        """What callbacks have set in `moment.metrics` since the last line of metrics, as far as it is numbers."""
+        """Numbers that callbacks have set in `moment.metrics` since the last line of metrics."""
         own = self._figures
         added = {n: value for n, value in self._moment.metrics.items() if n not in own or value is not own[n]}
         return self._reporter.numbers_in(added)
 
     def _so_far(self) -> tuple[int, float]:
-        """Steps with those of the rollout that is under way, and the share of the budget that they are."""
+        """Steps including the current rollout, and their share of the budget."""
         steps = self.progress.steps + self._parts.collector.steps_so_far
         return steps, self.progress.spent_share_at(steps)
 
@@ -231,7 +231,7 @@ class Training:
     def _evaluate_if_due(self) -> None:
         every, steps = self._steps_between(self._settings.eval_every, parts=EVALUATIONS), self.progress.steps
         if not every or self._evaluated_steps == steps or self._stopped():
-            return  # a resumed run makes up for it
+            return  # a resumed run catches up
         if steps - self._evaluated_steps < every and not self.progress.spent:
             return
         with self.progress.aside():
@@ -263,11 +263,11 @@ class Training:
             self._save()
 
     def _may_be_the_last(self) -> bool:
-        """Whether the time of a timed run may be over before the next update is done: nothing can be saved then."""
+        """Whether a timed run may run out of time during the next update, when it cannot save."""
         return self.progress.time_left < 3.0 * max(self._last_rounds, default=math.inf)
 
     def _steps_between(self, given: int | None, *, parts: int) -> int:
-        """As many steps as were asked for, or a part of the budget; of one in episodes or hours, as it looks now."""
+        """Steps between two events: the setting, or a fraction of the budget. Estimated for episodes and hours."""
         if given is not None:
             return given
         if self._settings.steps is not None:
@@ -276,7 +276,7 @@ class Training:
         return max(1, round(self.progress.steps / share / parts)) if share > 0 else self.progress.steps + 1
 
     def _save(self) -> None:
-        """A checkpoint of everything, once what is under way has ended."""
+        """Save a full checkpoint, after the current rollout has ended."""
         if self._saved_steps == self.progress.steps:
             return
         self._parts.schedule.settle()
@@ -284,7 +284,7 @@ class Training:
             self._write_checkpoint()
 
     def _write_checkpoint(self, *, given_up: bool = False) -> None:
-        """What there is to save; not the simulators where the rollout under way was `given_up`."""
+        """Write a checkpoint. Leaves out the simulators if the current rollout was `given_up`."""
         state: dict[str, Any] = {
             "policy": self._reporter.description(self._parts),
             "parts": take_parts(self._parts, self._exactness, self._reporter.saving(), given_up=given_up),
@@ -302,23 +302,23 @@ class Training:
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on with the counters of a checkpoint."""
+        """Restore the counters from a checkpoint."""
         self.progress.restore(state["progress"])
         self._best, self._best_steps = state["best"], state["best_steps"]
         self._evaluated_steps = state["evaluated_steps"]
-        # Runs of older versions did not count these.
+        # Older versions did not record these.
         self._since_best, self._filmed_steps = state.get("since_best", 0), state.get("filmed_steps", 0)
         self._saved_steps, self._saved = self.progress.steps, state["progress"]
-        if self._best_steps == self.progress.steps:  # whoever saved it may have died before it was marked
+        if self._best_steps == self.progress.steps:  # the process may have died between saving and marking
             self._checkpoints.mark("best", self._best_steps)
 
     def _end(self, interruption: Interruption) -> Run:
-        asked = interruption.asked  # a first signal from here on changes nothing: it ends anyway
+        asked = interruption.asked  # a first signal after this has no effect: the run ends anyway
         if (self.finished or self._time_over) and not asked:
             self._checkpoints.mark("final", self.progress.steps)
         for callback in self._callbacks:
             callback.on_end(self._moment)
-        if added := self._added():  # after the last update
+        if added := self._added():  # set after the last update
             self._reporter.write(self.progress.steps, added)
         self._parts.close()
         if asked:

@@ -1,4 +1,4 @@
-"""How fast a training is: collecting alone, learning alone, and both in turn."""
+"""Measures the speed of training: collecting alone, learning alone, and both in turn."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHARES = ("environment", "acting", "learning", "waiting", "rest")
 
 @dataclass(frozen=True)
 class Speed:
-    """Environment steps per second with so many environments and workers, and where the time of a training goes."""
+    """Environment steps per second for a number of environments and workers, and time shares of training."""
 
     n_envs: int
     workers: int
     collecting: float
     learning: float
-    training: float  # both, as a training does it
+    training: float  # both in turn, as in training
     shares: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class Speed:
 
 
 def steps_per_second(advance: Callable[[], int], seconds: float) -> float:
-    """How fast `advance` is, which says how many steps it was good for; it is called at least once."""
+    """Rate of `advance`, which returns the steps it made. Calls it at least once."""
     steps, began = 0, time.perf_counter()
     while (passed := time.perf_counter() - began) < seconds or not steps:
         steps += advance()
@@ -41,7 +41,7 @@ def steps_per_second(advance: Callable[[], int], seconds: float) -> float:
 
 
 def measure_speed(settings: TrainingSettings, seconds: float) -> Speed:
-    """Measures collecting, learning and both for a third of the time each, with a fleet and a learner of their own."""
+    """Measure collecting, learning and both for a third of the time each, with a separate fleet and learner."""
     resolved = resolve(settings)
     with closing(resolved.stage), closing(assemble(resolved)) as parts:
         phases = _phases(parts)
@@ -54,7 +54,7 @@ def measure_speed(settings: TrainingSettings, seconds: float) -> Speed:
 
 
 def _phases(parts: Parts) -> Iterator[Callable[[], int]]:
-    """What is measured, each after it has been done once: first calls load and compile."""
+    """Yield collecting and learning, each after one warm-up call: first calls load and compile."""
 
     def collect() -> int:
         return int(parts.schedule.next().rewards.size)
@@ -72,7 +72,7 @@ def _phases(parts: Parts) -> Iterator[Callable[[], int]]:
 
 
 def _training(parts: Parts, shares: list[dict[str, float]]) -> Callable[[], int]:
-    """A round of a training; what it says about the time goes to `shares`."""
+    """Return a function that runs one round of training. It appends its time shares to `shares`."""
     clock = TimeShares(parts.fleet.workers)
     parts.schedule.waited = 0.0
 

@@ -15,7 +15,7 @@ __all__ = ["place"]
 
 
 def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
-    """Where the environments run and who acts, measured where the settings leave it open; it changes no result."""
+    """Choose backend, workers and where the policy acts. Measures what the settings leave open."""
     cores = usable_cores()
     backend, acting = BACKENDS[settings.backend], settings.acting
     n_envs, groups = settings.n_envs, group_count(settings.n_envs, settings.group_size)
@@ -41,7 +41,7 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
 
 
 def _limited(choice: Choice, settings: TrainingSettings, groups: int) -> Choice:
-    """The choice, with a word on what keeps it from having as many workers as were asked for."""
+    """Add the reason if there are fewer workers than the user asked for."""
     workers = settings.workers
     if workers is None or choice.workers >= workers or choice.backend == "sequential":
         return choice

@@ -1,7 +1,7 @@
-"""Presets: settings that are known to work, where the user gave none: for a family of environments, or by name.
+"""Presets: proven defaults for settings that the user did not give, by environment family or by name.
 
-The values for classic control and MuJoCo start from those that the RL Zoo of Stable-Baselines3 and CleanRL
-publish, for images from the Atari settings of the PPO paper. Curves: `docs/` learning.md, gameboy.md and wildfire.md.
+The values for classic control and MuJoCo start from the RL Zoo of Stable-Baselines3 and from CleanRL, those for images
+from the Atari settings of the PPO paper. Learning curves: `docs/` learning.md, gameboy.md and wildfire.md.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Preset:
 
     name: str
     values: dict[str, Any]
-    env: dict[str, Any] = field(default_factory=dict)  # of the environment, where it declares them
+    env: dict[str, Any] = field(default_factory=dict)  # settings of the environment, if it declares them
 
     def over(self, other: Preset) -> Preset:
-        """Both, with this one's word where they differ."""
+        """Merge the two; `self` wins."""
         return Preset(f"{other.name}, {self.name}", {**other.values, **self.values}, {**other.env, **self.env})
 
     def without(self, name: str) -> Preset:
-        """The same without a setting."""
+        """A copy without one setting."""
         return replace(self, values={key: value for key, value in self.values.items() if key != name})
 
 
@@ -62,7 +62,7 @@ _CLASSIC_SPARSE = Preset(
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
         "normalise_observations": True,
-        # Without it the value loss of returns of -500 is all that the clipped gradient has room for.
+        # Without it, the value loss of returns around -500 dominates the clipped gradient.
         "normalise_rewards": True,
     },
 )
@@ -116,14 +116,14 @@ _GAMEBOY = Preset(
         "rollout_steps": 128,
         "minibatch_size": 256,
         "epochs": 8,
-        # Steps that lead nearer pay at once, so that little is gained by looking further than 50 of them.
+        # Getting closer pays at once, so looking more than 50 steps ahead gains little.
         "gamma": 0.98,
         "lam": 0.9,
         "entropy_coefficient": 0.01,
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
         "hidden": (128, 128),
-        # The best action alone can run against a wall for ever; what training does now and then gets it away.
+        # The best action can run against a wall forever; a sampled action gets away.
         "eval_sampled": True,
         "steps": 800_000,
     },
@@ -144,7 +144,7 @@ _IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
-# The settings of openai/train-procgen, and the levels that it trains on where the budget is small.
+# The settings of openai/train-procgen, and the levels it trains on with a small budget.
 _PROCGEN = Preset(
     "Procgen",
     {
@@ -173,7 +173,7 @@ _GENERAL = Preset(
 def preset_for(
     settings: TrainingSettings, entry_point: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> Preset:
-    """The preset of the environment's family; `entry_point` is what Gymnasium builds it from."""
+    """The preset of the environment's family. `entry_point` is its Gymnasium entry point."""
     if isinstance(settings, DQN):
         preset = _dqn_preset(entry_point, observation_space)
         return preset if settings.policy is None else preset.without("network")
@@ -227,8 +227,8 @@ _DQN_IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
-# A break that holds fires up pays at once, so the next reward is all that is learned (gamma 0); what later breaks add
-# would be noise. Many fires per reward make each step worth more, and cost less than learning from more steps.
+# A break that stops fires pays at once, so only the next reward is learned (gamma 0); the rewards of later breaks would
+# be noise. Many fires per reward make each step more informative, and cost less than learning from more steps.
 _DQN_WILDFIRE = Preset(
     "DQN, wildfire",
     {
@@ -289,7 +289,7 @@ NAMED: dict[str, Callable[[], Preset]] = {
 }
 
 
-# PPO collects and learns by the rollout: few environments for little memory; many, and few passes, for throughput.
+# PPO works rollout by rollout: few envs save memory; many envs and few epochs give throughput.
 _PPO_NAMED: dict[str, Callable[[], Preset]] = {
     "low-memory": lambda: Preset("low-memory", {"workers": 2, "n_envs": 8}),
     "max-throughput": lambda: Preset(
@@ -299,7 +299,7 @@ _PPO_NAMED: dict[str, Callable[[], Preset]] = {
 
 
 def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
-    """The preset of this name, with what the algorithm has of it."""
+    """The named preset, reduced to settings that the algorithm has."""
     preset = _PPO_NAMED.get(name, NAMED[name])() if kind is PPO else NAMED[name]()
     return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
 

@@ -1,8 +1,8 @@
-"""What a training changes in the process that calls it, and how that is put back.
+"""Process-wide settings that a training changes and restores.
 
-Each thread of a learner computes with one thread of torch, as do workers and whoever acts, and large memory that is
-freed is kept. Both hold for a whole process. Trainings may overlap in one, in threads of the caller: the first one
-changes it and the last one puts it back.
+Torch computes with one thread in each learner thread, in workers and in acting, and large freed memory blocks are kept
+for reuse. Both affect the whole process. Several trainings may run in one process, in threads of the caller: the first
+changes the settings and the last restores them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _threads_before = 1
 
 
 class TunedProcess:
-    """The process as a training needs it, until `release`."""
+    """Process settings for training, until `release`."""
 
     def __init__(self) -> None:
-        global _threads_before  # noqa: PLW0603  # it is the process that has one
+        global _threads_before  # noqa: PLW0603  # the setting belongs to the process
         import torch
 
         with _lock:
@@ -33,7 +33,7 @@ class TunedProcess:
             _tuned.append(self)
 
     def release(self) -> None:
-        """Puts everything back, unless another training is under way; a second call does nothing."""
+        """Restore the settings, unless another training is running. A second call does nothing."""
         import torch
 
         with _lock:

@@ -1,4 +1,4 @@
-"""How far a training is: its budget, its episodes, and where its time goes."""
+"""The progress of a training: its budget, its episodes, and its time shares."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from envfleet.rollout.arrays import Rollout
 
 __all__ = ["LATEST", "RECENT", "Progress", "TimeShares"]
 
-RECENT, LATEST = 100, 10  # episodes that the means of returns are over
+RECENT, LATEST = 100, 10  # episodes per mean return
 
 
 class Progress:
-    """Counts steps and episodes against the budget; whichever limit comes first ends the training."""
+    """Counts steps and episodes against the budget. The first limit reached ends the training."""
 
     def __init__(self, settings: TrainingSettings) -> None:
         self._settings = settings
         self.steps = 0
         self.episodes = 0
-        self._seconds_before = 0.0  # of the processes before this one, where the run was resumed
+        self._seconds_before = 0.0  # of earlier processes, if the run was resumed
         self._began = time.monotonic()
         self._seconds_aside = 0.0  # spent on evaluations and checkpoints
         self._returns: deque[float] = deque(maxlen=RECENT)
@@ -38,11 +38,11 @@ class Progress:
         }
 
     def begin(self) -> None:
-        """The clock of the budget starts now."""
+        """Start the budget's clock."""
         self._began = time.monotonic()
 
     def add(self, rollout: Rollout) -> list[tuple[float, int]]:
-        """Counts a rollout; the episodes that ended in it."""
+        """Count a rollout and return the episodes that ended in it."""
         self.steps += rollout.rewards.size
         returns, lengths = rollout.episodes()
         ended = list(zip(returns.tolist(), lengths.tolist(), strict=True))
@@ -55,12 +55,12 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Spent on the run, by a clock that does not jump."""
+        """Seconds spent on the run, by a monotonic clock."""
         return self._seconds_before + time.monotonic() - self._began
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What happens here is neither collecting nor learning: evaluating, saving."""
+        """Count this time as neither collecting nor learning (evaluations, checkpoints)."""
         began = time.monotonic()
         try:
             yield
@@ -69,19 +69,19 @@ class Progress:
 
     @property
     def seconds_trained(self) -> float:
-        """Spent on collecting and learning."""
+        """Seconds spent on collecting and learning."""
         return self.seconds - self._seconds_aside
 
     @property
     def until(self) -> float:
-        """When the hours of a timed run are over, by `time.monotonic()`."""
+        """When the time limit of the run is reached, by `time.monotonic()`."""
         if self._settings.duration is None:
             return math.inf
         return self._began + self._settings.duration * 3600.0 - self._seconds_before
 
     @property
     def time_left(self) -> float:
-        """Seconds until then."""
+        """Seconds until the time limit."""
         return self.until - time.monotonic()
 
     @property
@@ -98,33 +98,33 @@ class Progress:
 
     @property
     def of_infos(self) -> dict[str, float]:
-        """The mean of each number of infos over the last episodes, and the share of them that were a success."""
+        """Mean of each info number over the last episodes, and the success rate."""
         figures = {f"info/{name}": mean for name, mean in means(self._numbers).items()}
         succeeded = successes(self._numbers)
         return figures if succeeded is None else {"rollout/success_rate": fmean(succeeded), **figures}
 
     @property
     def without_numbers(self) -> list[str]:
-        """The keys of log_info under which none of the last episodes had a number."""
+        """Keys of log_info for which none of the last episodes had a number."""
         asked = self._settings.log_info if self._returns else ()
         return [key for key in asked if all(math.isnan(value) for value in self._numbers[key])]
 
     @property
     def share(self) -> float:
-        """The share of the budget that is used up, 0 to 1: what the schedules of rates follow.
+        """Share of the budget that is spent, 0 to 1. Learning-rate and other schedules follow it.
 
-        Of several budgets the steps count, or else the episodes: they come out the same wherever a run is trained,
-        and the clock does not.
+        With several budgets, steps count before episodes and episodes before time: unlike the clock, they are
+        reproducible.
         """
         return min(1.0, next(iter(self._shares())))
 
     @property
     def spent_share(self) -> float:
-        """How near the end is, 0 to 1: the share of the budget that is used up furthest."""
+        """Share of the budget that is closest to its limit, 0 to 1."""
         return self.spent_share_at(self.steps)
 
     def spent_share_at(self, steps: int) -> float:
-        """The same if so many steps had been counted."""
+        """The same for a given number of steps."""
         return min(1.0, max(self._shares(steps)))
 
     @property
@@ -150,16 +150,16 @@ class Progress:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a state, of another process too."""
+        """Restore a state, also from another process."""
         self._seconds_before = state["seconds"]
         self._seconds_aside = state.get("seconds_aside", 0.0)
         self.begin()
         self.count_as(state)
 
     def count_as(self, state: dict[str, Any]) -> None:
-        """Steps and episodes as they were; the clock goes on."""
+        """Restore steps and episodes. The clock keeps running."""
         self.steps, self.episodes = state["steps"], state["episodes"]
-        saved = state.get("numbers", {})  # a run of an older version has none
+        saved = state.get("numbers", {})  # older versions did not record them
         kept: list[tuple[deque[Any], Sequence[Any]]] = [
             (self._returns, state["returns"]),
             (self._lengths, state["lengths"]),
@@ -171,7 +171,7 @@ class Progress:
 
 
 class TimeShares:
-    """Where the time of an update goes: environments, acting, learning, waiting, the rest."""
+    """Time shares of an update: environments, acting, learning, waiting, the rest."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -180,15 +180,15 @@ class TimeShares:
     def shares(self, rollout_seconds: Any, waited: float, learning: float, steps: int) -> dict[str, float]:
         """Shares of the time since the last call.
 
-        Where the learner waits for the workers, that time is split as theirs was: in environments, in the
-        policy, and idle (one worker waiting for another, messages). What overlaps with learning is not counted twice.
+        The time that the learner waits for workers is split like the workers' own time: environments, policy, and idle
+        (waiting for other workers, messages). Work that overlaps with learning is not counted twice.
         """
         now = time.perf_counter()
         total = max(now - self._last, 1e-9)
         self._last = now
         stepping, acting = (float(part) / self._workers for part in rollout_seconds.sum(axis=0))
         busy = max(stepping + acting, 1e-9)
-        seen = min(1.0, waited / busy)  # how much of the workers' time the learner waited for
+        seen = min(1.0, waited / busy)  # share of the workers' time that the learner waited for
         shares = {
             "time/environment": stepping * seen / total,
             "time/acting": acting * seen / total,
@@ -199,7 +199,7 @@ class TimeShares:
             "time/fps": steps / total,
             **shares,
             "time/rest": max(0.0, 1.0 - sum(shares.values())),
-            # Of collecting alone: what the workers manage while they are at it, and what a step costs one of them.
+            # Collecting alone: the throughput of the workers, and the cost of a step in one of them.
             "rollout/experiences_per_second": steps / busy,
             "rollout/seconds_per_step": float(rollout_seconds[:, 0].sum()) / max(steps, 1),
         }

@@ -1,4 +1,4 @@
-"""What a run says and keeps: folder, lock, metrics, console, trackers, evaluations."""
+"""Output of a run: folder, lock, metrics, console, trackers, evaluations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from envfleet.training.trust import cannot_be_imported, named_code
 
 __all__ = ["Reporter", "left_out"]
 
-# Settings that the console does not list among those that differ from the defaults.
+# Settings that the console shows elsewhere, not in the list of changed settings.
 _SAID_ELSEWHERE = {
     "env",
     "seed",
@@ -50,12 +50,12 @@ _SAID_ELSEWHERE = {
     "quiet",
     "verbose",
 }
-LONG_SECONDS = 2.0  # between lines about something that takes long
-HEALTH_SECONDS = 4.0  # between looks at the workers: reading their memory takes milliseconds
+LONG_SECONDS = 2.0  # between progress lines of slow operations
+HEALTH_SECONDS = 4.0  # between health checks of the workers: reading their memory takes milliseconds
 
 
 class Reporter:
-    """Writes down a run as it goes."""
+    """Records and reports a run."""
 
     def __init__(self, resolved: Resolved, folder: RunFolder, lock: RunLock, *, resumed: bool) -> None:
         self._resolved, self.folder, self._lock = resolved, folder, lock
@@ -66,7 +66,7 @@ class Reporter:
         self._metrics = MetricsWriter(folder.metrics)
         self._resumed = resumed
         self._tensorboard: TensorBoardWriter | None = None
-        self._noticed: set[str] = set()  # what was the subject of a notice that comes once
+        self._noticed: set[str] = set()  # subjects of notices already shown; each comes once
         self._tracker: WandbTracker | None = None
         self._health: Sequence[WorkerHealth] = ()
         self._looked = 0.0
@@ -99,9 +99,9 @@ class Reporter:
             raise
 
     def begin(self, parts: Parts, steps: int) -> None:
-        """Says what was chosen and why, once everything is built."""
+        """Print the choices and their reasons, once everything is built."""
         self._parts = parts
-        # What `auto` chose here; a comparison divides by the number of workers.
+        # Record the choices of `auto`: a comparison divides by the number of workers.
         placement = {"backend": parts.fleet.backend, "workers": parts.fleet.workers, "acting": parts.placement.acting}
         threads = {"learner": self._resolved.settings.threads, "acting": 1, "worker": 1}
         self.folder.update_manifest(placement=placement, threads=threads)
@@ -145,7 +145,7 @@ class Reporter:
         ]
 
     def update(self, progress: Progress, metrics: Mapping[str, float]) -> None:
-        """Writes the figures of an update."""
+        """Write the metrics of an update."""
         self.write(progress.steps, metrics)
         self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
         for key in progress.without_numbers:
@@ -156,7 +156,7 @@ class Reporter:
             )
 
     def numbers_in(self, figures: Mapping[str, Any]) -> dict[str, float]:
-        """What callbacks want to have logged, without what is not a number."""
+        """Metrics of callbacks, without values that are not numbers."""
         numbers = {}
         for name, value in figures.items():
             number = number_of(value)
@@ -175,7 +175,7 @@ class Reporter:
             self.console.say(f"notice: {line}")
 
     def look(self) -> dict[str, float]:
-        """How the workers are, every few seconds; else nothing."""
+        """Return the workers' health and machine load every few seconds, otherwise nothing."""
         if self._parts is None:
             return {}
         figures: dict[str, float] = {}
@@ -197,9 +197,9 @@ class Reporter:
         return figures
 
     def evaluate(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> Evaluation | None:
-        """Plays some episodes on an environment of its own, with seeds that no training environment has.
+        """Play some episodes in a separate environment, with seeds that no training environment uses.
 
-        None where it was stopped or failed: that never costs the training.
+        Returns None if it was stopped or failed. A failure never ends the training.
         """
         resolved, settings = self._resolved, self._resolved.settings
         trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
@@ -239,7 +239,7 @@ class Reporter:
         return evaluation
 
     def film(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> bool:
-        """Writes a video of an episode; False if it was stopped. One that fails never costs the training."""
+        """Write a video of an episode. Returns False if it was stopped. A failure never ends the training."""
         path = self.folder.videos / f"step-{steps}.mp4"
         try:
             film_episode(self._resolved, policy, path, stopped)
@@ -252,7 +252,7 @@ class Reporter:
         return True
 
     def saving(self) -> Callable[[int, int], None]:
-        """What tells the user how far a save is, if it takes long."""
+        """Return a callback that reports the progress of a slow save."""
         last = time.monotonic()
 
         def progress(done: int, of: int) -> None:
@@ -264,12 +264,12 @@ class Reporter:
         return progress
 
     def _failed(self, what: str, error: EnvfleetError) -> None:
-        """Something beside the training failed: the whole error is shown, and the training goes on without it."""
+        """Show the whole error of a failed side task. The training continues."""
         self._resolved.stage.close()
         self.console.error(f"{what} failed, and training continues without it: {error}")
 
     def play_at_random(self, stopped: Callable[[], bool]) -> None:
-        """Measures random play, so that the summary has something to compare with."""
+        """Measure random play, as a baseline in the summary."""
         resolved, steps = self._resolved, self._resolved.settings.random_steps
         self.console.say(f"playing {steps:,} steps at random, to compare with")
         try:
@@ -283,7 +283,7 @@ class Reporter:
             self.write(0, {"random/ep_rew_mean": fmean(returns), "random/episodes": float(len(returns))})
 
     def episodes(self, progress: Progress, ended: Sequence[tuple[float, int]]) -> None:
-        """With --verbose a line for every episode, as it ends."""
+        """With --verbose, print a line for every finished episode."""
         if not self._resolved.settings.verbose:
             return
         for count, (episode_return, length) in enumerate(ended, start=progress.episodes - len(ended) + 1):
@@ -293,7 +293,7 @@ class Reporter:
             )
 
     def write(self, steps: int, figures: Mapping[str, float]) -> None:
-        """Adds a line of metrics."""
+        """Write a line of metrics."""
         row = self._metrics.write(steps, figures)
         for writer in (self._tensorboard, self._tracker):
             if writer is not None:
@@ -306,14 +306,14 @@ class Reporter:
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
     def forget_after(self, steps: int) -> None:
-        """Takes back the figures of updates that do not count."""
+        """Remove the metrics of discarded updates."""
         self._metrics.cut_after(steps)
 
     def end(self, progress: Progress, goal: str | None = None, discarded: int = 0) -> None:
-        """The summary, and what to do next.
+        """Print the summary and the next commands.
 
-        `goal` is the condition that ended the run before its budget was spent; `discarded` steps were under way when
-        the time was over.
+        `goal` is the condition that ended the run before its budget was spent. `discarded` steps were lost when the
+        time ran out.
         """
         seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
         digits = decimals(progress.mean_return, progress.mean_of_latest)
@@ -336,7 +336,7 @@ class Reporter:
             summary["ended"] = goal
         if discarded:
             summary["discarded"] = f"{discarded:,} steps that were under way when the time was over"
-        first = next(iterate_metrics(self.folder.metrics), {})  # of a resumed run too
+        first = next(iterate_metrics(self.folder.metrics), {})  # also for a resumed run
         if "random/ep_rew_mean" in first:
             summary["random play"] = (
                 f"{first['random/ep_rew_mean']:.{decimals(first['random/ep_rew_mean'])}f} "
@@ -347,13 +347,13 @@ class Reporter:
         self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
 
     def stopped(self, progress: Progress) -> None:
-        """One line for a run that was asked to end; it is shown when quiet too."""
+        """Print one line for a run that was asked to stop, even when quiet."""
         self.console.close()
         command = self._command("resume")
-        self.console.error(f"stopped at step {progress.steps:,}, everything is saved; go on with: {command}")
+        self.console.error(f"stopped at step {progress.steps:,}, everything is saved; resume with: {command}")
 
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
-        """A command about this run that works as it is printed; a call if the run needs objects of a script."""
+        """A command that works as printed, or a Python call if the run needs objects from a script."""
         path, code = str(self.folder.shown), named_code(self._resolved.settings)
         objects = [setting for setting, imported in code if cannot_be_imported(imported)]
         if objects and name == "evaluate" and not {"env", "policy"}.issuperset(objects):
@@ -375,7 +375,7 @@ class Reporter:
 
 
 def left_out(evaluation: Evaluation, most_steps: int) -> str:
-    """What a reader should know about episodes that were lost or cut, as the end of a line."""
+    """A note on lost or cut episodes, for the end of a line."""
     notes = []
     if evaluation.lost:
         notes.append(f"; {counted(evaluation.lost, 'episode')} lost to faults of the environment")
@@ -385,7 +385,7 @@ def left_out(evaluation: Evaluation, most_steps: int) -> str:
 
 
 def _budgets(settings: TrainingSettings) -> list[str]:
-    """What ends the training, each in words."""
+    """Everything that ends the training, in words."""
     kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
     limits = [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
     if settings.stop_score is not None:

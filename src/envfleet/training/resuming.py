@@ -1,4 +1,4 @@
-"""Resume: a run that was stopped or killed goes on as if it never had been."""
+"""Resume: a stopped or killed run continues as if it had never been interrupted."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from envfleet.training.trust import refuse_untrusted
 
 __all__ = ["resume"]
 
-# What a run that was trained from a script can be given as objects, because their names cannot be imported.
+# Settings that can be passed as objects, for a run trained from a script whose names cannot be imported.
 OBJECTS = ("env", "network", "policy", "wrappers", "demonstrations")
-# Settings that may differ from those that a run began with: those that a resumed run may change or does not read.
+# Settings that may differ from the initial ones: a resumed run may change them or does not read them.
 _MAY_DIFFER = HARMLESS | {"checkpoint_dir", "init_from", "output_dir", "overwrite", "preset", "verbose"}
 _log = logging.getLogger("envfleet")
 
 
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
-    """Goes on from the newest sound checkpoint of the run in `path`."""
+    """Resume the run in `path` from its newest intact checkpoint."""
     folder = RunFolder.open(path)
     objects = {name: changes.pop(name) for name in OBJECTS if _is_code(changes.get(name))}
     settings = _settings(folder, changes, objects, trust=trust)
     if _never_saved(folder):
         _log.warning("%s was stopped before its first checkpoint: it begins again", folder.shown)
         again = settings.but(output_dir=str(folder.shown), overwrite=True)
-        if again.checkpoint_dir is not None:  # the folder that was recorded, wherever the command is given now
+        if again.checkpoint_dir is not None:  # the recorded folder, independent of the current one
             again = again.but(checkpoint_dir=str(folder.checkpoints))
         return start(again, callbacks=callbacks)
     lock = folder.lock()
@@ -66,22 +66,22 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
                 reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
             elif training.goal is not None:
                 reporter.console.say(
-                    f"it has ended at step {checkpoint.step:,}: {training.goal}; it goes on with another --stop-score "
-                    "or --patience, or with none"
+                    f"it has ended at step {checkpoint.step:,}: {training.goal}; to continue, set --stop-score or "
+                    "--patience to another value or none"
                 )
             else:
-                reporter.console.say(f"going on from step {checkpoint.step:,}")
-                # Only what trains is recorded: a finished run keeps the settings that it was trained with.
+                reporter.console.say(f"resuming from step {checkpoint.step:,}")
+                # Record settings only if training continues: a finished run keeps those it was trained with.
                 folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
             return training.run()
 
 
 def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) -> tuple[Parts, str | None]:
-    """The parts as the checkpoint has them, and why the environments begin fresh episodes, if they do."""
+    """Restore the parts from the checkpoint. Also returns why the environments begin fresh episodes, if they do."""
     saved = checkpoint.state["parts"]
     fresh: str | None = saved["fleet_reason"]
     if saved["fleet"] is not None:
-        # Whoever was stopped before its first checkpoint had no time to try it.
+        # A run that was stopped before its first checkpoint had no time to test it.
         exactness.take_over(tried=saved.get("fleet_tried", False))
         fresh = exactness.reason()
         if fresh is None:
@@ -93,7 +93,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
             except (EnvError, StateError, WorkerError) as error:
                 fresh = one_line_of(error)
                 exactness.take_over(tried=False)
-                parts.close()  # some environments may be restored by now, or broken
+                parts.close()  # some environments may already be restored, or broken
             except BaseException:
                 parts.close()
                 raise
@@ -109,7 +109,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
 
 
 def _never_saved(folder: RunFolder) -> bool:
-    """Nothing was ever saved, not even something that is damaged now."""
+    """Whether nothing was ever saved, not even a checkpoint that is damaged now."""
     there = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
     return all(entry.name.startswith(".") for entry in there)
 
@@ -124,15 +124,15 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
             f"a run cannot be resumed with another {', '.join(refused)}: it would not be the same run",
             hint=f"start a new run from its weights with --init-from, or change only {', '.join(sorted(HARMLESS))}",
         )
-    # How much the console said then is no matter of now.
+    # Verbosity is not restored.
     return settings.but(**{"quiet": False, "verbose": False, **changes, **objects})
 
 
 def _refuse_edited(folder: RunFolder, settings: TrainingSettings) -> None:
-    """SettingsError if somebody changed settings in the file that shaped what was learned so far."""
+    """Raise a SettingsError if the config file was edited in settings that affected what was learned."""
     began = folder.read_manifest().get("settings")
     now = {"algorithm": settings.algorithm, **settings.to_json()}
-    if not isinstance(began, dict):  # of a run that an older version began
+    if not isinstance(began, dict):  # a run of an older version
         return
     changed = [name for name in now if name in began and now[name] != began[name] and name not in _MAY_DIFFER]
     if changed:

@@ -1,4 +1,4 @@
-"""What a run takes of the machine: processor time and memory of its processes, and what others take meanwhile."""
+"""Samples the machine load: CPU time and memory of the run's processes, and CPU time of all others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 __all__ = ["Sampler", "shared_memory_counted_once"]
 
 LEAST_SECONDS = 4.0  # between two samples
-MOST_SHARE = 0.003  # of the time that sampling may take: with many processes it happens more seldom
+MOST_SHARE = 0.003  # of the time may go to sampling: with many processes it samples less often
 
 
 class Sampler:
-    """Takes a sample now and then. Shares of processor time are in percent of one core, over the time since the last.
+    """Takes a sample now and then. CPU use is in percent of one core, over the time since the last sample.
 
-    Everything that the caller or a worker started counts too: a simulator may be a process of its own.
+    Includes child processes of the caller and the workers, because a simulator may be a separate process.
     """
 
     def __init__(self) -> None:
@@ -26,18 +26,18 @@ class Sampler:
         self._at = time.perf_counter()
         self._spent = self._seconds_of(self._tree())
         self._machine = _machine_seconds()
-        self._learner = 0.0  # processor time of the learner so far
+        self._learner = 0.0  # CPU time of the learner so far
         self._learner_at_last = 0.0
 
     def add_learner(self, seconds: float) -> None:
-        """Processor time that was spent on learning."""
+        """Add CPU time spent on learning."""
         self._learner += seconds
 
     def due(self) -> bool:
         return time.monotonic() >= self._next
 
     def sample(self, workers: Collection[int]) -> dict[str, float]:
-        """The figures since the last sample; `workers` are the process ids of the workers."""
+        """Return the load since the last sample. `workers` are process ids."""
         now, began = time.perf_counter(), time.thread_time()
         elapsed = max(now - self._at, 1e-9)
         tree = self._tree()
@@ -78,7 +78,7 @@ class Sampler:
 
 
 def shared_memory_counted_once(pid: int) -> int:
-    """Bytes of a process, of what it shares only its part (PSS); where the system does not say, its resident memory."""
+    """Memory of a process in bytes, counting its share of shared memory (PSS). Falls back to resident memory."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):
@@ -92,7 +92,7 @@ def shared_memory_counted_once(pid: int) -> int:
 
 
 def _machine_seconds() -> float:
-    """Processor time that all processes of the machine have used."""
+    """CPU time used by all processes of the machine."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     return float(sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))

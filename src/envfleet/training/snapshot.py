@@ -1,4 +1,4 @@
-"""Snapshots: everything a run needs to go on as if it had never been stopped, and how it is put back."""
+"""Snapshots: everything a run needs to continue as if it had never been interrupted, and how to restore it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from envfleet.training.exactness import Exactness
 
 __all__ = ["begin_fresh_episodes", "restore_parts", "take_parts"]
 
-# Arrays of the collector that outlive a rollout: memory and allowed actions of the episodes under way.
+# Arrays of the collector that outlive a rollout: memory and allowed actions of the running episodes.
 _LIVE = ("carried", "allowed", "masked")
 _GIVEN_UP = "the time was over in the middle of a rollout"
-_FRESH = 0xF5E5  # names the seeds of fresh episodes among the streams of a run
+_FRESH = 0xF5E5  # separates the seeds of fresh episodes from the other streams of a run
 
 
 def take_parts(
     parts: Parts, exactness: Exactness, progress: Callable[[int, int], None], *, given_up: bool = False
 ) -> dict[str, Any]:
-    """The state of learner, simulators and schedule; the schedule must be settled.
+    """Return the state of learner, simulators and schedule. The schedule must be settled.
 
-    `progress` is told how many groups of environments of how many have been saved. Simulators whose rollout was
-    `given_up` are somewhere in the middle of it, where nothing can go on from.
+    `progress` is called with the number of saved groups and their total. If the rollout was `given_up`, the simulators
+    are in the middle of it and cannot be saved.
     """
     assert parts.schedule.idle
     arrays = parts.collector.arrays
@@ -41,7 +41,7 @@ def take_parts(
         "fleet_tried": exactness.tried,
         "schedule": {"number": parts.schedule.number, "collected": collected is not None},
         "live": {name: arrays[name].copy() for name in _LIVE},
-        # With a lag, the rollout that was collected and not learned from yet.
+        # With a lag, the collected rollout that has not been learned from yet.
         "rollout": None if collected is None else _unlearned(arrays, parts),
     }
 
@@ -49,13 +49,13 @@ def take_parts(
 def _simulators(
     parts: Parts, exactness: Exactness, progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The state of the simulators, or why there is none from which they would continue exactly."""
+    """Return the state of the simulators, or the reason why they would not continue exactly."""
     if exactness.failed:
         return None, exactness.reason()
     try:
         state = parts.fleet.state(progress)
     except WorkerError as error:
-        # A worker that dies while it is asked costs its episodes, not the training: the next rollout restarts it.
+        # A worker that dies here costs its episodes, not the training: the next rollout restarts it.
         return None, one_line_of(error)
     except (EnvError, StateError) as error:
         reason: str | None = one_line_of(error)
@@ -68,7 +68,7 @@ def _simulators(
 
 
 def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
-    """Puts everything back, the simulators too; raises what they raise."""
+    """Restore everything, simulators included. Passes their errors on."""
     parts.fleet.restore(state["fleet"])
     parts.learner.restore(state["learner"], pieces)
     number, collected = state["schedule"]["number"], state["schedule"]["collected"]
@@ -81,21 +81,21 @@ def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, A
             if name in state["rollout"]:
                 saved = state["rollout"][name]
                 array[buffer][: len(saved)] = saved
-            elif name.startswith("episode_numbers/"):  # log_info was another when it was saved
+            elif name.startswith("episode_numbers/"):  # log_info was different when it was saved
                 array[buffer] = np.nan
         parts.schedule.resume(number, collected=True)
 
 
 def begin_fresh_episodes(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
-    """Puts everything back but the simulators: what was known of their episodes is of no use.
+    """Restore everything except the simulators, and start new episodes.
 
-    Their seeds depend on the seed of the run and on how far it is, so that the result is the same wherever it resumes,
-    and the episodes are not those with which it began.
+    Their seeds depend on the run's seed and progress. So the result does not depend on where the run resumes, and the
+    episodes differ from those at its start.
     """
     parts.learner.restore(state["learner"], pieces)
     parts.learner.begin_fresh_episodes()
     fleet, collector, number = parts.fleet, parts.collector, state["schedule"]["number"]
-    collector.arrays["allowed"][...] = True  # of the reset before this one, a mask would stay if this one gives none
+    collector.arrays["allowed"][...] = True  # clear a mask of an earlier reset, in case this one gives none
     _, infos = fleet.reset(seed=[derive_seed(fleet.seed + i, _FRESH, number) >> 2 for i in range(fleet.num_envs)])
     if isinstance(collector, CentralCollector):
         collector.see_infos(infos)
@@ -103,7 +103,7 @@ def begin_fresh_episodes(parts: Parts, state: Mapping[str, Any], pieces: Mapping
 
 
 def _unlearned(arrays: Mapping[str, Any], parts: Parts) -> dict[str, np.ndarray[Any, Any]]:
-    """The buffer that holds the next rollout."""
+    """Copy the buffer of the next rollout."""
     index = parts.schedule.number % parts.shape.buffers
     own = {name: array[index] for name, array in arrays.items() if name not in _SHARED}
     finals = _finals_used(own)
@@ -114,6 +114,6 @@ _SHARED = ("weights", "progress", *_LIVE)
 
 
 def _finals_used(own: Mapping[str, Any]) -> int:
-    """Rows of finals that hold something; the room reserved for the worst case is not written to disk."""
+    """Number of used rows of finals. Rows reserved for the worst case are not saved."""
     ended = own["truncated"] & ~own["terminated"] & own["valid"]
     return int(ended.sum(axis=0).max(initial=0))

@@ -1,7 +1,7 @@
-"""The stage: one environment of a run, with the protection that its fleet has.
+"""The stage: a single environment of a run, with the same fault protection as the fleet.
 
-What a training does with a single environment happens here: a look at its spaces, the timing of a step, evaluations,
-random play, demonstrations, videos. A crash, a hang or an exception there is as ordinary as in the fleet.
+Used for everything that needs one environment: reading its spaces, timing a step, evaluations, random play,
+demonstrations, videos. Crashes, hangs and exceptions are handled as in the fleet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Stage", "protection"]
 
 
 def protection(settings: TrainingSettings) -> dict[str, Any]:
-    """What `make` is told about faults, the same for every fleet of a run."""
+    """Fault-handling arguments of `make`, the same for every fleet of a run."""
     return {
         "start_method": settings.start_method,
         "timeout": Timeouts(settings.timeout, max(settings.timeout, 600.0)),
@@ -30,7 +30,7 @@ def protection(settings: TrainingSettings) -> dict[str, Any]:
 
 
 class Stage:
-    """Builds the environment when it is needed, and keeps its worker for the next time."""
+    """Builds the environment when needed, and keeps its worker for the next time."""
 
     def __init__(self, env: str | Callable[..., Any], settings: TrainingSettings, **env_kwargs: Any) -> None:
         self._source, self._settings = env, settings
@@ -38,11 +38,11 @@ class Stage:
         self._env: SingleEnv | None = None
 
     def apply(self, function: Callable[[Any], Any]) -> Any:
-        """What `function(env)` returns; it runs where the environment lives."""
+        """Run `function(env)` in the environment's worker and return its result."""
         return self._kept().apply(function)
 
     def fresh(self) -> SingleEnv:
-        """The environment, newly built; closing it leaves its worker to the stage."""
+        """Return the environment, built again. Closing it leaves its worker to the stage."""
         if self._env is None:
             return self._kept()
         try:
@@ -71,7 +71,7 @@ class Stage:
         return make(self._source, 1, backend=backend, **options)
 
     def close(self) -> None:
-        """Ends the environment and its worker; the stage builds another one if it is used again."""
+        """End the environment and its worker. The stage builds a new one if it is used again."""
         if self._env is not None:
             self._env.end()
             self._env = None

@@ -1,4 +1,4 @@
-"""Code that a run names: imported only where the user trusts the run, or replaced by objects that the user gives."""
+"""Code that a run refers to: imported only if the user trusts the run, or replaced by the user's objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["cannot_be_imported", "named_code", "refuse_untrusted"]
 
 
 def named_code(settings: TrainingSettings) -> list[tuple[str, str]]:
-    """The settings that name code as module:name, each with that name; objects count by the name a run records."""
+    """Settings that name code as module:name, each with that name. Objects count by the name that a run records."""
     values: dict[str, Sequence[Any]] = {
         "env": [settings.env],
         "wrappers": [name_and_arguments(each)[0] if isinstance(each, dict) else each for each in settings.wrappers],
-        # Not every algorithm has all of them.
+        # Not every algorithm has all of these settings.
         **{name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")},
     }
     recorded = [(name, plain(value)) for name, given in values.items() for value in given]
@@ -26,12 +26,12 @@ def named_code(settings: TrainingSettings) -> list[tuple[str, str]]:
 
 
 def cannot_be_imported(path: str) -> bool:
-    """Whether it is the name of something in a script, or inside of a function."""
+    """Whether the name refers to something in a script or inside a function."""
     return path.startswith("__main__:") or "<" in path
 
 
 def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, trust: bool) -> None:
-    """SettingsError where the run recorded names of code that are neither given as objects nor trusted."""
+    """Raise a SettingsError if the run names code that is neither given as an object nor trusted."""
     paths = [(name, path) for name, path in named_code(settings) if name not in given]
     for name, path in paths:
         if cannot_be_imported(path):

@@ -1,7 +1,7 @@
-"""Wrappers as one names them in settings: by name or as an object, with arguments.
+"""Wrappers in settings: by name or as an object, with arguments.
 
-A wrapper is given as `name` or `{name: {argument: value}}`, on the command line as `name argument=value ...`. The name
-is one of ours (`NAMED`), that of a class in gymnasium.wrappers, or `module:function`.
+A wrapper is `name` or `{name: {argument: value}}`, on the command line `name argument=value ...`. The name is one of
+ours (`NAMED`), a class in gymnasium.wrappers, or `module:function`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FORMS = "expected a name, or a name with its arguments as {name: {argument: val
 
 
 def environment_of(env: str | Callable[..., Any], wrappers: Iterable[Wrapper] = ()) -> str | Callable[..., Any]:
-    """What `envfleet.make` takes: the named environment, wrapped if wrappers are given."""
+    """Return the environment for `envfleet.make`, wrapped if wrappers are given."""
     named = named_environment(env) if isinstance(env, str) else env
     wrapping = tuple(_wrapper(each) for each in wrappers)
     return WrappedEnv(named, wrapping) if wrapping else named
 
 
 def name_and_arguments(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name of a wrapper and its arguments, from either form of the setting."""
+    """Return the name of a wrapper and its arguments, from either form of the setting."""
     if isinstance(given, str):
         return given, {}
     if len(given) != 1:
@@ -58,7 +58,7 @@ class _Wrapping:
 
     def __call__(self, env: Any) -> Any:
         if ":" in self.name:
-            return self.make(env, **self.arguments)  # the user's own: its traceback says more than a sentence of ours
+            return self.make(env, **self.arguments)  # the user's own: its traceback says more than our message
         try:
             return self.make(env, **self.arguments)
         except gymnasium.error.DependencyNotInstalled as error:
@@ -78,7 +78,7 @@ def _wrapper(given: Wrapper) -> Callable[..., Any]:
     name, arguments = name_and_arguments(given)
     make = _own_wrapper(name) if ":" in name else _known_wrapper(name)
     _refuse_arguments(name, make, arguments)
-    # A file has no tuples: what a run is given and what it is resumed with must be the same.
+    # Files have no tuples, so convert lists: a new run and its resume must get the same arguments.
     return _Wrapping(name, make, {key: _with_tuples(value) for key, value in arguments.items()})
 
 
@@ -109,10 +109,10 @@ def _known_wrapper(name: str) -> Callable[..., Any]:
 
 
 def _refuse_arguments(name: str, make: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """SettingsError if the wrapper does not take the arguments, or needs others."""
+    """Raise a SettingsError if the wrapper does not take the arguments, or needs others."""
     try:
-        signature = inspect.signature(AtariPreprocessing if make is _atari else make)  # it passes them on
-    except (TypeError, ValueError):  # of a builtin, say
+        signature = inspect.signature(AtariPreprocessing if make is _atari else make)  # _atari passes them on
+    except (TypeError, ValueError):  # e.g. of a builtin
         return
     parameters = list(signature.parameters.values())[1:]  # the first one is the environment
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -148,10 +148,11 @@ def _called(env: Any) -> str:
 
 
 class FrameStack(FrameStackObservation):
-    """The last observations as one: pictures with channels along their channels, all else along a new first axis.
+    """Stacks the last observations: images along their channels, everything else along a new first axis.
 
-    Networks for images read three dimensions, and a replay finds single frames in either form. Both take the shortest
-    dimension for the channels, so pictures of a few pixels that would get more channels have the new axis as well.
+    Image networks need three dimensions, and the replay buffer finds single frames in either form. Both take the
+    shortest dimension as channels. So images too small for that, with more stacked channels than pixels, get the new
+    axis as well.
     """
 
     def __init__(self, env: Any, stack_size: int = 4, *, padding_type: Any = "reset") -> None:
@@ -175,7 +176,7 @@ class FrameStack(FrameStackObservation):
 
 
 def _channels_axis(frame: spaces.Space[Any], stack_size: int) -> int | None:
-    """Along which axis frames are joined; None if they are no pictures with channels, or too small for that."""
+    """The axis along which frames are joined; None if they are not images with channels, or too small."""
     if not isinstance(frame, spaces.Box) or len(frame.shape) != 3:
         return None
     axis = 2 if frame.shape[2] <= frame.shape[0] else 0
@@ -206,11 +207,11 @@ NAMED: dict[str, Callable[..., Any]] = {"atari": _atari, "frame-stack": FrameSta
 
 
 def frames_stacked(env: Any) -> int:
-    """How many of the last frames an observation is a stack of, as wrappers and the environment say it; 1 for none."""
+    """Number of frames stacked in an observation, according to the wrappers and the environment; 1 for none."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, FrameStackObservation):
             return int(env.stack_size)
         if env.observation_space != env.env.observation_space:
-            return 1  # whatever was stacked below has become something else
+            return 1  # the stack below was transformed
         env = env.env
     return env.frame_stack if isinstance(env, StacksFrames) else 1

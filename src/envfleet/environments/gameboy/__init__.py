@@ -1,1 +1,1 @@
-"""Games of the Game Boy on PyBoy: an adventure of our own, and whatever ROM the user has a small game file for."""
+"""Game Boy games on PyBoy: our own adventure, and any ROM for which the user has a small game file."""

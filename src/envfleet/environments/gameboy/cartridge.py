@@ -1,4 +1,4 @@
-"""ROM files: read once, and refused with a clear word where they cannot be played."""
+"""Reads ROM files, and refuses those that cannot be played."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["read_rom", "title_of"]
 
 _BANK = 0x4000  # bytes
 _HEADER_END = 0x150
-_SIZE_CODES = range(9)  # 32 KB doubled so many times
+_SIZE_CODES = range(9)  # number of doublings of 32 KB
 
 
 def read_rom(path: Path, titles: tuple[str, ...], game: str) -> bytes:
-    """The bytes of a ROM that fits one of the titles, if there are any."""
+    """Return the bytes of the ROM. Its title must be one of `titles`, if any are given."""
     if not path.is_file():
         raise SettingsError(
             f"there is no ROM at {path}",
@@ -44,7 +44,7 @@ def read_rom(path: Path, titles: tuple[str, ...], game: str) -> bytes:
 
 
 def title_of(rom: bytes) -> str:
-    """The title in the header, without the maker's code and the colour flag that newer ROMs keep there."""
+    """The title in the header, without the maker's code and colour flag that newer ROMs store there."""
     return rom[0x134:0x143].partition(b"\0")[0].decode("latin-1")
 
 

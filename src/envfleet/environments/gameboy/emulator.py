@@ -1,4 +1,4 @@
-"""One Game Boy without window and sound: buttons in; frames, memory, pictures and whole states out."""
+"""One Game Boy without window and sound: takes buttons; gives memory, screen images and full states."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def pyboy_module() -> Any:
-    """PyBoy, or an error that names the pip command."""
+    """Import PyBoy, or raise an error that names the pip command."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PySDL2 tells on import which library it found; we open no window
+            warnings.simplefilter("ignore")  # on import, PySDL2 warns about the library it found; we open no window
             import pyboy
             import pyboy.utils
     except ImportError as error:
@@ -33,7 +33,7 @@ def pyboy_module() -> Any:
 
 
 class Emulator:
-    """A console with a cartridge in it, just switched on."""
+    """A console with a cartridge, just switched on."""
 
     def __init__(self, rom: bytes) -> None:
         pyboy = pyboy_module()
@@ -41,13 +41,13 @@ class Emulator:
         self._press = [getattr(events, _event("PRESS", button)) for button in BUTTONS]
         self._release = [getattr(events, _event("RELEASE", button)) for button in BUTTONS]
         self._held: frozenset[int] = frozenset()
-        # From memory: given a path, PyBoy would look for saved games beside the ROM, and write some there.
+        # Pass bytes: given a path, PyBoy would look for saved games beside the ROM, and write some there.
         self._console: Any = pyboy.PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR")
         self._console.set_emulation_speed(0)
         self.memory: Any = self._console.memory
 
     def hold(self, buttons: frozenset[int]) -> None:
-        """From the next frame on, these buttons (numbers in BUTTONS) are down and no others."""
+        """Hold exactly these buttons (indices into BUTTONS) from the next frame on."""
         if buttons != self._held:
             for button in sorted(self._held - buttons):
                 self._console.send_input(self._release[button])
@@ -56,30 +56,30 @@ class Emulator:
             self._held = buttons
 
     def run(self, frames: int, *, render: bool = False) -> None:
-        """Lets frames pass; the picture of the last one is drawn where it is asked for."""
+        """Run for `frames` frames. `render` draws the last one."""
         self._console.tick(frames, render, False)
 
     @property
     def picture(self) -> Bytes:
-        """The last picture that was drawn, [144, 160, 3]; the next one is drawn over it."""
+        """The last drawn frame, [144, 160, 3]. This is a view that the next frame overwrites."""
         picture: Bytes = self._console.screen.ndarray[:, :, :3]
         return picture
 
     @property
     def screen(self) -> Bytes:
-        """The same with transparency, [144, 160, 4]: as it lies in memory."""
+        """The same with an alpha channel, [144, 160, 4], as stored in memory."""
         screen: Bytes = self._console.screen.ndarray
         return screen
 
     def save(self) -> Bytes:
-        """Everything inside the console, packed; between two runs, so that no button waits to be pressed."""
+        """Return the full compressed state of the console. Call it between runs, when no button event is pending."""
         buffer = io.BytesIO()
         self._console.save_state(buffer)
-        # Most of it is the picture: a tenth or less is left.
+        # Most of the state is the screen image, which compresses to a tenth or less.
         return np.frombuffer(zlib.compress(buffer.getvalue(), 1), np.uint8)
 
     def load(self, state: Bytes, held: frozenset[int] = frozenset()) -> None:
-        """Goes on from what `save` gave, where the buttons `held` were down."""
+        """Restore a state that `save` returned while the buttons `held` were down."""
         try:
             unpacked = zlib.decompress(state.tobytes())
         except zlib.error as error:
@@ -88,10 +88,10 @@ class Emulator:
         self._held = held
 
     def load_file(self, state: bytes) -> None:
-        """Goes on from a state file of PyBoy, with no button down."""
+        """Restore a PyBoy state file, with no button down."""
         try:
             self._console.load_state(io.BytesIO(state))
-        except Exception as error:  # PyBoy raises its own, and whatever reading past the end gives
+        except Exception as error:  # PyBoy's own exceptions, and any error from reading past the end
             raise StateError(
                 f"the state of {len(state):,} bytes cannot be loaded: {type(error).__name__}: {error}",
                 hint="it must come from this version of PyBoy (or an older one) and from the same ROM",
@@ -103,7 +103,7 @@ class Emulator:
         return self._held
 
     def close(self) -> None:
-        """Switches off; nothing is saved. It may be called twice."""
+        """Switch off without saving. Safe to call twice."""
         console, self._console = self._console, None
         self.memory = None
         if console is not None:

@@ -1,4 +1,4 @@
-"""`envfleet/GameBoy-v0`: a game of the Game Boy as a Gymnasium environment."""
+"""`envfleet/GameBoy-v0`: a Game Boy game as a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FRAMES_PER_SECOND = 59.7275
 
 
 class GameBoyEnv(gymnasium.Env[Any, Any]):
-    """A console of its own, without window and sound. Its arguments are the fields of `GameBoySettings`."""
+    """A Game Boy game on its own console, without window and sound. Takes the fields of `GameBoySettings`."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
     settings_class: ClassVar[type[Settings]] = GameBoySettings
@@ -61,7 +61,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
 
     @property
     def frame_stack(self) -> int:
-        """How many of the last pictures an observation has (`envfleet.offers.StacksFrames`)."""
+        """Number of frames stacked in an observation (`envfleet.offers.StacksFrames`)."""
         return self.settings.stack if "pixels" in self._views else 1
 
     def _make_views(self, game: Game) -> dict[str, View]:
@@ -84,13 +84,13 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         return self.game.rom
 
     def _switch_on(self, rom: bytes) -> Any:
-        """Builds the console and returns the state that every episode starts from."""
+        """Build the console and return the state that every episode starts from."""
         given = self._given_state()
         emulator = self._emulator = Emulator(rom)
         try:
             if given is not None:
                 emulator.load_file(given)
-            # One frame is drawn in any case: pictures begin as noise, and states hold them.
+            # Always draw one frame: an undrawn image is noise, and states contain the image.
             emulator.run(max(1, 0 if given is not None else self.game.start.frames), render=True)
             return emulator.save()
         except BaseException:
@@ -130,7 +130,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         return self._single(observation), self._info(self._look(values), False)
 
     def _begin(self, emulator: Emulator) -> None:
-        """Follows the game file from the start state to the first decision."""
+        """Follow the game file from the start state to the first decision."""
         start = self.game.start
         for name, what in start.write.items():
             value = self.game.memory[name]
@@ -185,13 +185,13 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         return observation if len(observation) > 1 else next(iter(observation.values()))
 
     def render(self) -> Any:
-        """The picture on the screen, [144, 160, 3]."""
+        """Return the screen as an RGB array, [144, 160, 3]."""
         return self._running().picture.copy() if self.render_mode == "rgb_array" else None
 
     # ---- state and end ----
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides how the environment goes on, as plain data."""
+        """Return everything that determines how the environment continues, as plain data."""
         emulator = self._running()
         return {
             "rom_and_game": self.game.title,
@@ -206,7 +206,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on as the environment would that gave the state; both must have the same settings."""
+        """Restore a state from an environment with the same settings."""
         if state["rom_and_game"] != self.game.title or state["views"].keys() != self._views.keys():
             raise StateError(
                 f"the state is of {state['rom_and_game']!r} seen as {'+'.join(state['views'])}, "

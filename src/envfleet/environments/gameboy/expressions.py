@@ -1,8 +1,8 @@
-"""Expressions of game files: arithmetic on named values of memory, compiled once and quick to compute.
+"""Expressions in game files: arithmetic on named memory values, compiled once for speed.
 
-Allowed are numbers, the names of the file, `name[index]` for values that are lists, + - * / // % & | ^ << >>,
-comparisons, and/or/not, `a if condition else b`, and abs, min and max. Nothing else is compiled, so that a game
-file can compute but not run code.
+Allowed are numbers, the names of the file, `name[index]` for list values, + - * / // % & | ^ << >>, comparisons,
+and/or/not, `a if condition else b`, and abs, min and max. Nothing else compiles, so a game file can compute but cannot
+run code.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ALLOWED = (
     ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Load,
     ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
 )  # fmt: skip
-_FORBIDDEN = (ast.Pow, ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)  # a power can take for ever
+_FORBIDDEN = (ast.Pow, ast.MatMult, ast.In, ast.NotIn, ast.Is, ast.IsNot)  # a power can take forever
 
 
-_one_at_a_time = threading.Lock()  # Python 3.11 counts the depth of a tree for all threads together, and then refuses
+_one_at_a_time = threading.Lock()  # Python 3.11 counts the depth of a tree over all threads together, and then refuses
 
 
 def compile_all(
     expressions: Sequence[str | float], lengths: Mapping[str, int], *, where: str
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """A function of the values, in the order of `lengths`, that computes all expressions.
+    """Return a function that computes all expressions from the values, given in the order of `lengths`.
 
-    `lengths` has the names and how many numbers each of them is (0 where it is one that is no list).
+    `lengths` maps each name to the length of its list, or 0 for a single number.
     """
     places = {name: place for place, name in enumerate(lengths)}
     bodies = [_checked(str(text), lengths, places, where) for text in expressions]
@@ -60,7 +60,7 @@ def _checked(text: str, lengths: Mapping[str, int], places: Mapping[str, int], w
 
 
 class _Reader:
-    """Checks an expression part by part and puts the places of the values where their names are."""
+    """Checks an expression node by node and replaces each name with the position of its value."""
 
     def __init__(self, text: str, lengths: Mapping[str, int], places: Mapping[str, int], where: str) -> None:
         self._text, self._lengths, self._places, self._where = text, lengths, places, where

@@ -1,4 +1,4 @@
-"""Game files: YAML in, a `Game` out, and a clear word about everything that does not fit."""
+"""Reads a YAML game file into a `Game`, with clear errors for everything that does not fit."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LAST_ADDRESS = 0xFFFF
 
 
 def shipped_games() -> list[str]:
-    """The names of the games that come with the package."""
+    """Names of the games that ship with the package."""
     return sorted(path.stem for path in GAMES_FOLDER.glob("*.yaml"))
 
 
 def load_game(name: str) -> Game:
-    """The game that ships under this name, or that the file of this path describes."""
+    """Return the game that ships under this name, or the game of the file at this path."""
     path = GAMES_FOLDER / f"{name}.yaml" if name in shipped_games() else Path(name)
     if not path.is_file():
         near = difflib.get_close_matches(name, shipped_games(), n=1)
@@ -52,7 +52,7 @@ def load_game(name: str) -> Game:
 
 
 class _Section:
-    """A mapping of the file; knows where it stands, and refuses what nobody asked for."""
+    """A mapping in the file. It knows its location and refuses unknown keys."""
 
     def __init__(self, content: Any, place: str, file: str) -> None:
         if not isinstance(content, Mapping):
@@ -63,7 +63,7 @@ class _Section:
         return SettingsError(f"{self.place}: {key}: received {self.content.get(key)!r}, expected {expected}")
 
     def only(self, *keys: str) -> _Section:
-        """Itself, where it has no other keys than these."""
+        """Return itself. Raises a SettingsError if it has other keys than these."""
         for key in self.content:
             if key not in keys:
                 near = difflib.get_close_matches(key, keys, n=1)
@@ -138,7 +138,7 @@ def _game(path: Path, file: _Section) -> Game:
 
 
 def _value(name: str, memory: _Section) -> Value:
-    """`name: 0xC10A u8`, or only the address of a byte."""
+    """Parse `name: 0xC10A u8`. Without a type it is a single byte."""
     words = memory.text(name).split()
     expected = f"an address and a type, e.g. 0xC6A2 u8 (types: {', '.join(KINDS)}, or a list such as u8[3])"
     kind = parse_kind(words[1]) if len(words) == 2 else ("u8", 0) if len(words) == 1 else None
@@ -165,7 +165,7 @@ def _actions(file: _Section) -> tuple[str, ...]:
 
 
 def buttons_of(action: str, place: str) -> tuple[str, ...]:
-    """The buttons of an action such as "none", "a" or "up+a"."""
+    """Return the buttons of an action such as "none", "a" or "up+a"."""
     buttons = () if action == "none" else tuple(action.split("+"))
     if unknown := [button for button in buttons if button not in BUTTONS]:
         near = difflib.get_close_matches(unknown[0], BUTTONS, n=1)
@@ -269,7 +269,7 @@ def _tiles(section: _Section, values: Mapping[str, Value]) -> Tiles:
 
 
 def _compile_everything(game: Game) -> None:
-    """A mistake in an expression is told when the file is read, with the place where it stands."""
+    """Compile every expression now, so that a mistake is reported with its location when the file is read."""
     check: Callable[[str, Iterable[str]], Any] = lambda place, texts: compile_all(  # noqa: E731  # one line, one use
         list(texts), game.lengths, where=f"{game.source}: {place}"
     )

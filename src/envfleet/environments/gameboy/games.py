@@ -1,4 +1,4 @@
-"""What the environment knows of a game: its memory map, features, rewards and ends. `game_files` reads it."""
+"""The description of a game: memory map, features, rewards and endings. `game_files` reads it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["BUTTONS", "REWARD_KINDS", "Ending", "Feature", "Game", "RewardTerm",
 BUTTONS = ("up", "down", "left", "right", "a", "b", "start", "select")
 
 REWARD_KINDS = {
-    "new": "1 where the value, or the list of values, was not there before in this episode",
-    "increase": "by how much the value grew in this step",
-    "decrease": "by how much the value shrank in this step",
-    "change": "how the value changed in this step, down as well as up",
+    "new": "1 if the value, or the list of values, is new in this episode",
+    "increase": "the amount by which the value grew in this step",
+    "decrease": "the amount by which the value shrank in this step",
+    "change": "the change of the value in this step, positive or negative",
     "once": "1 in the first step of the episode in which it is true",
     "when": "1 (or the value itself) in every step in which it is true",
 }
@@ -24,27 +24,27 @@ REWARD_KINDS = {
 
 @dataclass(frozen=True)
 class Start:
-    """How an episode begins, from the start state or from switching on."""
+    """How an episode begins, from the start state or from power-on."""
 
-    frames: int = 0  # frames to wait after switching on, before the state is kept for every episode
-    needs_state: bool = False  # the game cannot be played from switching on alone
-    write: Mapping[str, int | str] = field(default_factory=dict)  # values to set; "seed" for drawn numbers
-    press: tuple[tuple[tuple[str, ...], int], ...] = ()  # buttons and for how many frames
-    random_frames: int = 0  # up to so many frames without a button, drawn by the seed
-    until: str = "1"  # an expression that tells when the player can act
-    at_most: int = 600  # frames to wait for it
+    frames: int = 0  # frames to wait after power-on, before the state is saved for every episode
+    needs_state: bool = False  # the game cannot be played directly from power-on
+    write: Mapping[str, int | str] = field(default_factory=dict)  # values to set; "seed" for a random number
+    press: tuple[tuple[tuple[str, ...], int], ...] = ()  # buttons, and the number of frames to hold them
+    random_frames: int = 0  # wait up to this many frames without a button, drawn from the seed
+    until: str = "1"  # an expression that is true once the player can act
+    at_most: int = 600  # frames to wait for `until`
 
 
 @dataclass(frozen=True)
 class Window:
-    """A square of the cells around a place, as numbers."""
+    """A square window of the cells around a position, as numbers."""
 
-    cells: str  # the list in memory
+    cells: str  # name of the list in memory
     width: int
-    x: str  # expressions: the cell in the middle
+    x: str  # expressions: the cell at the centre
     y: str
     radius: int
-    values: tuple[float, ...]  # what each kind of cell counts; the last one for all above
+    values: tuple[float, ...]  # the number for each kind of cell; the last one covers all higher kinds
     outside: float
 
     @property
@@ -69,7 +69,7 @@ class RewardTerm:
     kind: str  # a key of REWARD_KINDS
     expressions: tuple[str, ...]
     weight: float
-    condition: str = "1"  # the term counts only in steps in which this is true
+    condition: str = "1"  # the term counts only in steps where this is true
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Where the cells of the screen are, for games that keep them in memory; `kinds` is how many there are."""
+    """Location of the screen's cells, for games that keep them in memory. `kinds` is the number of cell kinds."""
 
     cells: str
     width: int
@@ -93,13 +93,13 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Game:
-    """One game."""
+    """A game as described by its game file."""
 
     name: str
     source: str  # the file it was read from
     title: str
-    rom: Path | None  # that it ships with
-    cartridges: tuple[str, ...]  # titles in the header of ROMs that it fits; none: any
+    rom: Path | None  # the ROM it ships with, if any
+    cartridges: tuple[str, ...]  # header titles of the ROMs it fits; empty: any
     actions: tuple[str, ...]
     memory: Mapping[str, Value]
     start: Start
@@ -111,5 +111,5 @@ class Game:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """For expressions: every name, and how many numbers it is."""
+        """For expressions: maps every name to the length of its list (0 for a single number)."""
         return {name: value.length for name, value in self.memory.items()}

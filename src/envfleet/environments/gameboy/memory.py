@@ -1,4 +1,4 @@
-"""Named values in the memory of a Game Boy: where they are, what their bytes mean, and how to read them quickly."""
+"""Named values in the memory of a Game Boy: their addresses and types, and fast reading."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 __all__ = ["KINDS", "Layout", "Value", "parse_kind"]
 
-# How many bytes a number of each kind has; `be`: the high byte comes first; `bcd`: two decimal digits a byte.
+# Bytes per number of each type. `be`: high byte first. `bcd`: two decimal digits per byte.
 KINDS = {"u8": 1, "i8": 1, "u16": 2, "u16be": 2, "bcd8": 1, "bcd16": 2, "bcd16be": 2}
-_NEAR = 12  # bytes between two values that are read and thrown away rather than left out
+_NEAR = 12  # gaps of up to this many bytes are read too, to save a separate read
 
 
 @dataclass(frozen=True)
@@ -21,22 +21,22 @@ class Value:
     name: str
     address: int
     kind: str
-    length: int = 0  # how many numbers, or 0 for one that is no list
+    length: int = 0  # length of the list, or 0 for a single number
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return KINDS[self.kind] * max(1, self.length)
 
     def number(self, data: Sequence[int]) -> Any:
-        """The number, or the list of numbers, that these bytes mean."""
+        """Decode these bytes to a number or a list of numbers."""
         if not self.length:
             return _number(self.kind, data)
         width = KINDS[self.kind]
         return [_number(self.kind, data[at : at + width]) for at in range(0, self.size, width)]
 
     def bytes_of(self, number: int) -> list[int]:
-        """The bytes that mean a number."""
+        """Encode a number."""
         if self.kind.startswith("bcd"):
             number = int(str(number), 16)
         order = "big" if self.kind.endswith("be") else "little"
@@ -44,7 +44,7 @@ class Value:
 
 
 def parse_kind(text: str) -> tuple[str, int] | None:
-    """Kind and length from `u8` or `u8[3]`; None where it is neither."""
+    """Parse type and length from `u8` or `u8[3]`; None if invalid."""
     match = re.fullmatch(r"(\w+?)(?:\[(\d+)\])?", text)
     if match is None or match[1] not in KINDS or match[2] == "0":
         return None
@@ -63,7 +63,7 @@ def _number(kind: str, data: Sequence[int]) -> int:
 
 
 class Layout:
-    """All values of a game, read from memory in as few pieces as their addresses allow."""
+    """All values of a game, read from memory in as few slices as their addresses allow."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self.values = dict(values)
@@ -82,13 +82,13 @@ class Layout:
                 if start <= value.address < end:
                     place[value.name] = at + value.address - start
             at += end - start
-        # One expression that takes all values: a loop over them would cost as much as everything else of a step.
+        # One compiled expression reads all values: a loop over them would cost as much as the rest of a step.
         parts = [_taking(number, value, place[value.name]) for number, value in enumerate(values.values())]
         source = f"lambda data: [{', '.join(parts)}]"
         self._take: Callable[[list[int]], list[Any]] = eval(source, {"values": list(values.values())})
 
     def read(self, memory: Any) -> list[Any]:
-        """Every value, in the order of the memory map; `memory` gives lists of bytes for slices."""
+        """Return every value, in the order of the memory map. `memory` returns lists of bytes for slices."""
         data: list[int] = []
         for piece in self._pieces:
             data += memory[piece]
@@ -96,7 +96,7 @@ class Layout:
 
 
 def _taking(number: int, value: Value, at: int) -> str:
-    """The expression for a value that begins at byte `at` of `data`; the usual kinds need no call."""
+    """The expression for a value that begins at byte `at` of `data`. The common types need no call."""
     if value.kind == "u8":
         return f"data[{at}:{at + value.length}]" if value.length else f"data[{at}]"
     if value.kind == "u16" and not value.length:

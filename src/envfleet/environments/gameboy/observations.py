@@ -1,4 +1,4 @@
-"""What an agent sees: numbers from memory, pictures, or the tiles of the screen."""
+"""Observations of the Game Boy: numbers from memory, screen images, or the tiles of the screen."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Features", "Pixels", "ScreenTiles", "View", "view_of"]
 
 Array = np.ndarray[Any, Any]
 _HEIGHT, _WIDTH = 144, 160
-# Of red, green and blue in brightness, in 256ths; of transparency nothing.
+# Weights of red, green, blue and alpha in the brightness, in 256ths.
 _BRIGHTNESS = np.array([77, 150, 29, 0], np.float32)
 
 
 class View(Protocol):
-    """One kind of observation. What it remembers between steps goes into the environment's state."""
+    """One kind of observation. Its memory between steps is part of the environment's state."""
 
     space: spaces.Box[Any]
     needs_picture: bool
@@ -33,7 +33,7 @@ class View(Protocol):
 
 
 def view_of(kind: str, game: Game, *, stack: int, shrink: int) -> View:
-    """The view that a setting names."""
+    """Return the view for a part of the `observation` setting."""
     if kind == "features":
         return Features(game)
     if kind == "pixels":
@@ -42,7 +42,7 @@ def view_of(kind: str, game: Game, *, stack: int, shrink: int) -> View:
 
 
 class _WithoutMemory:
-    """For views that see all they need in one look."""
+    """Base of views that keep nothing between steps."""
 
     needs_picture = False
 
@@ -60,14 +60,14 @@ class _WithoutMemory:
 
 
 class Features(_WithoutMemory):
-    """The game file's features in one vector of float32. A category beyond its size is all zeros."""
+    """The game file's features as one float32 vector. A category beyond its size is all zeros."""
 
     def __init__(self, game: Game) -> None:
         expressions: list[str] = []
-        self._ranges: list[tuple[int, int, str, int]] = []  # expression, first place, kind, size
-        self._windows: list[tuple[int, int, _WindowReader]] = []  # expression, first place, reader
+        self._ranges: list[tuple[int, int, str, int]] = []  # expression, first index, kind, size
+        self._windows: list[tuple[int, int, _WindowReader]] = []  # expression, first index, reader
         self.names: list[str] = []
-        self._numbers: list[tuple[int, int]] = []  # expression and place of plain numbers
+        self._numbers: list[tuple[int, int]] = []  # expression and index of plain numbers
         for feature in game.features:
             place = len(self.names)
             if feature.window is not None:
@@ -102,7 +102,7 @@ class Features(_WithoutMemory):
 
 
 class _WindowReader:
-    """Cells around a place, through a table of what each kind counts."""
+    """Reads the cells around a position and maps each kind to its number."""
 
     def __init__(self, window: Window, game: Game) -> None:
         self.size = window.size
@@ -128,7 +128,7 @@ class _WindowReader:
 
 
 class Pixels:
-    """The last pictures in grey, made smaller by means: [height, width, stack], the newest last."""
+    """The last frames in grey, downscaled by averaging: [height, width, stack], newest last."""
 
     needs_picture = True
 
@@ -136,7 +136,7 @@ class Pixels:
         self._stack, self._shrink = stack, shrink
         self._shape = (_HEIGHT // shrink, _WIDTH // shrink)
         self.space: spaces.Box[Any] = spaces.Box(0, 255, (*self._shape, stack), np.uint8)
-        self._seen: list[Array] = [np.zeros(self._shape, np.uint8)] * stack  # the newest last
+        self._seen: list[Array] = [np.zeros(self._shape, np.uint8)] * stack  # newest last
         self._weights = np.tile(_BRIGHTNESS, shrink) / np.float32(256 * shrink * shrink)
 
     def begin(self, values: Sequence[Any], emulator: Emulator) -> Array:
@@ -148,12 +148,12 @@ class Pixels:
         return self.get_memory()
 
     def _grey(self, screen: Array) -> Array:
-        """Means of brightness, rounded down. Every sum is a whole number that float32 holds exactly."""
+        """Mean brightness, rounded down. float32 holds every sum exactly, because they are whole numbers."""
         step = self._shrink
         rows = screen[::step]
         for row in range(1, step):
             rows = np.add(rows, screen[row::step], dtype=np.uint16)
-        # Columns and colours are summed in one product: `step` pixels of four numbers lie side by side.
+        # One product sums columns and colours: `step` pixels of four numbers lie side by side.
         total = rows.reshape(-1, 4 * step).astype(np.float32) @ self._weights
         return total.astype(np.uint8).reshape(self._shape)
 
@@ -181,7 +181,7 @@ class MemoryTiles(_WithoutMemory):
 
 
 class ScreenTiles(_WithoutMemory):
-    """The numbers of the 18 x 20 background tiles that are on the screen, for any game."""
+    """The numbers of the 18 x 20 background tiles on the screen, for any game."""
 
     def __init__(self) -> None:
         self.space: spaces.Box[Any] = spaces.Box(0, 255, (18, 20), np.uint8)

@@ -12,7 +12,7 @@ __all__ = ["Rewards"]
 
 
 class Rewards:
-    """Knows what the episode has seen so far: `begin` it, then `step` through it."""
+    """Computes the rewards of an episode. Call `begin` first, then `step` once per step."""
 
     def __init__(self, game: Game) -> None:
         self._terms = game.rewards
@@ -35,7 +35,7 @@ class Rewards:
         return [term.name for term in self._terms]
 
     def begin(self, values: Sequence[Any]) -> None:
-        """The first values of an episode: what is there already pays nothing."""
+        """Begin an episode. Values that are there from the start earn nothing."""
         computed = self._compute(values)
         self.totals = [0.0] * len(self._terms)
         for number, (term, (place, condition)) in enumerate(zip(self._terms, self._places, strict=True)):
@@ -45,7 +45,7 @@ class Rewards:
                 self._seen[number].add(self._key(term.kind, computed[place:condition]))
 
     def step(self, values: Sequence[Any]) -> float:
-        """The reward of the step that led to these values."""
+        """Return the reward of the step that led to these values."""
         computed = self._compute(values)
         total = 0.0
         before = self._before
@@ -70,7 +70,7 @@ class Rewards:
         return float(total)
 
     def _first_time(self, number: int, kind: str, found: tuple[Any, ...]) -> float:
-        """1 where this was not there before in the episode."""
+        """1 if this is new in the episode, otherwise 0."""
         if kind == "once" and not found[0]:
             return 0.0
         key = self._key(kind, found)
@@ -86,11 +86,11 @@ class Rewards:
     # ---- for the state of the environment ----
 
     def get_state(self) -> dict[str, Any]:
-        """What the episode has seen, as plain data."""
+        """Return the memory of the episode as plain data."""
         seen = [[list(key) for key in sorted(keys)] for keys in self._seen]
         return {"before": list(map(float, self._before)), "seen": seen, "totals": list(self.totals)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from what `get_state` gave."""
+        """Restore the result of `get_state`."""
         self._before, self.totals = list(state["before"]), list(state["totals"])
         self._seen = [{tuple(key) for key in keys} for keys in state["seen"]]

@@ -14,25 +14,25 @@ OBSERVATIONS = ("features", "pixels", "tiles")
 
 @dataclass(frozen=True, kw_only=True)
 class GameBoySettings(Settings):
-    """What is played on the Game Boy, and what the agent sees of it."""
+    """The game to play, and what the agent observes."""
 
-    rom: str | None = setting(None, "The ROM (.gb or .gbc); without one, the adventure that ships with Envfleet.")
-    game: str = setting("homebrew", "The game's memory map and rewards: one that ships, or the path of a game file.")
+    rom: str | None = setting(None, "Path of a ROM (.gb or .gbc). Default: the adventure that ships with Envfleet.")
+    game: str = setting("homebrew", "Memory map and rewards: the name of a shipped game, or the path of a game file.")
     state: str | None = setting(
-        None, "Where every episode starts: a state file, made with python -m envfleet.environments.gameboy.start_state."
+        None, "State file that episodes start from, made with python -m envfleet.environments.gameboy.start_state."
     )
     observation: str = setting(
-        "features", "features (from memory), pixels or tiles; several joined by + give a Dict, e.g. pixels+features."
+        "features", "features (from memory), pixels or tiles. Join several with + for a Dict, e.g. pixels+features."
     )
-    episode_length: int = setting(750, "Steps after which an episode is cut off.", minimum=1)
-    frame_skip: int = setting(4, "Frames per step, with the same buttons held.", minimum=1, maximum=60)
+    episode_length: int = setting(750, "Steps after which an episode is truncated.", minimum=1)
+    frame_skip: int = setting(4, "Frames per step. The buttons stay held.", minimum=1, maximum=60)
     sticky: float = setting(
-        0.0, "Probability that the last action is repeated in place of the one chosen.", minimum=0, below=1
+        0.0, "Probability of repeating the last action instead of the chosen one.", minimum=0, below=1
     )
-    stack: int = setting(3, "How many of the last pictures an observation of pixels has.", minimum=1)
-    shrink: int = setting(2, "By how much pictures are made smaller in each direction.", minimum=1, maximum=8)
+    stack: int = setting(3, "Number of frames stacked in a pixels observation.", minimum=1)
+    shrink: int = setting(2, "Factor by which frames are downscaled in each direction.", minimum=1, maximum=8)
     actions: tuple[str, ...] | None = setting(
-        None, "Actions in place of the game's: none, or buttons joined by +, e.g. none up up+a."
+        None, "Actions that replace the game's: none, or buttons joined by +, e.g. none up up+a."
     )
 
     def problems(self) -> list[str]:

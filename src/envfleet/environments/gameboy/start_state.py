@@ -1,10 +1,10 @@
-"""Makes a start state: play to where episodes shall begin, by hand in a window or with a list of buttons.
+"""Make a start state: play to where episodes should begin, by hand in a window or with a list of buttons.
 
     python -m envfleet.environments.gameboy.start_state --rom zelda.gbc --output start.state
     python -m envfleet.environments.gameboy.start_state --rom zelda.gbc --output start.state \\
         --press "none 600" "start 10" "none 120" "a 10"
 
-In the window, arrows move, A and S are the buttons A and B, return is start; closing it saves the state.
+In the window, the arrow keys move, A and S are the buttons A and B, and return is start. Closing it saves the state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["main", "make_start_state"]
 
 
 def make_start_state(rom: Path, output: Path, presses: Sequence[str] | None, *, begin_with: Path | None = None) -> None:
-    """Writes the state after `presses` ("a 10": button A for ten frames); without any, opens a window."""
+    """Write the state after `presses` ("a 10": button A for ten frames). If None, open a window to play in."""
     steps = None if presses is None else [_press(text) for text in presses]
     cartridge = io.BytesIO(read_rom(rom, (), "any"))
     window = "SDL2" if steps is None else "null"
@@ -59,11 +59,11 @@ def _play(console: Any, steps: Sequence[tuple[tuple[str, ...], int]]) -> None:
         console.tick(frames, True, False)
         for button in buttons:
             console.button_release(button)
-    console.tick(1, True, False)  # the last buttons are let go in a frame of their own
+    console.tick(1, True, False)  # release the last buttons in a separate frame
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; the exit code is 1 after a mistake, which is told."""
+    """Run the command. Prints errors and returns 1."""
     parser = argparse.ArgumentParser(
         prog="python -m envfleet.environments.gameboy.start_state",
         description=__doc__,
@@ -71,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rom", type=Path, required=True, help="the ROM (.gb or .gbc)")
     parser.add_argument("--output", type=Path, required=True, help="the state file to write")
-    parser.add_argument("--from-state", type=Path, help="go on from another state file")
-    parser.add_argument("--press", nargs="+", metavar="'BUTTONS FRAMES'", help="buttons in place of a window")
+    parser.add_argument("--from-state", type=Path, help="start from another state file")
+    parser.add_argument("--press", nargs="+", metavar="'BUTTONS FRAMES'", help="press these, without a window")
     given = parser.parse_args(arguments)
     try:
         make_start_state(given.rom, given.output, given.press, begin_with=given.from_state)

@@ -1,1 +1,1 @@
-"""Procgen: sixteen games whose levels are drawn anew (Cobbe et al. 2020), over the library of openai/procgen."""
+"""Procgen: sixteen games with procedurally generated levels (Cobbe et al. 2020), on the library of openai/procgen."""

@@ -25,10 +25,10 @@ ACTIONS = 15
 
 
 class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
-    """One game. Its arguments are the game's name and the fields of `ProcgenSettings`.
+    """One Procgen game. Takes the game's name and the fields of `ProcgenSettings`.
 
-    A time-out ends an episode like any other end, as in all published results. The picture of the end is gone by the
-    time the library returns, so the last observation of an episode is the last picture that was seen.
+    A time-out terminates an episode, as in all published results. The library has already replaced the final frame when
+    it returns, so the last observation of an episode repeats the one before.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
@@ -48,8 +48,8 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         self.action_space = spaces.Discrete(ACTIONS)
         self._options = _options(game, self.settings)
         self._playing: Game | None = None
-        self._begun = False  # an episode is being played
-        self._waiting = False  # the first picture of the next one is there already
+        self._begun = False  # an episode is running
+        self._waiting = False  # the first frame of the next episode is already in the buffer
         self._closed = False
 
     def reset(
@@ -67,7 +67,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         return self._playing.picture.copy(), {"level": self._playing.level, "is_success": False}
 
     def _restart(self, seed: int | None) -> None:
-        """A game whose levels are drawn from `seed`."""
+        """Start the game again, with levels drawn from `seed`."""
         if self._playing is not None:
             self._playing.close()
         drawn = int(self.np_random.integers(2**31)) if seed is None else seed % 2**31
@@ -87,7 +87,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         return before if ended else playing.picture.copy(), reward, ended, False, info
 
     def render(self) -> Any:
-        """The game as people see it, [512, 512, 3]."""
+        """Return the large image of the game, [512, 512, 3]."""
         if self.render_mode != "rgb_array":
             return None
         if self._playing is None:
@@ -95,7 +95,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         return self._playing.draw_screen()
 
     def generalisation(self) -> HeldOut | None:
-        """All levels, beside the few that were trained on (`envfleet.offers.HoldsOut`)."""
+        """All levels, if training uses only some of them (`envfleet.offers.HoldsOut`)."""
         if not self.settings.num_levels or self.settings.distribution_mode == "exploration":
             return None
         first, last = self.settings.start_level, self.settings.start_level + self.settings.num_levels - 1
@@ -104,7 +104,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
     # ---- state and end ----
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides how the environment goes on, as plain data."""
+        """Return everything that determines how the environment continues, as plain data."""
         return {
             "game": self.game,
             "settings": dataclasses.asdict(self.settings),
@@ -115,7 +115,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on as the environment would that gave the state; both must have the same game and settings."""
+        """Restore a state from an environment with the same game and settings."""
         if (state["game"], state["settings"]) != (self.game, dataclasses.asdict(self.settings)):
             raise StateError(
                 f"the state is of {state['game']} with {state['settings']}, and this environment is {self.game} with "
@@ -124,7 +124,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
             )
         if state["playing"] is not None:
             if self._playing is None:
-                self._restart(0)  # the state has levels and a generator of its own
+                self._restart(0)  # any seed will do: the state brings its own levels and generator
             assert self._playing is not None
             self._playing.load(state["playing"])
         self._begun, self._waiting = state["begun"], state["waiting"]
@@ -138,7 +138,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
 
 
 def _options(game: str, settings: ProcgenSettings) -> dict[str, int | bool]:
-    """The settings as the library takes them; the mode exploration is one level of the mode hard."""
+    """The settings in the library's form. The mode exploration is one level of the mode hard."""
     values: dict[str, int | bool] = {
         field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)
     }

@@ -1,7 +1,7 @@
-"""The C library of openai/procgen through ctypes: one game in one handle.
+"""The C library of openai/procgen through ctypes: one game per handle.
 
-The interface is that of gym3's `libenv.h`. A handle gets its buffers once and writes into them at every step. With no
-threads of its own the library steps in the calling thread; ctypes lets other Python threads run meanwhile.
+The interface is gym3's `libenv.h`. A handle gets its buffers once and writes into them at every step. We give the
+library no threads, so it steps in the calling thread. ctypes releases the GIL meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORCED_RESET = -1
 _LARGEST_STATE = 2**20
 _UINT8, _INT32 = 1, 2  # enum libenv_dtype
 _LIBRARIES = {"linux": "libenv.so", "darwin": "libenv.dylib", "win32": "env.dll"}
-# The packages that carry the library: the name to import, and how it is installed.
+# Import names of the packages that contain the library.
 _MIRROR, _NEWER = "procgen", "procgen_gym"
 
 
@@ -53,7 +53,7 @@ class _Buffers(Structure):
 
 
 def installation_command() -> str:
-    """What installs the library for this Python."""
+    """The pip command that installs the library for this Python."""
     if sys.version_info >= (3, 13):
         return "pip install --no-deps procgen-gym==0.1.1"
     return "pip install --no-deps procgen-mirror==0.10.7"
@@ -61,10 +61,10 @@ def installation_command() -> str:
 
 @functools.cache
 def _library() -> tuple[ctypes.CDLL, Path]:
-    """The library, loaded once for the process, and the folder of its pictures."""
+    """Load the library once per process. Also returns the folder of its images."""
     name = _LIBRARIES.get(sys.platform, "libenv.so")
     for package in (_MIRROR, _NEWER):
-        spec = importlib.util.find_spec(package)  # not imported: the packages want gym and gym3
+        spec = importlib.util.find_spec(package)  # not imported: the packages require gym and gym3
         for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
             data = Path(folder) / "data"
             if (data / "prebuilt" / name).is_file():
@@ -94,11 +94,11 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 class Game:
-    """One game of the library. It plays level after level by itself: an end leads to the next level's first picture."""
+    """One game of the library. After an end it starts the next level at once."""
 
     def __init__(self, game: str, seed: int, options: Mapping[str, int | bool], *, draws_screen: bool) -> None:
         self._library, assets = _library()
-        self.picture: NDArray[np.uint8] = np.zeros(PICTURE, np.uint8)  # what the agent sees
+        self.picture: NDArray[np.uint8] = np.zeros(PICTURE, np.uint8)  # the observation
         self.screen: NDArray[np.uint8] | None = np.zeros(SCREEN, np.uint8) if draws_screen else None
         self._reward, self._first, self._action = c_float(), c_uint8(), c_int32()
         self._previous_level, self._complete, self._level = c_int32(), c_uint8(), c_int32()
@@ -128,18 +128,18 @@ class Game:
         self._act = self._library.libenv_act
 
     def step(self, action: int) -> tuple[float, bool]:
-        """The reward, and whether the episode ended; then `picture` is the first of the next one."""
+        """Return the reward and whether the episode ended. After an end, `picture` is the first of the next episode."""
         self._action.value = action
         self._act(self._handle)
         return self._reward.value, self._first.value != 0
 
     def begin_next(self) -> None:
-        """Leaves the level that is being played for the next one."""
+        """Abandon the current level and start the next one."""
         self.step(_FORCED_RESET)
 
     @property
     def level(self) -> int:
-        """The number of the level that is being played."""
+        """Number of the current level."""
         return self._level.value
 
     @property
@@ -148,7 +148,7 @@ class Game:
         return self._complete.value != 0
 
     def draw_screen(self) -> NDArray[np.uint8]:
-        """A large picture for people."""
+        """Return the large image for human viewers."""
         assert self.screen is not None, "made without a screen"
         self._library.libenv_observe(self._handle)
         return self.screen.copy()
@@ -159,7 +159,7 @@ class Game:
         return data.raw[:size]
 
     def load(self, state: bytes) -> None:
-        """Goes on from a state of the same game; the library ends the process on any other."""
+        """Restore a state of the same game. The library aborts the process on any other state."""
         if not isinstance(state, bytes) or len(state) > _LARGEST_STATE:
             raise StateError(f"received a state of the game that is {type(state).__name__}, expected bytes")
         self._library.set_state(self._handle, 0, state, len(state))
@@ -171,7 +171,7 @@ class Game:
 
 
 def _options_of(values: Mapping[str, int | bool | str]) -> tuple[_Options, list[object]]:
-    """The options in the library's form, and what has to be kept alive until it has read them."""
+    """The options in the library's form, and the objects to keep alive until the library has read them."""
     items = (_Option * len(values))()
     kept: list[object] = [items]
     for item, (name, value) in zip(items, values.items(), strict=True):

@@ -1,6 +1,6 @@
 """The settings of `procgen/<game>`: which levels are played, and how they look.
 
-The library ends the process when it is given an option that it does not know, so everything is checked here.
+The library aborts the process on an unknown option, so everything is checked here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODES = {
     "memory": ("caveflyer", "dodgeball", "heist", "jumper", "maze", "miner"),
     "exploration": ("caveflyer", "climber", "coinrun", "heist", "jumper", "leaper", "maze", "ninja"),
 }
-# The one level of each game that the exploration mode has, by its number (openai/procgen, env.py).
+# The one level that exploration mode plays, by game (openai/procgen, env.py).
 EXPLORATION_LEVELS = {
     "caveflyer": 1259048185,
     "climber": 1561126160,
@@ -36,22 +36,20 @@ _LARGEST = 2**31 - 1
 class ProcgenSettings(Settings):
     """Which levels of a Procgen game are played, and how they look."""
 
-    num_levels: int = setting(0, "How many levels there are; 0 for all of them.", minimum=0, maximum=_LARGEST)
-    start_level: int = setting(0, "The number of the first level.", minimum=0, maximum=_LARGEST)
+    num_levels: int = setting(0, "Number of levels to play; 0 for all.", minimum=0, maximum=_LARGEST)
+    start_level: int = setting(0, "Number of the first level.", minimum=0, maximum=_LARGEST)
     distribution_mode: Literal["easy", "hard", "extreme", "memory", "exploration"] = setting(
         "hard",
-        "How difficult levels are; extreme, memory and exploration are modes of some games only. exploration is one "
-        "hard level, whatever num_levels and start_level are.",
+        "Difficulty of the levels. Only some games have extreme, memory and exploration. exploration plays one "
+        "hard level and ignores num_levels and start_level.",
     )
-    use_sequential_levels: bool = setting(
-        False, "Whether a level that is solved leads to another one within the same episode."
-    )
-    use_backgrounds: bool = setting(True, "Pictures behind the game; plain black without.")
-    restrict_themes: bool = setting(False, "Whether all levels have the same theme.")
-    use_monochrome_assets: bool = setting(False, "Whether things are rectangles of one colour instead of pictures.")
-    use_generated_assets: bool = setting(False, "Whether pictures are generated instead of drawn by people.")
-    center_agent: bool = setting(True, "Whether the agent stays in the middle, in games that can do without.")
-    paint_vel_info: bool = setting(False, "Whether the picture shows the agent's velocity (CoinRun, Ninja, Jumper).")
+    use_sequential_levels: bool = setting(False, "Continue the episode with another level after one is solved.")
+    use_backgrounds: bool = setting(True, "Draw background images; otherwise the background is black.")
+    restrict_themes: bool = setting(False, "Use the same theme in all levels.")
+    use_monochrome_assets: bool = setting(False, "Draw objects as rectangles of one colour instead of images.")
+    use_generated_assets: bool = setting(False, "Use randomly generated images instead of hand-drawn ones.")
+    center_agent: bool = setting(True, "Keep the agent in the centre, in games where that is optional.")
+    paint_vel_info: bool = setting(False, "Show the agent's velocity in the image (CoinRun, Ninja, Jumper).")
 
     def problems(self) -> list[str]:
         found = super().problems()

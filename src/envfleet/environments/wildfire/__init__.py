@@ -1,7 +1,7 @@
-"""Wildfire: a fire model one can trust, landscapes, and an environment in which breaks are placed against fires.
+"""Wildfire: a verified fire model, landscapes, and an environment in which an agent places fuel breaks.
 
-`fuels`, `rothermel` and `spread` are the fire; `weather`, `landscape`, `generation` and `rasters` where it burns;
-`environment` what an agent sees and does; `baselines` what it has to beat.
+`fuels`, `rothermel` and `spread` model the fire. `weather`, `landscape`, `generation` and `rasters` describe where it
+burns. `environment` defines observations and actions. `baselines` are what an agent has to beat.
 """
 
 from __future__ import annotations

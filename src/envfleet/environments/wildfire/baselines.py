@@ -1,7 +1,7 @@
-"""Ways to place breaks without learning, to compare an agent with.
+"""Baselines that place breaks without learning.
 
-Each returns cells (row * columns + column) in the order in which it would make them breaks. Those that look at
-fires are given fires to plan for; measure them with `burned_hectares` on others.
+Each returns cells (row * columns + column) in the order in which it would make them breaks. Some plan against given
+fires; evaluate those with `burned_hectares` on other fires.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Cells = NDArray[np.int64]
 
 
 def breaks_from(landscape: Landscape, cells: Cells | Sequence[int]) -> NDArray[np.bool_]:
-    """The cells as a map of breaks: [row, column]."""
+    """Return the cells as a mask of breaks: [row, column]."""
     breaks = np.zeros(landscape.shape, np.bool_)
     breaks.ravel()[np.asarray(cells, np.int64)] = True
     return breaks
@@ -37,24 +37,24 @@ def breaks_from(landscape: Landscape, cells: Cells | Sequence[int]) -> NDArray[n
 def burned_hectares(
     landscape: Landscape, cells: Cells | Sequence[int], fires: Sequence[Fire], model: FireModel, minutes: float
 ) -> NDArray[np.float64]:
-    """The area that each fire burns with breaks in these cells: [fire]."""
+    """Area that each fire burns with breaks in these cells: [fire]."""
     arrival = model(landscape, tuple(fires), breaks_from(landscape, cells), minutes)
     area: NDArray[np.float64] = np.count_nonzero(arrival < np.inf, axis=(1, 2)) * landscape.hectares_per_cell
     return area
 
 
 def no_breaks() -> Cells:
-    """Nothing is done."""
+    """Place no breaks."""
     return np.empty(0, np.int64)
 
 
 def random_breaks(landscape: Landscape, budget: int, generator: np.random.Generator) -> Cells:
-    """Cells that burn, drawn at random."""
+    """Burnable cells in random order."""
     return generator.permutation(np.flatnonzero(landscape.burnable))[:budget].astype(np.int64)
 
 
 def ridge_breaks(landscape: Landscape, budget: int) -> Cells:
-    """The cells that stand out most above the mean of their 5 × 5 neighbourhood, as ridge lines do."""
+    """Cells that rise most above the mean of their 5 × 5 neighbourhood, like ridge lines."""
     elevation = landscape.layer("elevation").astype(np.float64)
     padded = np.pad(elevation, 2, mode="edge")
     rows, columns = landscape.shape
@@ -65,9 +65,10 @@ def ridge_breaks(landscape: Landscape, budget: int) -> Cells:
 def centrality_breaks(
     landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float, rounds: int = 1
 ) -> Cells:
-    """The cells through which fires reach most other cells.
+    """Cells through which fires reach the most other cells.
 
-    With more `rounds`, the fires are spread again after each share of the budget, around the breaks so far.
+    With `rounds` above 1, the budget is split into that many shares. After each share the fires are spread again,
+    around the breaks so far.
     """
     from envfleet.environments.wildfire.spread import path_centrality
 
@@ -81,10 +82,10 @@ def centrality_breaks(
 
 
 def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
-    """One break after the other, each the one that lowers the burned area most: every cell that burns is tried.
+    """Add breaks one at a time, each the cell that lowers the burned area most. Tries every cell that burns.
 
-    A fire does not speak for a break in the cell where it begins: with the fires at hand that would always be the
-    best cell, and against others it is worth little.
+    A fire does not count for a break in its own ignition cell: that cell would always be the best one against the given
+    fires, but is worth little against others.
     """
     fires, chosen = tuple(fires), np.empty(0, np.int64)
     ignitions = np.array([fire.ignition for fire in fires])
@@ -111,8 +112,8 @@ def _with_one_more(
     minutes: float,
     candidates: Cells,
 ) -> NDArray[np.int64]:
-    """How many cells each fire burns with one more break, for each candidate: [candidate, fire]."""
-    if isinstance(model, SurfaceFire):  # which knows what need not be computed again
+    """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire]."""
+    if isinstance(model, SurfaceFire):  # it reuses results instead of spreading every fire again
         return model.cells_with_one_more_break(landscape, fires, breaks, minutes, candidates)
     cells = np.empty((candidates.size, len(fires)), np.int64)
     for i, cell in enumerate(candidates):
@@ -123,6 +124,6 @@ def _with_one_more(
 
 
 def _best(landscape: Landscape, values: NDArray[np.float64], count: int) -> Cells:
-    """The cells that burn with the largest values; of equals the first."""
+    """Burnable cells with the largest values. The first wins a tie."""
     ranked = np.argsort(np.where(landscape.burnable, -values, np.inf), axis=None, kind="stable")
     return ranked[: min(count, np.count_nonzero(landscape.burnable))].astype(np.int64)

@@ -1,4 +1,4 @@
-"""An agent beside ways to place breaks that need no learning, on landscapes and fires that nobody has planned for."""
+"""Compares an agent with the baselines, on landscapes and fires that none of them planned for."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ Cells = NDArray[np.int64]
 
 AGENT = "agent"
 _STREAM = 0xC0A9
-_PLANNED_FIRES = 64  # centrality and greedy search look at them
-_TEST_FIRES = 200  # and are measured on these, as is the agent
-_MAPS = 4  # landscapes that are drawn
+_PLANNED_FIRES = 64  # for centrality and greedy search to plan with
+_TEST_FIRES = 200  # for measuring all of them, the agent included
+_MAPS = 4  # landscapes drawn in the report
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Breaks in their order, by one of the ways, and what came of them."""
+    """Breaks in the order they were chosen, and their result."""
 
     cells: Cells
-    seconds: float  # that it took to choose them
-    hectares: float  # that the test fires burn in the mean
+    seconds: float  # spent choosing them
+    hectares: float  # mean area that the test fires burn
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A landscape with the fires to plan for and those that count."""
+    """A landscape, with the fires to plan against and the fires to test on."""
 
     landscape: Landscape
     planned: tuple[Fire, ...]
     test: tuple[Fire, ...]
-    agent: tuple[Cells, float]  # its breaks and the seconds they took
+    agent: tuple[Cells, float]  # its breaks, and the seconds it took to choose them
     chance: np.random.Generator
 
 
 def compare(env: WildfireEnv, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-    """Plays the agent on `episodes` landscapes, the others beside it, and writes the report into `folder`."""
+    """Play the agent and the baselines on `episodes` landscapes, and write the report into `folder`."""
     from envfleet.environments.wildfire.report import write_report
 
     stage = env.held_out()
     cases = [_played(stage, agent, number, seed) for number in range(episodes)]
     minutes = env.settings.spread_minutes
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # fires are computed without the GIL
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # the fire kernels release the GIL
         model = env.fire_model
         results = list(pool.map(lambda case: _planned(case, model, minutes), cases))
     figures = _figures(results, env, cases[0].landscape)
@@ -80,11 +80,11 @@ def compare(env: WildfireEnv, agent: Agent, folder: Path, *, episodes: int, seed
 
 
 def _played(stage: WildfireEnv, agent: Agent, number: int, seed: int) -> _Case:
-    """An episode of the agent, and fires that it has not seen."""
+    """Play one episode of the agent, and draw fires that it has not seen."""
     options = {"landscape": stage.landscape_number(number)}
     observation, info = stage.reset(seed=derive_seed(seed, _STREAM, number), options=options)
     agent.reset()
-    chosen: dict[int, None] = {}  # in their order
+    chosen: dict[int, None] = {}  # an ordered set
     seconds, ended = 0.0, False
     while not ended:
         started = time.perf_counter()
@@ -100,8 +100,8 @@ def _played(stage: WildfireEnv, agent: Agent, number: int, seed: int) -> _Case:
 
 
 def _planned(case: _Case, shared_model: FireModel, minutes: float) -> dict[str, Plan]:
-    """What each of the ways does with as many cells as the agent took."""
-    # A model of its own where it keeps rates between calls, because threads take turns.
+    """Plan and measure every baseline with as many cells as the agent used."""
+    # SurfaceFire caches rates between calls, so every thread needs a separate one.
     model = SurfaceFire() if isinstance(shared_model, SurfaceFire) else shared_model
     landscape, budget = case.landscape, len(case.agent[0])
     ways: dict[str, Callable[[], Cells]] = {
@@ -124,7 +124,7 @@ def _planned(case: _Case, shared_model: FireModel, minutes: float) -> dict[str, 
 
 
 def _figures(results: list[dict[str, Plan]], env: WildfireEnv, landscape: Landscape) -> dict[str, Any]:
-    """Means over the landscapes with their confidence, and the differences landscape by landscape."""
+    """Means over the landscapes with confidence intervals, and paired differences to the agent."""
     hectares = {name: [plans[name].hectares for plans in results] for name in results[0]}
     ways: dict[str, Any] = {}
     for name, burned in hectares.items():

@@ -1,4 +1,4 @@
-"""How kernels of the wildfire model are compiled."""
+"""The compiler settings of the wildfire kernels."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from envfleet.kernels import compiler
 
 __all__ = ["kernel"]
 
-# No fast mathematics: the same inputs give the same bytes.
+# No fast-math: the same inputs must give the same bytes.
 kernel = compiler("the wildfire model", "wildfire", error_model="numpy")

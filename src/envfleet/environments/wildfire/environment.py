@@ -1,4 +1,4 @@
-"""`envfleet/Wildfire-v0`: place fuel breaks, cell by cell, so that fires burn less."""
+"""`envfleet/Wildfire-v0`: place fuel breaks, block by block, to reduce the burned area."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from envfleet.seeding import derive_seed, stream
 __all__ = ["WildfireEnv"]
 
 _FIRES_IN_A_PICTURE = 100
-_HELD_OUT = 0xE7A1  # names the landscapes of evaluation among the streams of a landscape seed
+_HELD_OUT = 0xE7A1  # separates the evaluation landscapes from the other streams of a landscape seed
 
 
 class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """One block of fuel break per step, until the budget is spent.
+    """Places one block of fuel breaks per step, until the budget is spent.
 
     Observation: float32 [9, rows, columns], the eight layers and the breaks so far (see `observation.SCALES`).
-    Action: the number of a block, row by row. `info["action_mask"]` is 1 where a block still has cells that burn;
-    an action that is masked spends its share of the budget on nothing.
-    Reward: by how much the break lowers the mean burned area of the episode's fires, in percent of the landscape.
-    The fires, `memory_simulations` of them, are drawn at reset from the landscape's ignition map and climate; the
-    agent does not see them, so what pays off is what helps against the fires to expect.
+
+    Action: the number of a block, row by row. `info["action_mask"]` is 1 for blocks that still have burnable cells. A
+    masked action uses up a step of the budget and does nothing.
+
+    Reward: the decrease of the mean burned area over the episode's fires, in percent of the landscape. The
+    `memory_simulations` fires are drawn at reset from the landscape's ignition map and climate. The agent does not see
+    them, so it has to place breaks that help against the fires to expect.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
@@ -50,10 +52,10 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         render_mode: str | None = None,
         **settings: Any,
     ) -> None:
-        """`settings` are those of `WildfireSettings`; given landscapes take the place of its first group.
+        """Take the settings of `WildfireSettings`. `landscapes` replace its first group of settings.
 
-        With n landscapes, an environment with seed s begins with number s % n and goes on to the next with each
-        episode, so a fleet is spread over all of them. `reset(options={"landscape": number})` asks for one.
+        With n landscapes, an environment with seed s starts with landscape s % n and moves to the next one with each
+        episode, so a fleet covers all of them. `reset(options={"landscape": number})` selects one.
         """
         if render_mode not in {None, *self.metadata["render_modes"]}:
             raise SettingsError(f"render_mode is {render_mode!r}, expected rgb_array or None")
@@ -81,9 +83,9 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begins an episode without breaks.
+        """Begin an episode without breaks.
 
-        `options` may choose its `landscape` by number, and its `budget_percent`, with which steps are not limited.
+        `options` may set the `landscape` by number and the `budget_percent`, which also lifts the step limit.
         """
         super().reset(seed=seed)
         asked = options or {}
@@ -97,7 +99,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return self._seen.copy(), self._info(landscape)
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Makes a block of breaks."""
+        """Turn a block into breaks."""
         landscape = self._begun()
         block = self.settings.block_size
         row, column = divmod(int(action), self._blocks[1])
@@ -115,7 +117,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return self._seen.copy(), reward, terminated, truncated, self._info(landscape)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """Terrain, fuels and burn probability with the breaks, beside each other: [height, width, 3]."""
+        """Draw terrain, fuels and burn probability side by side, with the breaks: [height, width, 3]."""
         if self.render_mode is None:
             return None
         from envfleet.environments.wildfire.pictures import picture
@@ -123,24 +125,25 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         landscape = self._begun()
         return picture(landscape, self._breaks, self.burn_probability())
 
-    # ---- demonstrations, comparisons, pictures ----
+    # ---- demonstrations, comparisons, rendering ----
 
     def demonstrations(self, seed: int) -> Iterator[Demonstration]:
-        """Breaks by centrality of fire paths, by ridge lines and at random, from `percentage_increment` to 20 %."""
+        """Breaks by fire-path centrality, on ridges and at random, on `percentage_increment` to 20 % of the blocks."""
         from envfleet.environments.wildfire.memories import memories
 
         return memories(self.settings, self._source, self._fire_model, self._blocks, seed)
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-        """The agent beside no breaks, random ones, centrality and greedy search, on landscapes of `held_out`."""
+        """Compare the agent with no breaks, random, centrality and greedy breaks, on the landscapes of `held_out`."""
         from envfleet.environments.wildfire.comparison import compare
 
         return compare(self, agent, folder, episodes=episodes, seed=seed)
 
     def held_out(self) -> WildfireEnv:
-        """The same environment with other landscapes than training has; with given ones they are the same.
+        """Return the same environment with landscapes that training does not use. Given landscapes stay the same.
 
-        Generated ones are new. Crops of rasters are drawn anew from the same rasters, so they may overlap.
+        Generated landscapes are new. Crops are drawn again from the same rasters, so they may overlap those of
+        training.
         """
         settings = self.settings.to_json()
         if self._given is None:
@@ -148,26 +151,26 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return WildfireEnv(landscapes=self._given, fire_model=self._fire_model, **settings)
 
     def landscape_number(self, number: int) -> int:
-        """A number that there is a landscape for: they come again where they are counted."""
+        """Map any number to an existing landscape: a finite set of landscapes wraps around."""
         return number % (self._source.count or ANY_LANDSCAPE)
 
     @property
     def landscapes_are_given(self) -> bool:
-        """Whether the landscapes were given, so that there are no others."""
+        """Whether the landscapes were passed in, so that there are no others."""
         return self._given is not None
 
     @property
     def landscapes_are_crops(self) -> bool:
-        """Whether the landscapes are cut from rasters, so that others may overlap them."""
+        """Whether the landscapes are crops of rasters, so that others may overlap them."""
         return self._given is None and self.settings.raster_dir is not None
 
     @property
     def fire_model(self) -> FireModel:
-        """What says how fires spread."""
+        """The model that spreads the fires."""
         return self._fire_model
 
     def steps_of(self, budget_percent: float) -> int:
-        """How many steps a budget is good for."""
+        """Number of steps that a budget allows."""
         return max(1, int(self._blocks[0] * self._blocks[1] * budget_percent / 100))
 
     @property
@@ -177,15 +180,15 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     @property
     def breaks(self) -> NDArray[np.bool_]:
-        """The breaks so far, as a copy: [row, column]."""
+        """A copy of the breaks so far: [row, column]."""
         self._begun()
         return self._breaks.copy()
 
     def burn_probability(self, fires: int = _FIRES_IN_A_PICTURE, seed: int = 0) -> NDArray[np.float64]:
-        """The share of fires that burn each cell, with the breaks as they are; draws nothing from the episode."""
+        """Share of fires that burn each cell, with the current breaks. Does not use the episode's generator."""
         landscape = self._begun()
         drawn = draw_fires(landscape, stream(seed, self._number), fires)
-        # A model of its own: the one of the episode keeps the rates of the episode's fires.
+        # A separate model: the episode's model caches the rates of the episode's fires.
         model = SurfaceFire() if isinstance(self._fire_model, SurfaceFire) else self._fire_model
         arrival = model(landscape, drawn, self._breaks, self.settings.spread_minutes)
         probability: NDArray[np.float64] = np.isfinite(arrival).mean(axis=0)
@@ -194,7 +197,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     # ---- state ----
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides how the episode goes on, as plain data."""
+        """Return everything that determines how the episode continues, as plain data."""
         state: dict[str, Any] = {"generator": self.np_random.bit_generator.state, "landscape": self._number}
         if self._landscape is not None:
             state |= {
@@ -209,7 +212,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on where `get_state` was called on an environment with the same settings."""
+        """Restore a state from an environment with the same settings."""
         self.np_random.bit_generator.state = state["generator"]
         self._number = int(state["landscape"])
         if "breaks" not in state:
@@ -233,7 +236,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     # ---- inside ----
 
     def _begin_budget(self, asked: Any) -> None:
-        """The budget of an episode: that of the settings, or the one that was asked for."""
+        """Set the budget of the episode: `asked`, or that of the settings."""
         self._limit = self.settings.steps_per_episode if asked is None else None
         self._steps_of_budget = self.steps_of(self.settings.budget_percent if asked is None else float(asked))
 
@@ -260,14 +263,14 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         return self._landscape
 
     def _look(self, landscape: Landscape) -> None:
-        """Sets what is seen and which blocks are open, without breaks."""
+        """Set the observation and the open blocks, without breaks."""
         block = self.settings.block_size
         self._seen = layers_as_seen(landscape)
         parts = landscape.burnable.reshape(self._blocks[0], block, self._blocks[1], block)
         self._open = np.any(parts, axis=(1, 3))  # [block row, block column]
 
     def _burned_cells(self, landscape: Landscape) -> float:
-        """The mean number of cells that the episode's fires burn."""
+        """Mean number of cells that the episode's fires burn."""
         arrival = self._fire_model(landscape, self._fires, self._breaks, self.settings.spread_minutes)
         if arrival.shape != (expected := (len(self._fires), *landscape.shape)):
             raise SettingsError(f"the fire model returned an array of shape {arrival.shape}, expected {expected}")

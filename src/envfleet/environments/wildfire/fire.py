@@ -1,4 +1,4 @@
-"""Fires on a landscape: the protocol that the environment asks, and our own model behind it."""
+"""Fires on a landscape: the protocol of a fire model, and our own model."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Fire", "FireModel", "SurfaceFire", "draw_fires"]
 
 @dataclass(frozen=True)
 class Fire:
-    """Where a fire begins (row * columns + column) and in which weather."""
+    """The ignition cell (row * columns + column) and the weather of a fire."""
 
     ignition: int
     weather: Weather
 
 
 class FireModel(Protocol):
-    """What the environment needs of a fire model: a function of a landscape, fires and breaks."""
+    """A fire model: a function of a landscape, fires and breaks."""
 
     def __call__(
         self, landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
     ) -> NDArray[np.float64]:
-        """When each fire reaches each cell, in minutes, infinite where it does not: [fire, row, column].
+        """Minutes until each fire reaches each cell, infinite if it never does: [fire, row, column].
 
-        Breaks are [row, column]; a cell with a break does not burn. The same arguments give the same result.
+        Breaks are [row, column]. A cell with a break does not burn. The same arguments must give the same result.
         """
         ...
 
@@ -40,8 +40,8 @@ class FireModel(Protocol):
 class SurfaceFire:
     """Rothermel's surface fire, spread by minimum travel time.
 
-    The rates of a landscape in the weather of each fire are computed once and kept until it is asked about other
-    fires: breaks do not change them.
+    Breaks do not change the spread rates. So the rates of a landscape under each fire's weather are computed once and
+    cached until the next call with other fires.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class SurfaceFire:
     def __call__(
         self, landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
     ) -> NDArray[np.float64]:
-        """When each fire reaches each cell: [fire, row, column]."""
-        prepared = self._prepare(landscape, tuple(fires))  # the same object, if it is a tuple
+        """Minutes until each fire reaches each cell: [fire, row, column]."""
+        prepared = self._prepare(landscape, tuple(fires))  # tuple() returns the same object for a tuple
         return self._arrival_minutes(prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes))
 
     def cells_with_one_more_break(
@@ -66,7 +66,7 @@ class SurfaceFire:
         minutes: float,
         candidates: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """How many cells each fire burns with one more break, for each candidate: [candidate, fire]."""
+        """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire]."""
         from envfleet.environments.wildfire.spread import cells_with_one_more_break
 
         prepared = self._prepare(landscape, tuple(fires))
@@ -75,7 +75,7 @@ class SurfaceFire:
         )
 
     def metric(self, landscape: Landscape, weather: Weather) -> NDArray[np.float64]:
-        """The times through each cell under one weather (see `rothermel.travel_metric`)."""
+        """Travel times through each cell under one weather (see `rothermel.travel_metric`)."""
         moistures = np.array(weather.moistures)
         return self._travel_metric(
             landscape.layers, fuel_table(), moistures, weather.wind_kmh, weather.wind_from, landscape.cell_size
@@ -96,7 +96,7 @@ class SurfaceFire:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What the kernel needs of some fires."""
+    """Inputs of the kernel for a set of fires."""
 
     metrics: NDArray[np.float64]  # [weather, row, column, 5]
     weathers: NDArray[np.int64]  # [fire]
@@ -104,6 +104,6 @@ class _Prepared:
 
 
 def draw_fires(landscape: Landscape, generator: np.random.Generator, count: int) -> tuple[Fire, ...]:
-    """Fires from the landscape's ignition map and climate, each in its own weather."""
+    """Draw fires from the landscape's ignition map and climate, each with its own weather."""
     ignitions = landscape.draw_ignitions(generator, count)
     return tuple(Fire(int(cell), landscape.climate.draw(generator)) for cell in ignitions)

@@ -1,4 +1,4 @@
-"""The standard fuel models: Anderson's 13, Scott and Burgan's 40, and those that do not burn."""
+"""The standard fuel models: Anderson's 13, Scott and Burgan's 40, and the non-burnable ones."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 __all__ = ["FuelModel", "fuel_models", "fuel_table"]
 
 TABLE_SIZE = 256  # fuel model numbers are bytes
-_FIRST_DYNAMIC = 100  # of Scott and Burgan's models, those with a herbaceous load transfer it as it cures
+_FIRST_DYNAMIC = 100  # Scott and Burgan's models with a herbaceous load turn it into dead fuel as it cures
 
 
 @dataclass(frozen=True)
 class FuelModel:
-    """A fuel model as the reports print it, in their units. Classes: dead 1 h, 10 h, 100 h, live herbs, live wood."""
+    """A fuel model as printed in the reports, in their units. Classes: dead 1 h, 10 h, 100 h, live herbs, live wood."""
 
     number: int
     code: str
@@ -29,12 +29,12 @@ class FuelModel:
 
     @property
     def burns(self) -> bool:
-        """Whether a fire can spread in it at all."""
+        """Whether a fire can spread in it."""
         return self.depth > 0
 
     @property
     def dynamic(self) -> bool:
-        """Whether herbs that cure count as dead fuel."""
+        """Whether cured herbs count as dead fuel."""
         return self.number > _FIRST_DYNAMIC and self.loads[3] > 0
 
 
@@ -54,7 +54,7 @@ def _from_row(row: list[str]) -> FuelModel:
 
 @functools.cache
 def fuel_table() -> NDArray[np.float64]:
-    """The numbers for the kernels, read-only: [number, (depth, extinction, heat, dynamic, 5 loads, 5 ratios)]."""
+    """Read-only table for the kernels: [number, (depth, extinction, heat, dynamic, 5 loads, 5 ratios)]."""
     table = np.zeros((TABLE_SIZE, 14))
     for number, fuel in fuel_models().items():
         figures = (fuel.depth, fuel.moisture_of_extinction, fuel.heat_content, float(fuel.dynamic))

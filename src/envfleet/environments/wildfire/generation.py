@@ -1,7 +1,7 @@
-"""Landscapes made from a seed: hills, a mosaic of fuels, and water, rock or fields that do not burn.
+"""Landscapes generated from a seed: hills, a mosaic of fuels, and unburnable water, rock or fields.
 
-Only sums, products and comparisons make the hills, and layers are rounded as LANDFIRE's are, so a seed gives the
-same landscape on every machine.
+Hills use only sums, products and comparisons, and layers are rounded like LANDFIRE's. So a seed gives the same
+landscape on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LANDSCAPE_TYPES", "RISKS", "generate_landscape"]
 Floats = NDArray[np.float64]
 
 RISKS = tuple(CLIMATES)
-# Fuel models with their share of the land that burns, from the dampest ground to the driest.
+# Fuel models and their share of the burnable land, from the dampest ground to the driest.
 _MOSAICS: dict[str, tuple[tuple[int, float], ...]] = {
     "forest": ((181, 0.10), (183, 0.15), (161, 0.15), (165, 0.25), (188, 0.10), (122, 0.15), (102, 0.10)),
     "grassland": ((101, 0.35), (121, 0.25), (102, 0.25), (104, 0.05), (141, 0.10)),
@@ -33,11 +33,11 @@ _WATER, _ROCK, _FIELD = 98, 99, 93
 _CELL_SIZE = 30.0  # m
 _RELIEF = {"forest": 220.0, "grassland": 60.0, "mixed": 140.0}  # m between the lowest and the highest cell
 _TREES = {161, 165, 181, 183, 188}
-_VALLEY_IGNITIONS = 3.0  # fires begin more often in the valleys, where people are
+_VALLEY_IGNITIONS = 3.0  # fires begin more often in valleys, where people are
 
 
 def generate_landscape(kind: str = "mixed", risk: str = "medium", size: int = 25, seed: int = 0) -> Landscape:
-    """A landscape of `size` × `size` cells: `kind` sets terrain and fuels, `risk` the climate."""
+    """Generate a landscape of `size` × `size` cells. `kind` sets terrain and fuels, `risk` the climate."""
     for name, value, valid in (("landscape_type", kind, LANDSCAPE_TYPES), ("fire_risk", risk, RISKS)):
         if value not in valid:
             raise SettingsError(f"{name} is {value!r}, expected one of {', '.join(valid)}")
@@ -66,7 +66,7 @@ def generate_landscape(kind: str = "mixed", risk: str = "medium", size: int = 25
 
 
 def _fuels(generator: np.random.Generator, kind: str, size: int, height: Floats) -> Floats:
-    """Fuel models in patches, drier up the hills; then what does not burn."""
+    """Patches of fuel models, drier uphill, with unburnable patches on top."""
     dryness = _ranked(0.35 * height + 0.65 * _stretched(_noise(generator, size, 5.0)))
     numbers, shares = zip(*_MOSAICS[kind], strict=True)
     ends = np.cumsum(shares)
@@ -79,7 +79,7 @@ def _fuels(generator: np.random.Generator, kind: str, size: int, height: Floats)
 
 @functools.cache
 def _lattice(size: int, nodes: int) -> tuple[NDArray[np.int64], Floats]:
-    """For each cell the node before it, and how far on its way to the next one it is, smoothly."""
+    """For each cell, the lattice node before it and the smoothed fraction of the way to the next node."""
     position = (np.arange(size) + 0.5) / size * (nodes - 1)
     first = np.minimum(position.astype(np.int64), nodes - 2)
     share = position - first
@@ -87,7 +87,7 @@ def _lattice(size: int, nodes: int) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _noise(generator: np.random.Generator, size: int, waves: float, octaves: int = 3) -> Floats:
-    """Smooth random ground: lattices of random numbers, each twice as fine and half as high as the one before."""
+    """Smooth noise: a sum of random lattices, each twice as fine and half as high as the one before."""
     total = np.zeros((size, size))
     scale = max(1.0, size / 25)
     for octave in range(octaves):
@@ -100,13 +100,13 @@ def _noise(generator: np.random.Generator, size: int, waves: float, octaves: int
 
 
 def _stretched(field: Floats) -> Floats:
-    """The field from 0 to 1."""
+    """Rescale the field to 0..1."""
     stretched: Floats = (field - field.min()) / (field.max() - field.min())
     return stretched
 
 
 def _ranked(field: Floats) -> Floats:
-    """The share of cells below each cell."""
+    """Share of cells below each cell."""
     ranks = np.empty(field.size)
     ranks[np.argsort(field, axis=None, kind="stable")] = np.arange(field.size) / field.size
     return ranks.reshape(field.shape)

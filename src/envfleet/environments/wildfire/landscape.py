@@ -1,4 +1,4 @@
-"""A landscape: eight layers of terrain, canopy and fuel on one grid, checked once and never changed."""
+"""A landscape: eight layers of terrain, canopy and fuel on one grid, validated once and immutable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envfleet.errors import SettingsError
 
 __all__ = ["LAYERS", "GeoReference", "Landscape", "NothingBurnsError"]
 
-# In the order of the observation's channels: name -> unit, least and largest value that make sense.
+# In the order of the observation's channels: name -> unit, smallest and largest plausible value.
 LAYERS: dict[str, tuple[str, float, float]] = {
     "slope": ("degrees", 0.0, 89.0),
     "aspect": ("degrees clockwise from north", 0.0, 360.0),
@@ -29,19 +29,19 @@ LAYERS: dict[str, tuple[str, float, float]] = {
 
 
 class NothingBurnsError(SettingsError):
-    """A landscape is all water, rock or fields."""
+    """Raised if a landscape is all water, rock or fields."""
 
 
 @dataclass(frozen=True)
 class GeoReference:
-    """Where a landscape lies: the coordinate system as WKT and the affine transform of its upper left corner."""
+    """Position of a landscape on earth: coordinate system as WKT, and affine transform of its upper left corner."""
 
     crs: str
     transform: tuple[float, float, float, float, float, float]
 
 
 class Landscape:
-    """Layers of the ground as read-only arrays, so that any number of environments and threads may share one."""
+    """Layers as read-only arrays, so that any number of environments and threads can share a landscape."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class Landscape:
         ignition_weights: ArrayLike | None = None,
         geo_reference: GeoReference | None = None,
     ) -> None:
-        """`layers` by name, or as one array in the order of `LAYERS`; in the units that `LAYERS` gives.
+        """Take `layers` by name or as one array in the order of `LAYERS`, in the units of `LAYERS`.
 
-        Fires begin in cells that burn, all with the same probability or in proportion to `ignition_weights`.
+        Fires begin in burnable cells, with equal probability or in proportion to `ignition_weights`.
         """
         self.layers = _stacked(layers, name)  # [layer, row, column], float32
         self.cell_size, self.name, self.climate, self.geo_reference = cell_size, name, climate, geo_reference
@@ -65,7 +65,7 @@ class Landscape:
         self.burnable = _read_only(np.isin(self.layers[7], [n for n, fuel in fuel_models().items() if fuel.burns]))
         if not self.burnable.any():
             raise NothingBurnsError(f"{name}: no cell can burn", hint="choose another part of the rasters")
-        self.ignition_weights = _weights(ignition_weights, self.burnable, name)  # [row, column], their sum is 1
+        self.ignition_weights = _weights(ignition_weights, self.burnable, name)  # [row, column], sums to 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -83,13 +83,13 @@ class Landscape:
         return layer
 
     def draw_ignitions(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """Cells (row * columns + column) where fires begin."""
+        """Draw the cells (row * columns + column) where fires begin."""
         edges = np.cumsum(self.ignition_weights, dtype=np.float64)
         cells = np.searchsorted(edges, generator.random(count) * edges[-1], side="right")
         ignitions: NDArray[np.int64] = np.minimum(cells, edges.size - 1).astype(np.int64)
         return ignitions
 
-    def __reduce__(self) -> tuple[Any, ...]:  # arrays come out of a pickle writable
+    def __reduce__(self) -> tuple[Any, ...]:  # unpickled arrays are writable
         arguments = (self.layers, self.cell_size, self.name, self.climate, self.ignition_weights, self.geo_reference)
         return _rebuilt, arguments
 
@@ -103,7 +103,7 @@ def _rebuilt(
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array = np.array(array, order="C")  # its own copy: whoever gave it may go on changing theirs
+    array = np.array(array, order="C")  # a copy, because the caller may change the original
     array.setflags(write=False)
     return array
 
@@ -128,7 +128,7 @@ def _stacked(layers: Mapping[str, ArrayLike] | NDArray[np.float32], name: str) -
 
 def _check_values(layers: NDArray[np.float32], name: str) -> None:
     for (layer, (unit, low, high)), values in zip(LAYERS.items(), layers, strict=True):
-        wrong = ~((values >= low) & (values <= high))  # true of NaN as well
+        wrong = ~((values >= low) & (values <= high))  # also true for NaN
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise SettingsError(

@@ -1,4 +1,4 @@
-"""Demonstrations, which users of the system before this one know as memories: breaks by rules of thumb."""
+"""Demonstrations by rules of thumb. An earlier system called them memories."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from envfleet.seeding import stream
 __all__ = ["LARGEST_PERCENT", "memories"]
 
 LARGEST_PERCENT = 20.0
-_FIRES = 64  # from which centrality is computed
+_FIRES = 64  # for computing centrality
 _STREAM = 0x3E30
 
 
 def memories(
     settings: WildfireSettings, source: LandscapeSource, model: FireModel, blocks: tuple[int, int], seed: int
 ) -> Iterator[Demonstration]:
-    """Breaks of each kind on `percentage_increment` of the blocks, on twice as many, and so on up to 20 %.
+    """Yield breaks of each kind on `percentage_increment` of the blocks, on twice as many, and so on up to 20 %.
 
-    Where landscapes are counted, each gets all of them. Where they are not, each gets one of them, without end.
+    With a fixed number of landscapes, each landscape gets all combinations. Otherwise the demonstrations never end, and
+    each new landscape gets one combination.
     """
     step = settings.percentage_increment
     percents = [step * number for number in range(1, int(LARGEST_PERCENT / step) + 1)]
@@ -51,7 +52,7 @@ def memories(
 def _cells(
     landscape: Landscape, kind: str, model: FireModel, minutes: float, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """All cells that burn, in the order in which they would become breaks."""
+    """All burnable cells, in the order in which they would become breaks."""
     everything = int(np.count_nonzero(landscape.burnable))
     if kind == "centrality":
         return centrality_breaks(landscape, everything, draw_fires(landscape, generator, _FIRES), model, minutes)
@@ -59,7 +60,7 @@ def _cells(
 
 
 def _as_blocks(cells: NDArray[np.int64], columns: int, block: int) -> NDArray[np.int64]:
-    """The blocks in which the cells lie, each where its first cell was."""
+    """The blocks of the cells, in the order in which each first appears."""
     blocks = cells // columns // block * (columns // block) + cells % columns // block
     _, first = np.unique(blocks, return_index=True)
     return np.asarray(blocks[np.sort(first)], np.int64)

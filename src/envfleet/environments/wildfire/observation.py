@@ -1,4 +1,4 @@
-"""What the agent sees: the eight layers and the breaks so far, each from 0 to 1."""
+"""The observation: the eight layers and the breaks so far, each scaled to 0..1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envfleet.environments.wildfire.weather import Weather
 
 __all__ = ["CHANNELS", "SCALES", "layers_as_seen"]
 
-# Layer -> what counts as 1; larger values are cut off. Elevation is above the lowest cell of the landscape.
+# Layer -> value that maps to 1; larger values are clipped. Elevation is relative to the lowest cell.
 SCALES = {
     "slope": 60.0,  # degrees
     "aspect": 360.0,  # degrees
@@ -30,10 +30,10 @@ _REFERENCE = Weather(wind_kmh=15.0, dead_1h=0.06, dead_10h=0.07, dead_100h=0.09,
 
 @functools.cache
 def fuel_hazard() -> NDArray[np.float32]:
-    """A number from 0 to 1 for each fuel model: the root of its rate of spread over that of the fastest one.
+    """Map each fuel model to 0..1: the square root of its rate of spread relative to the fastest model.
 
-    Model numbers are names, so a network could make little of them. The rate is that of a head fire on flat open
-    ground in a fixed weather; what does not burn has 0.
+    Model numbers are only labels, so a network could not use them directly. The rate is that of a head fire on flat
+    open ground in a fixed weather. Unburnable models get 0.
     """
     from envfleet.environments.wildfire.rothermel import (
         FEET_PER_MINUTE_OF_KMH,

@@ -1,4 +1,4 @@
-"""A landscape as a picture: terrain, fuels and burn probability beside each other, each with the breaks."""
+"""Draws a landscape: terrain, fuels and burn probability side by side, each with the breaks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["picture"]
 
 Colours = NDArray[np.float64]
 
-_SIDE = 320  # pixels of the longer side of a panel, at least
+_SIDE = 320  # minimum pixels of the longer side of a panel
 _GAP = 8  # pixels between panels
 _BREAK = (0.05, 0.05, 0.05)
 _UNBURNABLE = {91: (0.6, 0.6, 0.6), 92: (1, 1, 1), 93: (0.85, 0.8, 0.6), 98: (0.35, 0.55, 0.85), 99: (0.65, 0.6, 0.55)}
@@ -25,7 +25,7 @@ _PROBABILITIES = ((0.98, 0.97, 0.93), (0.99, 0.80, 0.40), (0.90, 0.30, 0.15), (0
 def picture(
     landscape: Landscape, breaks: NDArray[np.bool_], burn_probability: NDArray[np.float64]
 ) -> NDArray[np.uint8]:
-    """Three panels: [height, width, 3]. Probabilities are coloured from 0 to the largest one."""
+    """Return three panels: [height, width, 3]. Probabilities are coloured from 0 to the largest one."""
     light = _hillshade(landscape)
     elevation = landscape.layer("elevation").astype(np.float64)
     terrain = _ramp(_HEIGHTS, (elevation - elevation.min()) / max(1.0, float(np.ptp(elevation)))) * light
@@ -48,7 +48,7 @@ def _ramp(stops: tuple[tuple[float, float, float], ...], values: NDArray[np.floa
 
 
 def _hillshade(landscape: Landscape) -> NDArray[np.float64]:
-    """Light from the north-west, as maps have it: [row, column, 1]."""
+    """Light from the north-west, as usual on maps: [row, column, 1]."""
     slope = np.radians(landscape.layer("slope").astype(np.float64))
     aspect = np.radians(landscape.layer("aspect").astype(np.float64))
     light = np.cos(slope) * np.sin(np.pi / 4) + np.sin(slope) * np.cos(np.pi / 4) * np.cos(aspect - np.radians(315.0))

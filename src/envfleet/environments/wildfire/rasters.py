@@ -1,4 +1,4 @@
-"""Landscapes cut from a folder of rasters, LANDFIRE's or others with the same layers, and maps back to GeoTIFF."""
+"""Landscapes cut from a folder of rasters (LANDFIRE or others with the same layers), and maps written as GeoTIFF."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envfleet.seeding import stream
 __all__ = ["RasterCrops", "Rasters", "write_geotiff"]
 
 SUFFIXES = (".tif", ".tiff", ".asc")
-# Words of a file's name, such as LC22_F40_220.tif, that say which layer it holds.
+# Words in a file name, such as LC22_F40_220.tif, that identify its layer.
 _NAMES = {
     "slope": ("slope", "slp", "slpd"),
     "aspect": ("aspect", "asp"),
@@ -32,13 +32,13 @@ _NAMES = {
     "fuel_model": ("fuel_model", "fuel", "fbfm40", "f40", "fbfm13", "f13"),
 }
 _LANDFIRE_SCALES = {"canopy_bulk_density": 0.01, "canopy_base_height": 0.1, "canopy_height": 0.1}
-_TRIES = 200  # places that are tried for a crop that can be used
-_LEAST_BURNABLE = 0.5  # of a crop
+_TRIES = 200  # positions tried to find a usable crop
+_LEAST_BURNABLE = 0.5  # share of a crop
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the cells of a raster are."""
+    """Position of the cells of a raster."""
 
     shape: tuple[int, int]
     transform: tuple[float, ...]
@@ -51,7 +51,7 @@ class _Grid:
 
     @property
     def crs_name(self) -> str:
-        """The coordinate system in a few words."""
+        """A short name of the coordinate system."""
         if not self.crs:
             return "no coordinate system"
         code = self.crs.to_epsg()
@@ -59,13 +59,13 @@ class _Grid:
 
 
 class NoDataError(SettingsError):
-    """A part of the rasters has cells without data; other parts may do."""
+    """Part of the rasters has cells without data. Other parts may be usable."""
 
 
 class Rasters:
-    """The eight layers of a folder, checked; `crop` reads a part, so the whole is never in memory.
+    """The eight validated layers of a folder. `crop` reads only a part, so the whole is never in memory.
 
-    Two are equal, and give equal crops, if they read the same files, unchanged in between, in the same units.
+    Two instances are equal, and give equal crops, if they read the same unchanged files in the same units.
     """
 
     def __init__(self, folder: str | Path, *, units: str = "landfire") -> None:
@@ -96,9 +96,9 @@ class Rasters:
         return hash(self._decides)
 
     def crop(self, row: int, column: int, rows: int, columns: int, climate: Climate = CLIMATES["medium"]) -> Landscape:
-        """The landscape with its upper left cell here. Cells without data and unknown fuels are errors."""
+        """Return the landscape with its upper left cell here. Cells without data and unknown fuels raise an error."""
         layers = {layer: self._read(layer, row, column, rows, columns) for layer in LAYERS}
-        flat = layers["aspect"] == -1  # LANDFIRE's mark for flat ground
+        flat = layers["aspect"] == -1  # LANDFIRE marks flat ground with -1
         layers["aspect"] = np.where(flat, 0.0, layers["aspect"])
         layers["slope"] = np.where(flat, 0.0, layers["slope"])
         a, b, c, d, e, f = self.transform
@@ -123,7 +123,7 @@ class Rasters:
             raise SettingsError(f"{file.name} cannot be read as a raster: {error}") from error
 
     def _check_alike(self, layer: str, grid: _Grid, expected: _Grid) -> None:
-        """Layers belong together if their cells lie at the same places on earth."""
+        """Refuse layers whose cells are not at the same positions on earth."""
         name, reference = self.files[layer].name, self.files["slope"].name
         tolerance = 1e-6 * abs(expected.transform[0])
         if grid.shape != expected.shape or not np.allclose(grid.transform, expected.transform, rtol=0, atol=tolerance):
@@ -149,7 +149,7 @@ class Rasters:
             window = self._rasterio.windows.Window(column, row, columns, rows)
             values = raster.read(1, window=window)
             missing = ~(raster.read_masks(1, window=window) > 0)
-        missing |= ~np.isfinite(values) | (values == -9999) | (values == 32767)  # LANDFIRE's, where not declared
+        missing |= ~np.isfinite(values) | (values == -9999) | (values == 32767)  # LANDFIRE's, if undeclared
         if missing.any():
             where_row, where_column = np.argwhere(missing)[0]
             raise NoDataError(
@@ -163,7 +163,7 @@ class Rasters:
 
 
 class RasterCrops:
-    """Crops of `grid_size` cells at seeded places of a folder of rasters, one copy of each in a process."""
+    """Crops of `grid_size` cells at seeded positions in a folder of rasters. Each is kept once per process."""
 
     def __init__(self, settings: WildfireSettings) -> None:
         assert settings.raster_dir is not None
@@ -176,7 +176,7 @@ class RasterCrops:
             )
 
     def landscape(self, number: int) -> Landscape:
-        """The first place of this number's stream where at least half of the cells burn and none lacks data."""
+        """Return the first crop of this number's stream with at least half of its cells burnable and none missing."""
         settings = self._settings
         return _crop(self._rasters, settings.grid_size, settings.fire_risk, settings.landscape_seed, number)
 
@@ -184,10 +184,10 @@ class RasterCrops:
         return RasterCrops, (self._settings,)
 
 
-# Environments in the threads of one process share what is asked for again and again.
+# Environments in the threads of one process share landscapes.
 @one_copy
 def _crop(rasters: Rasters, size: int, risk: str, seed: int, number: int) -> Landscape:
-    """Passes over places that cannot be used; what is wrong with the rasters themselves is an error."""
+    """Skip unusable positions. Problems with the rasters themselves raise an error."""
     generator = stream(seed, number)
     reason = "fewer than half of the cells burn"
     for _ in range(_TRIES):
@@ -203,7 +203,7 @@ def _crop(rasters: Rasters, size: int, risk: str, seed: int, number: int) -> Lan
 
 
 def write_geotiff(path: str | Path, values: NDArray[Any], landscape: Landscape) -> None:
-    """A map of the landscape's cells, at its place on earth if the landscape has one: values [row, column]."""
+    """Write values [row, column] as a GeoTIFF of the landscape, georeferenced if the landscape is."""
     rasterio = _rasterio()
     if values.shape != landscape.shape:
         raise SettingsError(f"the map has the shape {values.shape}, and the landscape {landscape.shape}")
@@ -257,6 +257,6 @@ def _layer_of(stem: str) -> str | None:
 
 
 def _stamp(file: Path) -> tuple[Path, int, int]:
-    """A file and what changes with its content."""
+    """A file with its modification time and size, which change with its content."""
     status = file.stat()
     return file.resolve(), status.st_mtime_ns, status.st_size

@@ -1,4 +1,4 @@
-"""The report of a comparison: a table, and maps as pictures and GeoTIFF."""
+"""The report of a comparison: a table, and maps as images and GeoTIFF."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_report(
     results: list[dict[str, Plan]],
     env: WildfireEnv,
 ) -> str:
-    """Writes report.md and the maps of some landscapes; the report's table as text for a terminal."""
+    """Write report.md and the maps of some landscapes. Returns the table as text for a terminal."""
     lines = ["# Fuel breaks: the agent beside others", "", summary(figures), "", comparison_table(figures), ""]
     for number, (landscape, plans) in enumerate(zip(landscapes, results, strict=True)):
         name = f"landscape-{number}"
@@ -48,7 +48,7 @@ def write_report(
 
 
 def summary(figures: dict[str, Any]) -> str:
-    """What was compared on what, in a sentence."""
+    """One sentence on what was compared."""
     where = "landscapes of the training, with other fires"
     if figures["held_out"]:
         where = "landscapes that training had not"
@@ -78,7 +78,7 @@ _HEADS = ("breaks by", "burned ha", "more than the agent", "s per landscape")
 
 
 def comparison_table(figures: dict[str, Any]) -> str:
-    """The table as Markdown: burned hectares with 95 % intervals, and differences landscape by landscape."""
+    """The Markdown table: burned hectares with 95 % intervals, and paired differences to the agent."""
     rows = [f"| {' | '.join(row)} |" for row in (_HEADS, ("---",) * 4, *_rows(figures))]
     return "\n".join(rows)
 
@@ -106,7 +106,7 @@ def _write_maps(folder: Path, name: str, landscape: Landscape, plans: dict[str, 
 
 
 def _probability(landscape: Landscape, plan: Plan, fires: Any, model: FireModel, minutes: float) -> NDArray[np.float64]:
-    """The share of fires that burn each cell."""
+    """Share of fires that burn each cell."""
     arrival = model(landscape, fires, breaks_from(landscape, plan.cells), minutes)
     probability: NDArray[np.float64] = np.isfinite(arrival).mean(axis=0)
     return probability
@@ -119,7 +119,7 @@ def _draw(
     burned: dict[str, NDArray[np.float64]],
     order: NDArray[np.uint16],
 ) -> None:
-    """Fuels, the agent's breaks in their order, and burn probability with the breaks of each way."""
+    """Draw fuels, the agent's breaks in their order, and the burn probability with each method's breaks."""
     from matplotlib.figure import Figure
 
     shown = ["no breaks", "centrality", "greedy", _AGENT]

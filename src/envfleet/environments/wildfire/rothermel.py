@@ -1,11 +1,11 @@
-"""Rothermel's surface fire spread model as Andrews (2018, RMRS-GTR-371) writes it down, in Numba kernels.
+"""Rothermel's surface fire spread model after Andrews (2018, RMRS-GTR-371), in Numba kernels.
 
-`fuel_bed` is the fire without wind and slope, with herbs that cure (Scott and Burgan 2005). `spread_ellipse` adds
-wind and slope. Both act in the plane of the slope: a wind that blows up a hillside has a longer way than on the
-map, and so has the fire. Above the limit of 0.9 times the reaction intensity, wind does not make a fire faster.
+`fuel_bed` is the fire without wind and slope, with curing herbs (Scott and Burgan 2005). `spread_ellipse` adds wind and
+slope. Both act in the plane of the slope: on a hillside, wind and fire travel farther than on the map. Wind above the
+limit of 0.9 times the reaction intensity does not make a fire faster.
 
-Inside, units are those of the reports (ft, lb, Btu, min); rates leave the kernels in metres per minute.
-Vectors are (row, column), so a row's number grows to the south and a column's to the east.
+Internally, units are those of the reports (ft, lb, Btu, min). The kernels return rates in metres per minute. Vectors
+are (row, column): row numbers grow to the south, column numbers to the east.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST_LENGTH_TO_WIDTH = 8.0
 
 @kernel
 def _size_class(surface_to_volume: float) -> int:
-    """Albini's size classes, within which net fuel loads are weighted together."""
+    """Albini's size class. Net fuel loads are weighted within a class."""
     if surface_to_volume >= 1200.0:
         return 1
     if surface_to_volume >= 192.0:
@@ -55,7 +55,7 @@ def _moisture_damping(moisture: float, extinction: float) -> float:
 
 @kernel
 def _live_extinction(load: Floats, ratio: Floats, moisture: Floats, dead_extinction: float) -> float:
-    """The moisture at which live fuel stops to burn: the more dry dead fuel there is, the wetter it may be."""
+    """Moisture at which live fuel stops burning. It rises with the amount of dry dead fuel."""
     dead, dead_moisture, live = 0.0, 0.0, 0.0
     for i in range(6):
         if ratio[i] > 0.0:
@@ -72,10 +72,10 @@ def _live_extinction(load: Floats, ratio: Floats, moisture: Floats, dead_extinct
 
 @kernel
 def fuel_bed(fuel: Floats, moistures: Floats) -> tuple[float, float, float, float, float]:
-    """The fire without wind and slope in one fuel (a row of `fuel_table`) at the moistures of its five classes.
+    """The fire without wind and slope in one fuel (a row of `fuel_table`), at the moistures of its five classes.
 
-    Returns the rate of spread (ft/min), the reaction intensity (Btu/ft²/min), and the numbers a, b, c by which
-    wind (U in ft/min) and slope (rise over run) make it faster: 1 + a * U**b and 1 + c * slope**2.
+    Returns the rate of spread (ft/min), the reaction intensity (Btu/ft²/min), and a, b, c. Wind (U in ft/min) and slope
+    (rise over run) multiply the rate by 1 + a * U**b and 1 + c * slope**2.
     """
     depth, dead_extinction, heat, dynamic = fuel[0], fuel[1], fuel[2], fuel[3]
     if depth <= 0.0:
@@ -133,7 +133,7 @@ def fuel_bed(fuel: Floats, moistures: Floats) -> tuple[float, float, float, floa
 
 @kernel
 def midflame_factor(fuel_depth: float, canopy_height: float, canopy_cover: float) -> float:
-    """Wind at midflame height over wind 20 ft above the vegetation (Andrews 2012); heights in ft, cover 0-1."""
+    """Ratio of midflame wind to wind 20 ft above the vegetation (Andrews 2012). Heights in ft, cover 0-1."""
     filled = canopy_cover / 3.0
     if filled >= 0.05 and canopy_height >= 6.0:
         shelter = math.log((20.0 + 0.36 * canopy_height) / (0.13 * canopy_height))
@@ -153,11 +153,11 @@ def spread_ellipse(
 ) -> tuple[float, float, float, float]:
     """A fire's ellipse from its fuel bed, the midflame wind (ft/min) and the gradient of the ground (rise over run).
 
-    Returns the rate of its head (m/min), length over width, and the head's direction on the map as a vector that
-    has length 1 in the plane of the slope; without wind and slope the direction is (0, 0).
+    Returns the rate of the head (m/min), the ratio of length to width, and the head's direction on the map. The
+    direction has length 1 in the plane of the slope; without wind and slope it is (0, 0).
     """
     rate, intensity, wind_factor, wind_exponent, slope_factor = bed
-    # Lifted onto the slope, a vector v of the map gets the height v · rise.
+    # Projected onto the slope, a map vector v gets the height v · rise.
     wind = math.sqrt(wind_row**2 + wind_column**2 + (wind_row * rise_row + wind_column * rise_column) ** 2)
     rise_squared = rise_row**2 + rise_column**2
     push_row, push_column = 0.0, 0.0
@@ -185,12 +185,12 @@ def spread_ellipse(
 def travel_metric(
     layers: NDArray[np.float32], fuels: Floats, moistures: Floats, wind_kmh: float, wind_from: float, cell_size: float
 ) -> Floats:
-    """How long fire takes through each cell, in any direction, under one weather: [row, column, 5].
+    """Travel time of fire through each cell, in any direction, under one weather: [row, column, 5].
 
-    From an ignition, an ellipse grows with the ignition in its focus: the time for a way d on the map is
-    (|d| - e h · d) / (R (1 - e)), with lengths in the plane of the slope, e the eccentricity, R and h the rate
-    and direction of the head. Per cell these are five numbers (p, q, r, u, v): minutes(d) =
-    sqrt(p d0² + 2 q d0 d1 + r d1²) - u d0 - v d1, for d in cells. Where no fire spreads, p is infinite.
+    A fire grows as an ellipse with the ignition at its focus. The time for a displacement d on the map is (|d| - e h ·
+    d) / (R (1 - e)), with lengths in the plane of the slope, e the eccentricity, R and h the rate and direction of the
+    head. Per cell this reduces to five numbers (p, q, r, u, v): minutes(d) = sqrt(p d0² + 2 q d0 d1 + r d1²) - u d0 - v
+    d1, for d in cells. If fire cannot spread in a cell, p is infinite.
     """
     rows, columns = layers.shape[1], layers.shape[2]
     metric = np.empty((rows, columns, METRIC_SIZE))

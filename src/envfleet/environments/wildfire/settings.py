@@ -1,4 +1,4 @@
-"""The settings of the wildfire environment: its keyword arguments, its options in files, its documentation."""
+"""The settings of the wildfire environment: keyword arguments, config keys and documentation in one place."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ MEMORIES = ("centrality", "ridge", "random")
 
 @dataclass(frozen=True, kw_only=True)
 class WildfireSettings(Settings):
-    """What `envfleet/Wildfire-v0` can be asked for."""
+    """The settings of `envfleet/Wildfire-v0`."""
 
     groups: ClassVar = {
         "grid_size": ("landscapes", "where the fires burn"),
-        "budget_percent": ("episodes", "what an episode is, and what it rewards"),
-        "memories": ("demonstrations", "what is shown before the training, with `demonstrations: environment`"),
+        "budget_percent": ("episodes", "budget, length and rewards of an episode"),
+        "memories": ("demonstrations", "shown before training, with `demonstrations: environment`"),
     }
 
     grid_size: int = setting(25, "rows and columns of a landscape", minimum=4, maximum=2000)
     landscape_type: str = setting(
-        "mixed", "terrain and fuels of generated landscapes; any: each in turn", choices=(*LANDSCAPE_TYPES, "any")
+        "mixed", "terrain and fuels of generated landscapes; any: all in turn", choices=(*LANDSCAPE_TYPES, "any")
     )
-    fire_risk: str = setting("medium", "wind and dryness: the climate from which weather is drawn", choices=RISKS)
-    num_landscapes: int = setting(0, "how many landscapes there are; 0: a new one for each episode", minimum=0)
-    landscape_seed: int = setting(0, "other seeds give other landscapes: keep one for evaluation", minimum=0)
-    raster_dir: str | None = setting(None, "a folder of rasters to cut landscapes from, instead of generating them")
+    fire_risk: str = setting("medium", "climate (wind and dryness) from which weather is drawn", choices=RISKS)
+    num_landscapes: int = setting(0, "number of landscapes; 0: a new one for each episode", minimum=0)
+    landscape_seed: int = setting(0, "seed of the landscapes; keep a separate one for evaluation", minimum=0)
+    raster_dir: str | None = setting(None, "folder of rasters to cut landscapes from, instead of generating them")
     raster_units: str = setting(
         "landfire",
         "units of canopy rasters: landfire (kg/m³ × 100 and m × 10) or plain (kg/m³ and m)",
         choices=("landfire", "plain"),
     )
-    budget_percent: float = setting(5.0, "cells that may become breaks, in percent of all", above=0, maximum=100)
-    block_size: int = setting(1, "rows and columns of cells that become breaks in one step", minimum=1)
-    steps_per_episode: int | None = setting(None, "truncate an episode after so many steps", minimum=1)
-    memory_simulations: int = setting(2, "fires over which a reward is the mean", minimum=1, maximum=10_000)
+    budget_percent: float = setting(5.0, "percentage of cells that may become breaks", above=0, maximum=100)
+    block_size: int = setting(1, "rows and columns of the block that becomes breaks in one step", minimum=1)
+    steps_per_episode: int | None = setting(None, "steps after which an episode is truncated", minimum=1)
+    memory_simulations: int = setting(2, "number of fires over which a reward is averaged", minimum=1, maximum=10_000)
     spread_minutes: float = setting(
-        120.0, "how long a fire burns; if it burns long, everything burns and no break matters", above=0
+        120.0, "duration of a fire; if too long, everything burns and breaks do not matter", above=0
     )
 
     memories: tuple[str, ...] = setting(
         MEMORIES,
-        "by what demonstrated breaks are placed: centrality of fire paths, ridge lines, chance",
+        "how demonstrated breaks are placed: by fire-path centrality, on ridges, at random",
         choices=MEMORIES,
     )
     percentage_increment: float = setting(
         2.0,
-        "demonstrated are breaks on so many percent of the cells, on twice as many and so on up to 20",
+        "step of the percentage of cells with demonstrated breaks: this, twice this and so on up to 20",
         above=0,
         maximum=20,
     )
     input_channels: int = setting(
-        len(LAYERS), "raster layers in the observation, which are always all of them", choices=(len(LAYERS),)
+        len(LAYERS), "raster layers in the observation; always all of them", choices=(len(LAYERS),)
     )
 
     @classmethod
     def translated(cls, values: dict[str, Any], env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """A training as the system before this one has it in its files: rounds, memories."""
+        """Translate a config written for an earlier system, with its rounds and memories."""
         found, notices = dict(values), []
         words = {_word(key): value for key, value in found.items()}
         rounds = env_kwargs.get("steps_per_episode")
@@ -75,7 +75,7 @@ class WildfireSettings(Settings):
         return found, notices
 
     def problems(self) -> list[str]:
-        """What does not fit together."""
+        """Return the inconsistencies between settings."""
         found = super().problems()
         if self.grid_size % self.block_size:
             found.append(f"block_size: got {self.block_size}, expected a divisor of grid_size {self.grid_size}")
@@ -83,5 +83,5 @@ class WildfireSettings(Settings):
 
 
 def _word(key: str) -> str:
-    """A key of a file or a flag as the name it means."""
+    """The setting name for a config key or flag."""
     return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

@@ -1,4 +1,4 @@
-"""Landscapes of which a process has one copy, however many environments and threads ask for them."""
+"""A cache that keeps one copy of a landscape per process, shared by all environments and threads."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from envfleet.environments.wildfire.landscape import Landscape
 
 __all__ = ["MOST_SHARED", "one_copy"]
 
-MOST_SHARED = 128  # of those asked for last
+MOST_SHARED = 128  # most recently used landscapes
 
 P = ParamSpec("P")
 
 
 def one_copy(make: Callable[P, Landscape]) -> Callable[P, Landscape]:
-    """Keeps what `make` gave for hashable arguments.
+    """Cache the results of `make` for hashable arguments.
 
-    Unlike with `functools.lru_cache`, threads that ask for the same at the same time all get the same object. They
-    make it side by side and the first one counts, so that nobody waits for another's landscape.
+    Unlike with `functools.lru_cache`, concurrent calls with the same arguments all return the same object. The threads
+    build it in parallel and the first result wins, so that no thread waits for another's landscape.
     """
     kept: OrderedDict[Hashable, Landscape] = OrderedDict()
     lock = threading.Lock()

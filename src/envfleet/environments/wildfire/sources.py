@@ -1,4 +1,4 @@
-"""Where an environment's landscapes come from: a list, rasters or the generator; each has a number."""
+"""Sources of an environment's landscapes: a list, rasters or the generator. Landscapes are numbered."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from envfleet.seeding import derive_seed
 
 __all__ = ["ANY_LANDSCAPE", "LandscapeSource", "landscape_source"]
 
-ANY_LANDSCAPE = 2**31  # numbers to draw from where every number is a landscape
+ANY_LANDSCAPE = 2**31  # range to draw from if every number is a landscape
 
 
 class LandscapeSource(Protocol):
-    """Landscapes by number. The same number gives the same landscape, in every process."""
+    """Landscapes by number. The same number gives the same landscape in every process."""
 
-    count: int  # 0: any number is a landscape
+    count: int  # 0: every number is a landscape
 
     def landscape(self, number: int) -> Landscape:
-        """The landscape with this number."""
+        """Return the landscape with this number."""
         ...
 
 
 def landscape_source(settings: WildfireSettings, landscapes: Sequence[Landscape] | None) -> LandscapeSource:
-    """The source that the settings ask for; given landscapes come first."""
+    """Return the source for the settings. Given landscapes take precedence."""
     if landscapes is not None:
         return _Given(tuple(landscapes))
     if settings.raster_dir is not None:
@@ -65,5 +65,5 @@ class _Generated:
         return _generated(kind, settings.fire_risk, settings.grid_size, derive_seed(settings.landscape_seed, number))
 
 
-# Environments in the threads of one process share what is asked for again and again.
+# Environments in the threads of one process share landscapes.
 _generated = one_copy(generate_landscape)

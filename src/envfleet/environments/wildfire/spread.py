@@ -1,16 +1,19 @@
 """Minimum travel time: when a fire reaches each cell, in one Numba kernel for many ignitions.
 
-The time of a cell is the least over straight ways into it: from the cell where the way into a burning neighbour
-began (through all cells between, at the rate of each; so a fire from one point has the right shape from the first
-cell on), from the neighbour itself, and from any point between two neighbours that burn next to each other. Times
-between two neighbours are taken as linear, and then the best point has a closed form, because the time of a way is
-a norm minus a linear part (see `rothermel.travel_metric`). So fires grow in every direction, not only along the
-eight of the grid. A step is taken at the rates of the cell that it enters, so the whole cell of an ignition burns
-at once.
+The time of a cell is the minimum over straight paths into it, from three kinds of start:
 
-Cells are settled in the order of their times from a heap: n log n. Where ellipses are long, a better way can come
-after a cell was settled, and the cell is then opened again. Fire passes between two cells that touch at a corner
-unless both cells beside the corner are barred: a diagonal line of breaks holds.
+- the cell where the path into a burning neighbour began. The path goes through all cells between, at the rate of each,
+  so a fire from one point has the right shape from the first cell on;
+- the neighbour itself;
+- any point between two adjacent burning neighbours.
+
+Times between two neighbours are interpolated linearly. The best point then has a closed form, because the time of a
+path is a norm minus a linear part (see `rothermel.travel_metric`). So fires grow in every direction, not only along the
+eight of the grid. A step uses the rates of the cell that it enters, so the whole cell of an ignition burns at once.
+
+A heap settles cells in the order of their times: n log n. With long ellipses, a better path can turn up after a cell
+was settled; the cell is then reopened. Fire passes between two cells that touch at a corner unless both cells beside
+the corner are barred, so a diagonal line of breaks holds.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# The eight neighbours in a circle: even numbers touch at an edge, odd ones at a corner.
+# The eight neighbours in a circle: even numbers share an edge, odd ones a corner.
 ROW_STEPS = (-1, -1, 0, 1, 1, 1, 0, -1)
 COLUMN_STEPS = (0, 1, 1, 1, 0, -1, -1, -1)
-LONGEST = 12  # cells; the longest straight way that is looked at
-BETTER = 1e-9  # minutes; less is no reason to open a settled cell again
+LONGEST = 12  # cells; the longest straight path considered
+BETTER = 1e-9  # minutes; a smaller gain does not reopen a settled cell
 
 
 @kernel
@@ -42,7 +45,7 @@ def _before(times: Floats, one: int, other: int) -> bool:
 
 @kernel
 def _rise(heap: Integers, places: Integers, times: Floats, at: int) -> None:
-    """Moves the cell at this place of the heap up to where it belongs."""
+    """Move the cell at this position of the heap up to its place."""
     cell = heap[at]
     while at > 0:
         parent = (at - 1) >> 1
@@ -57,7 +60,7 @@ def _rise(heap: Integers, places: Integers, times: Floats, at: int) -> None:
 
 @kernel
 def _take_first(heap: Integers, places: Integers, times: Floats, size: int) -> int:
-    """Removes and returns the earliest cell of a heap of `size` cells."""
+    """Remove and return the earliest cell of a heap of `size` cells."""
     first, cell, at = heap[0], heap[size - 1], 0
     size -= 1
     while True:
@@ -79,7 +82,7 @@ def _take_first(heap: Integers, places: Integers, times: Floats, size: int) -> i
 
 @kernel
 def _minutes(metric: Floats, row: int, column: int, row_step: float, column_step: float) -> float:
-    """How long this way would take if all of it lay in one cell."""
+    """Time of this step if all of it lay in one cell."""
     squared = (
         metric[row, column, 0] * row_step**2
         + 2.0 * metric[row, column, 1] * row_step * column_step
@@ -90,14 +93,14 @@ def _minutes(metric: Floats, row: int, column: int, row_step: float, column_step
 
 @kernel
 def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int, to_column: int) -> float:
-    """The time of the straight way between the centres of two cells, through all cells on it.
+    """Time of the straight path between the centres of two cells, through all cells on it.
 
-    The part in the first cell is taken at the rates of the last one, as if every border lay half a cell earlier: a
-    way of one step then has the rates of the cell that it enters, and ways add up.
+    The part in the first cell uses the rates of the last one, as if every border lay half a cell earlier. A path of one
+    step then uses the rates of the cell that it enters, and paths add up.
     """
     row_step, column_step = to_row - row, to_column - column
     row_sign, column_sign = (1 if row_step > 0 else -1), (1 if column_step > 0 else -1)
-    # Shares of the way at which the next border of a row and of a column is crossed.
+    # Fractions of the path at which the next row border and column border are crossed.
     per_row = 1.0 / abs(row_step) if row_step != 0 else np.inf
     per_column = 1.0 / abs(column_step) if column_step != 0 else np.inf
     row_border, column_border = 0.5 * per_row, 0.5 * per_column
@@ -125,10 +128,10 @@ def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int,
 
 @kernel
 def _between(metric: Floats, row: int, column: int, k: int, j: int, time_1: float, time_2: float) -> float:
-    """The least time into the cell (row, column) from a point between two cells that burn next to each other.
+    """Least time into the cell (row, column) from a point between two adjacent burning cells.
 
-    From the first, the way into the cell is step k; from the second it is the reverse of step j. Infinite if no
-    point between them is better than both ends.
+    Step k leads from the first into the cell. The reverse of step j leads from the second. Infinite if no point between
+    them is better than both ends.
     """
     p, q, r = metric[row, column, 0], metric[row, column, 1], metric[row, column, 2]
     u, v = metric[row, column, 3], metric[row, column, 4]
@@ -138,7 +141,7 @@ def _between(metric: Floats, row: int, column: int, k: int, j: int, time_1: floa
     a = p * row_1 * row_1 + 2.0 * q * row_1 * column_1 + r * column_1 * column_1
     b = p * row_1 * row_edge + q * (row_1 * column_edge + column_1 * row_edge) + r * column_1 * column_edge
     c = p * row_edge * row_edge + 2.0 * q * row_edge * column_edge + r * column_edge * column_edge
-    # The derivative at both ends: the least is inside only if it falls from the one and rises to the other.
+    # The derivative at both ends: the minimum is inside only if the time falls at one end and rises at the other.
     if gain * math.sqrt(a) <= b or gain * math.sqrt(a + 2.0 * b + c) >= b + c:
         return np.inf
     base = time_1 - u * row_1 - v * column_1
@@ -149,9 +152,10 @@ def _between(metric: Floats, row: int, column: int, k: int, j: int, time_1: floa
 def _best_way(
     metric: Floats, barred: Flags, times: Floats, settled: Flags, tried: Integers, cell: int, origin: int, k: int
 ) -> tuple[float, int]:
-    """The least time of step k from a cell that was just settled, and the cell at which its last straight way began.
+    """Least time of step k from a cell that was just settled, and the cell where its last straight path began.
 
-    The ways: on from where the way into the cell began, from the cell itself, and from between it and a neighbour.
+    Tries three paths: from where the path into the cell began, from the cell itself, and from between it and a
+    neighbour.
     """
     rows, columns = barred.shape
     row, column = cell // columns, cell % columns
@@ -160,7 +164,7 @@ def _best_way(
     best, best_origin = times[target], -1
     from_row, from_column = origin // columns, origin % columns
     if tried[target] != origin and max(abs(to_row - from_row), abs(to_column - from_column)) <= LONGEST:
-        tried[target] = origin  # other neighbours began at the same cell: this way is known
+        tried[target] = origin  # other neighbours may share this origin: do not try the same path again
         found = times[origin] + _straight(metric, barred, from_row, from_column, to_row, to_column)
         if found < best:
             best, best_origin = found, origin
@@ -168,7 +172,7 @@ def _best_way(
         found = times[cell] + _minutes(metric, to_row, to_column, ROW_STEPS[k], COLUMN_STEPS[k])
         if found < best:
             best, best_origin = found, cell
-    for turn in (3, 5):  # seen from the target, the two neighbours beside the cell
+    for turn in (3, 5):  # the two neighbours of the target beside the cell
         j = (k + turn) % 8
         side_row, side_column = to_row + ROW_STEPS[j], to_column + COLUMN_STEPS[j]
         if 0 <= side_row < rows and 0 <= side_column < columns and settled[side_row * columns + side_column]:
@@ -183,7 +187,7 @@ def _best_way(
 def _spread(
     metric: Floats, barred: Flags, ignition: int, minutes: float, times: Floats, settled: Flags, memory: Integers
 ) -> None:
-    """Fills `times` (flat, infinite before) with the arrival of one fire within `minutes`."""
+    """Fill `times` (flat, initially infinite) with the arrival times of one fire within `minutes`."""
     rows, columns = barred.shape
     heap, places, origins, tried = memory[0], memory[1], memory[2], memory[3]
     if barred[ignition // columns, ignition % columns]:
@@ -214,7 +218,7 @@ def _spread(
 
 @kernel
 def _bar(metric: Floats, breaks: Flags, barred: Flags) -> None:
-    """Sets `barred`: breaks, and cells in which no fire spreads in this weather."""
+    """Fill `barred`: breaks, and cells where no fire spreads in this weather."""
     for row in range(breaks.shape[0]):
         for column in range(breaks.shape[1]):
             barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
@@ -222,10 +226,10 @@ def _bar(metric: Floats, breaks: Flags, barred: Flags) -> None:
 
 @kernel
 def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float) -> Floats:
-    """When each fire reaches each cell, infinite where it does not within `minutes`: [fire, row, column].
+    """Minutes until each fire reaches each cell, infinite if not within `minutes`: [fire, row, column].
 
-    `metrics` is [weather, row, column, 5]; fire i burns under weather `weathers[i]` from cell `ignitions[i]`
-    (row * columns + column). Fires do not know of each other.
+    `metrics` is [weather, row, column, 5]. Fire i burns under weather `weathers[i]` from cell `ignitions[i]` (row *
+    columns + column). Fires are independent of each other.
     """
     rows, columns = breaks.shape
     times = np.full((len(ignitions), rows * columns), np.inf)
@@ -244,9 +248,9 @@ def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, br
 def cells_with_one_more_break(
     metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float, candidates: Integers
 ) -> Integers:
-    """How many cells each fire burns if one more cell becomes a break, for each candidate: [candidate, fire].
+    """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire].
 
-    A fire that does not come near the candidate is not spread again: nothing changes for it.
+    A fire that does not come near the candidate is not spread again, because nothing changes for it.
     """
     columns = breaks.shape[1]
     before = arrival_minutes(metrics, weathers, ignitions, breaks, minutes)
@@ -269,9 +273,9 @@ def cells_with_one_more_break(
 
 @kernel
 def path_centrality(arrival: Floats) -> Floats:
-    """How many burned cells each cell's fire leads to, itself included, summed over the fires: [row, column].
+    """Number of burned cells downstream of each cell, itself included, summed over the fires: [row, column].
 
-    A cell was lit by the neighbour from which time rises most steeply; `arrival` is [fire, row, column] of any
+    A cell counts as lit by the neighbour from which time rises most steeply. `arrival` is [fire, row, column] of any
     fire model.
     """
     fires, rows, columns = arrival.shape
@@ -279,7 +283,7 @@ def path_centrality(arrival: Floats) -> Floats:
     for fire in range(fires):
         times = arrival[fire].ravel()
         led_to = np.isfinite(times).astype(np.float64)
-        for cell in np.argsort(-times, kind="mergesort"):  # the latest first: all that it lit has been counted
+        for cell in np.argsort(-times, kind="mergesort"):  # latest first: everything it lit has been counted
             if not math.isfinite(times[cell]):
                 continue
             row, column = cell // columns, cell % columns
@@ -289,7 +293,7 @@ def path_centrality(arrival: Floats) -> Floats:
                 if 0 <= near_row < rows and 0 <= near_column < columns:
                     near = near_row * columns + near_column
                     rise = (times[cell] - times[near]) / (1.0 if k % 2 == 0 else math.sqrt(2.0))
-                    if rise > steepest:  # never true of a cell that did not burn: that time is infinite
+                    if rise > steepest:  # never true for an unburned cell: its time is infinite
                         parent, steepest = near, rise
             if parent >= 0:
                 led_to[parent] += led_to[cell]

@@ -1,4 +1,4 @@
-"""Weather: what the air and the fuel's moisture are while a fire burns, and how it is drawn."""
+"""Weather: wind and fuel moisture while a fire burns, and how they are drawn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Weather:
 
 @dataclass(frozen=True)
 class Climate:
-    """Where weather is drawn from: a prevailing wind and dry days, each with their spread."""
+    """The distribution of weather: prevailing wind and dryness, each with its spread."""
 
     wind_kmh: float
     wind_kmh_spread: float
@@ -38,10 +38,10 @@ class Climate:
     live_wood: float
     wind_from: float = 270.0
     wind_from_spread: float = 25.0
-    moisture_spread: float = 0.1  # of the moistures, all together
+    moisture_spread: float = 0.1  # common factor of all moistures
 
     def draw(self, generator: np.random.Generator) -> Weather:
-        """The weather of one fire; values are rounded as a weather report would."""
+        """Draw the weather of one fire, rounded as in a weather report."""
         wind = max(0.0, generator.normal(self.wind_kmh, self.wind_kmh_spread))
         wind_from = generator.normal(self.wind_from, self.wind_from_spread) % 360
         wetness = min(1.5, max(0.5, generator.normal(1.0, self.moisture_spread)))

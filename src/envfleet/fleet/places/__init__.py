@@ -1,1 +1,1 @@
-"""Places: where workers live."""
+"""Places: the backends, where workers run."""

@@ -1,4 +1,4 @@
-"""What a place is: somewhere workers live. It knows nothing of environments or policies."""
+"""The protocol of a place: a backend that runs workers. It knows nothing about environments or policies."""
 
 from __future__ import annotations
 
@@ -18,49 +18,52 @@ class Place(Protocol):
     """Starts workers, wakes them, waits for them, notices their death and ends them."""
 
     name: str
-    killable: bool  # a hung worker can be ended and started again
-    spins: bool  # the caller may watch the control words for a moment before it sleeps
+    killable: bool  # a hung worker can be killed and restarted
+    spins: bool  # the caller may spin on the control words for a moment before it sleeps
 
     @property
     def block(self) -> Block:
-        """Where the fleet's arrays will lie."""
+        """The memory block for the fleet's arrays."""
 
     def start(self, plan: WorkerPlan) -> None:
-        """Starts a worker, or starts it again; does not wait for its environments."""
+        """Start or restart a worker; do not wait for its environments."""
 
     def hello(self, index: int, seconds: float | None) -> Hello:
-        """What the worker says when it is built; TimeoutError, or ChannelClosed where it died."""
+        """Wait for the worker's first message, sent when its environments are built.
+
+        Raise TimeoutError after `seconds`, ChannelClosed if the worker died.
+        """
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
-        """Lets the worker map the block and serve."""
+        """Let the worker map the block and start serving commands."""
 
     def channel(self, index: int) -> Channel: ...
 
     def wake(self, index: int) -> None:
-        """Wakes a worker that sleeps."""
+        """Wake a sleeping worker."""
 
     def run_inline(self, timeouts: Timeouts) -> None:
-        """Lets workers that live in the caller's own thread do what was posted to them."""
+        """Let workers in the caller's own thread carry out their posted commands."""
 
     def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers] | None:
-        """A step of all groups (into a slot) within the call, where all workers live in the caller's own thread."""
+        """A function that steps all groups into a slot, if all workers run in the caller's own thread; else None."""
 
     def local_workers(self) -> list[Worker] | None:
-        """All workers, where all of them live in the caller's own thread; None elsewhere."""
+        """All workers, if they run in the caller's own thread; else None."""
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps until a worker rings or dies, at most `seconds`; False where it is time to look for deaths."""
+        """Sleep until a worker rings or dies, at most `seconds`; False if the caller should now check for deaths."""
 
     def death(self, index: int) -> str | None:
-        """How the worker ended, or None while it lives."""
+        """How the worker ended, or None while it is alive."""
 
     def stack(self, index: int) -> str:
-        """The Python stack the worker is in, or was in when it crashed; empty if nobody knows."""
+        """Python stack of the worker now, or when it crashed; empty if unknown."""
 
     def kill(self, index: int) -> None:
-        """Ends a worker and waits until it is gone, so that its memory can be used again."""
+        """Kill a worker and wait until it is gone, so that its memory can be reused."""
 
     def pid(self, index: int) -> int: ...
 
     def close(self, seconds: float) -> None:
-        """Ends all workers that were told to stop; kills those that are not gone after `seconds`."""
+        """Wait for all workers, which were told to stop; kill those still alive after `seconds`."""

@@ -1,7 +1,7 @@
-"""A worker's life as a process, from its first line to its last.
+"""The main program of a worker process, from start to exit.
 
-Spawned workers start here and nowhere else: the user's main module is not imported again, so a script
-that imports torch costs its workers nothing. What a worker needs of it travels as a pickle by value.
+Spawned workers start here and nowhere else. The user's main module is not imported again, so workers do not pay for a
+script that imports torch. Functions and classes of that script are pickled by value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from envfleet.streams import error_stream
 __all__ = ["SINGLE_THREADED", "Links", "Prelude", "fork_on_request", "live", "main"]
 
 STACK_SIGNAL = signal.SIGUSR1
-# A worker computes with one thread: libraries read these when they are loaded.
+# A worker computes with one thread; libraries read these variables when they are loaded.
 SINGLE_THREADED = dict.fromkeys(
     (
         "OMP_NUM_THREADS",
@@ -51,7 +51,7 @@ SINGLE_THREADED = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Links:
-    """The descriptors that tie a worker to its caller."""
+    """The file descriptors that connect a worker to its caller."""
 
     name: str
     parent_pid: int
@@ -77,7 +77,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Prelude:
-    """What must be in place before the plan can be unpickled."""
+    """Process settings that are needed before the plan can be unpickled."""
 
     sys_path: list[str]
     argv: list[str]
@@ -88,7 +88,7 @@ class Prelude:
 
 
 def main(arguments: list[str]) -> None:
-    """The spawned process: `worker LINKS`, or `forks FD PARENT` for the server that forks workers."""
+    """Run a spawned process: `worker LINKS`, or `forks FD PARENT` for the server that forks workers."""
     if arguments[0] == "forks":
         fork_on_request(int(arguments[1]), int(arguments[2]))
     else:
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> None:
 
 
 def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
-    """Becomes the worker: receives its plan (unless forked with it), builds, serves, and exits."""
+    """Become the worker: receive the plan (unless forked with it), build, serve, and exit."""
     code = 1
     try:
         _prepare_process(links)
@@ -114,14 +114,14 @@ def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
 
 def _prepare_process(links: Links) -> None:
     leave_to_caller()
-    # A forked worker has the caller's streams: a live view in front of them would be drawn again by each worker.
+    # A forked worker inherits the caller's streams; with a live view around them, each worker would redraw the view.
     sys.stdout = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
     sys.stderr = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
-    sys.stderr = error_stream()  # an environment may complain though nobody listens any more
+    sys.stderr = error_stream()  # an environment may still print when the reader is gone
     die_with_parent(links.parent_pid)
     name_process(links.name)
     faulthandler.register(STACK_SIGNAL, file=links.stack, all_threads=True, chain=False)
-    faulthandler.enable(file=links.stack)  # and where it crashes, if it does
+    faulthandler.enable(file=links.stack)  # writes the stack of a crash
 
 
 def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
@@ -130,7 +130,7 @@ def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
         plan = plan or _receive_plan(channel)
         if forked:
             _one_thread()
-        # Environments that draw from the global generators shall not draw the same in every worker.
+        # Environments that use the global generators must not draw the same numbers in every worker.
         random.seed(plan.settings.seed + plan.groups[0].start)
         np.random.seed((plan.settings.seed + plan.groups[0].start) % 2**32)  # noqa: NPY002 (the global one)
         bells = Bells(Doorbell(*links.bell), Doorbell(*links.caller_bell), links.spin)
@@ -144,7 +144,7 @@ def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
         worker.close()
         return 0
     layout = shape.layout()
-    gc.freeze()  # what was built stays: the collector need not look at it again
+    gc.freeze()  # the environments stay alive, so the garbage collector need not scan them again
     worker.attach(FleetArrays(shape, layout, Block(links.block).map(layout.size)))
     channel.send(None)
     worker.serve()
@@ -156,7 +156,7 @@ def _receive_plan(channel: SocketChannel) -> WorkerPlan:
     sys.path[:] = prelude.sys_path
     sys.argv[:] = prelude.argv
     registrations, parts = channel.receive_parts(), channel.receive_parts()
-    # A package that is imported here registers its environments again: the caller has sent what it registered there.
+    # A package that is imported here registers environments that the caller has already sent.
     warnings.filterwarnings("ignore", r".*Overriding environment .* already in registry", UserWarning)
     try:
         for spec in load_parts(registrations):
@@ -173,7 +173,7 @@ def _receive_plan(channel: SocketChannel) -> WorkerPlan:
 
 
 def _one_thread() -> None:
-    """A forked worker inherits thread pools sized for the whole machine, and loads libraries that would make more."""
+    """Limit a forked worker to one thread: it inherits thread pools sized for the machine, and may create more."""
     import threadpoolctl
 
     threadpoolctl.threadpool_limits(1)
@@ -181,9 +181,9 @@ def _one_thread() -> None:
 
 
 def fork_on_request(fd: int, parent_pid: int) -> None:
-    """The fork server: everything a worker needs is imported once, workers are forked from it."""
+    """Run the fork server: it has imported everything a worker needs, and forks workers on request."""
     leave_to_caller()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the system
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
     die_with_parent(parent_pid)
     name_process("envfleet-forks")
     server = socket.socket(fileno=fd)

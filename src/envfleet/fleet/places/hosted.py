@@ -1,6 +1,6 @@
-"""Worker processes plus the caller itself as the last worker: nobody waits, nobody is woken for its share.
+"""Worker processes plus the caller as the last worker (`trusted=True`): the caller works instead of waiting.
 
-The caller loses what isolation gives: an environment it hosts can crash or hang it. Opt-in only.
+The caller gives up isolation: an environment that it hosts can crash or hang it. Opt-in only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["HostedPlace"]
 
 
 class HostedPlace:
-    """All workers are processes but the last, which is the caller's own thread."""
+    """All workers are processes except the last, which runs in the caller's own thread."""
 
     name = "processes"
     killable = True
@@ -54,10 +54,10 @@ class HostedPlace:
         self._caller.run_inline(timeouts)
 
     def inline_step(self, timeouts: Timeouts) -> None:
-        """Not all workers live in the caller's thread."""
+        """Return None: not all workers run in the caller's thread."""
 
     def local_workers(self) -> None:
-        """Not all workers live in the caller's thread."""
+        """Return None: not all workers run in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
         return self._processes.wait(seconds)

@@ -1,8 +1,8 @@
-"""Starting worker processes: spawn, fork and forkserver, always from one long-lived thread.
+"""Starts worker processes (spawn, fork, forkserver), always from one long-lived thread.
 
 The parent-death signal of a child fires when the *thread* that started it ends, so a fleet made in a
 short-lived thread would lose its workers with it. All starts and restarts go through one daemon thread
-that lives as long as the process. Signals are blocked while it starts one: a worker has not yet got its own handlers.
+that lives as long as the process. Signals are blocked during a start, because a new worker has no handlers yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
 
 
 class Process:
-    """A started process: whether it lives, how it ended."""
+    """A started process: whether it is alive, and how it ended."""
 
     def __init__(
         self, pid: int, pidfd: int | None, *, popen: subprocess.Popen[bytes] | None = None, child: bool = True
@@ -43,7 +43,7 @@ class Process:
         self._ending: str | None = None
 
     def ending(self) -> str | None:
-        """How the process ended; None while it lives."""
+        """How the process ended; None while it is alive."""
         if self._ending is None:
             self._ending = self._look()
         return self._ending
@@ -55,7 +55,7 @@ class Process:
         if self._is_child:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # reaped by somebody else
+            except ChildProcessError:  # reaped by other code
                 return "it ended"
             return None if pid == 0 else _describe(os.waitstatus_to_exitcode(status))
         if self.pidfd is not None:
@@ -74,7 +74,7 @@ class Process:
                 pass
 
     def wait(self, seconds: float) -> bool:
-        """Whether the process has ended after at most `seconds`."""
+        """Wait at most `seconds`; return whether the process has ended."""
         until = time.monotonic() + seconds
         while self.ending() is None:
             left = until - time.monotonic()
@@ -130,7 +130,7 @@ def _launcher() -> _Launcher:
     return _Launcher()
 
 
-os.register_at_fork(after_in_child=_launcher.cache_clear)  # a forked child has none of its parent's threads
+os.register_at_fork(after_in_child=_launcher.cache_clear)  # threads are not copied to a forked child
 
 
 def _launch(job: Callable[[], Any]) -> Any:
@@ -139,8 +139,8 @@ def _launch(job: Callable[[], Any]) -> Any:
 
 def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     root = str(Path(envfleet.__file__).resolve().parents[1])
-    # `python -c` puts the current folder first: a file `queue.py` in it would be imported for Python's own. Our own
-    # folder is first for one import, that of this very package; the caller's path comes with the plan.
+    # `python -c` puts the current folder first, so a user's `queue.py` would shadow the standard library's. Our own
+    # folder is first only while this package is imported; the caller's sys.path comes with the plan.
     boot = (
         "import sys; sys.path[:] = filter(None, sys.path); "
         f"sys.path.insert(0, {root!r}); import envfleet; sys.path.append(sys.path.pop(0)); "
@@ -164,13 +164,13 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def spawn_worker(links: Links) -> Process:
-    """A new interpreter; its name stands in its command line for htop."""
+    """Start a worker in a new interpreter; its command line contains its name, for htop."""
     popen = _python(links.fds, links.name, "worker", links.dump())
     return Process(popen.pid, open_pidfd(popen.pid), popen=popen)
 
 
 def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Process:
-    """A copy of this process; the plan needs no pickle."""
+    """Fork a worker from this process; the plan need not be pickled."""
     own = streams_of_workers()
 
     def job() -> int:
@@ -188,7 +188,7 @@ def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Pr
 
 
 class ForkServer:
-    """One clean process per place, with the imports done, from which workers are forked."""
+    """A clean process with all imports done, from which workers are forked; one per place."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()

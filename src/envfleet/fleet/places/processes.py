@@ -1,4 +1,4 @@
-"""Processes of this machine as a place: every core, isolation, and workers that can be killed."""
+"""The `processes` backend: uses every core, isolates environments, and can kill a hung worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("envfleet")
 
 
 class _Seat:
-    """What the place holds of one worker."""
+    """The resources that the place holds for one worker."""
 
     def __init__(self, process: Process, channel: CallerChannel, bell: Doorbell, stack: int) -> None:
         self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
@@ -42,7 +42,7 @@ class _Seat:
 
 
 class ProcessesPlace:
-    """One process per worker, tied to this one by a socket, two doorbells and nameless memory."""
+    """One process per worker, connected to this one by a socket, two doorbells and anonymous shared memory."""
 
     name = "processes"
     killable = True
@@ -52,10 +52,10 @@ class ProcessesPlace:
         self.spins = can_spin()
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
-        self._deaths_show = False  # whether waiting also notices a death
+        self._deaths_show = False  # whether `wait` also returns when a worker dies
         self._seats: dict[int, _Seat] = {}
-        self._plans: dict[int, list[list[bytes]]] = {}  # as they travel; kept for restarts
-        self._large: list[bytes] = []  # the arrays in them, each once
+        self._plans: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
+        self._large: list[bytes] = []  # the large arrays in them, each stored once
         self._server = ForkServer() if start_method == "forkserver" else None
 
     def start(self, plan: WorkerPlan) -> None:
@@ -90,15 +90,15 @@ class ProcessesPlace:
     def _launch(self, links: Links, plan: WorkerPlan, channel: CallerChannel, respawn: bool) -> Process:
         if self._server is not None:
             return self._server.start(links)
-        # A restart is spawned even in a fork fleet: this process may have run OpenMP since, and a fork
-        # of it could hang in a thread pool whose threads were not copied.
+        # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
+        # fork could hang in a thread pool whose threads were not copied.
         if self.start_method == "fork" and not respawn:
             ours = [channel.fd, *(seat.channel.fd for seat in self._seats.values())]
             return fork_worker(links, plan, ours)
         return spawn_worker(links)
 
     def _pickled(self, plan: WorkerPlan) -> list[list[bytes]]:
-        """The caller's registrations and the plan, as parts, made once; empty if only a fork can carry it."""
+        """The caller's registered envs and the plan, pickled once in parts; empty if only a fork can pass them on."""
         if plan.index not in self._plans:
             try:
                 self._plans[plan.index] = [dump_parts(each, self._large) for each in (own_registrations(), plan)]
@@ -114,7 +114,7 @@ class ProcessesPlace:
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         for seat in self._seats.values():
-            seat.channel.pump()  # a plan that is too long for the socket travels while the workers start
+            seat.channel.pump()  # keeps sending plans that are too long for the socket while the workers start
         answer = self._seats[index].channel.receive(seconds)
         if isinstance(answer, EnvfleetError):
             raise answer
@@ -133,10 +133,10 @@ class ProcessesPlace:
         self._seats[index].bell.ring()
 
     def run_inline(self, timeouts: Timeouts) -> None:
-        """No worker lives in the caller's thread."""
+        """Do nothing: no worker runs in the caller's thread."""
 
     def _watch_all(self) -> None:
-        """Lets `wait` end by a ring, a message or a death."""
+        """Make `wait` return on a ring, a message or a death."""
         self._poll = select.poll()
         self._poll.register(self._caller_bell.read_fd, select.POLLIN)
         self._channels = {seat.channel.fd: seat.channel for seat in self._seats.values() if not seat.channel.closed}
@@ -149,10 +149,10 @@ class ProcessesPlace:
                 self._poll.register(pidfd, select.POLLIN)
 
     def inline_step(self, timeouts: Timeouts) -> None:
-        """Not all workers live in the caller's thread."""
+        """Return None: no worker runs in the caller's thread."""
 
     def local_workers(self) -> None:
-        """No worker lives in the caller's thread."""
+        """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
         if not self._deaths_show:  # no pidfd on this system: look often
@@ -176,7 +176,7 @@ class ProcessesPlace:
 
     def _pump(self, channel: CallerChannel) -> bool:
         channel.pump()
-        if channel.closed:  # it would be readable for ever
+        if channel.closed:  # poll would report it as readable forever
             self._poll.unregister(channel.fd)
             del self._channels[channel.fd]
         return not channel.closed
@@ -186,7 +186,7 @@ class ProcessesPlace:
 
     def stack(self, index: int) -> str:
         seat = self._seats[index]
-        if seat.process.ending() is not None:  # a crash has written it
+        if seat.process.ending() is not None:  # faulthandler wrote it at the crash
             return os.pread(seat.stack, 65536, 0).decode(errors="replace")
         seat.process.signal(STACK_SIGNAL)
         until, text = time.monotonic() + 1.0, b""
@@ -207,7 +207,7 @@ class ProcessesPlace:
         until = time.monotonic() + seconds
         for seat in list(self._seats.values()):
             seat.bell.ring()
-        while self._seats:  # another thread may just be starting a worker again
+        while self._seats:  # another thread may be restarting a worker right now
             index, seat = self._seats.popitem()
             if not seat.process.wait(max(0.0, until - time.monotonic())):
                 _log.debug("worker %d did not close in time and was killed", index)
@@ -222,7 +222,7 @@ class ProcessesPlace:
 
 
 def own_registrations() -> list[Any]:
-    """Environments registered by the user or by plugins: a new interpreter does not know them."""
+    """Specs of environments registered by the user or by plugins, which a new interpreter does not know."""
     foreign = [
         spec
         for spec in gymnasium.registry.values()
@@ -232,7 +232,7 @@ def own_registrations() -> list[Any]:
 
 
 def resolved(spec: EnvSpec) -> EnvSpec:
-    """The spec with its class in place of a name in the user's main module, which workers do not import."""
+    """The spec with the class itself if it names one in the user's main module, which workers do not import."""
     entry = spec.entry_point
     if not isinstance(entry, str) or not entry.startswith("__main__:"):
         return spec

@@ -1,4 +1,4 @@
-"""The caller's own thread as a place: no other process, no other thread, no message."""
+"""The `sequential` backend: workers run in the caller's own thread, without processes or messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SequentialPlace:
         self.block = block or Block.create(shared=False)
         self._workers: dict[int, Worker] = {}
         self._channels: dict[int, LocalChannel] = {}
-        self._watched_words: tuple[memoryview[int], int] | None = None  # and where those of the worker begin
+        self._watched_words: tuple[memoryview[int], int] | None = None  # control words, offset of the worker's
         self._watchdog: _Watchdog | None = None
 
     def start(self, plan: WorkerPlan) -> None:
@@ -63,7 +63,7 @@ class SequentialPlace:
         return self._channels[index]
 
     def wake(self, index: int) -> None:
-        """Nothing sleeps here."""
+        """Do nothing: no worker sleeps here."""
 
     def run_inline(self, timeouts: Timeouts) -> None:
         for worker in self._workers.values():
@@ -79,7 +79,7 @@ class SequentialPlace:
         return list(self._workers.values())
 
     def _watched(self, work: Callable[..., T], timeouts: Timeouts, *args: Any) -> T:
-        """Does the work under a watchdog: an environment that hangs is interrupted where Python can."""
+        """Do the work under a watchdog, which interrupts a hung environment if Python can."""
         if timeouts.step is None and timeouts.start is None:
             return work(*args)
         if self._watchdog is None:
@@ -104,7 +104,7 @@ class SequentialPlace:
                 _hung.discard(threading.get_ident())
 
     def wait(self, seconds: float) -> bool:
-        """Nothing to wait for: the work was done inline."""
+        """Return at once: the work was done inline."""
         return True
 
     def death(self, index: int) -> str | None:
@@ -128,16 +128,16 @@ class SequentialPlace:
         self._watched_words = None
 
 
-_hung: set[int] = set()  # threads that a watchdog interrupts at the moment
+_hung: set[int] = set()  # threads that a watchdog is interrupting right now
 
 
 def interrupts_a_hang() -> bool:
-    """A SIGINT that comes now comes from a watchdog, not from the user: whoever takes signals must let it through."""
+    """Whether a SIGINT that arrives now comes from a watchdog, not from the user; signal handlers must let it pass."""
     return threading.main_thread().ident in _hung
 
 
 class _Progress(NamedTuple):
-    """Where a worker is."""
+    """The progress of a worker."""
 
     env: int
     tick: int
@@ -145,7 +145,7 @@ class _Progress(NamedTuple):
 
 
 class _Hang(NamedTuple):
-    """What a watchdog found."""
+    """A hang that a watchdog found."""
 
     operation: str
     limit: float
@@ -153,11 +153,11 @@ class _Hang(NamedTuple):
 
 
 class _Watchdog:
-    """Interrupts the thread it watches when an environment has not returned for too long.
+    """Interrupts the thread it watches if an environment takes too long to return.
 
-    A thread cannot be killed. What can be done is to print where it is and to raise KeyboardInterrupt in
-    it: by a real SIGINT in the main thread (which also ends a blocking system call), by the interpreter's
-    asynchronous exception in another. Code that never comes back to Python stays hung.
+    A thread cannot be killed. The watchdog can only record its stack and raise KeyboardInterrupt in it: in the main
+    thread with a real SIGINT (which also ends a blocking system call), in another thread with the interpreter's
+    asynchronous exception. Code that never returns to Python stays hung.
     """
 
     def __init__(self, progress: Callable[[], _Progress]) -> None:
@@ -214,7 +214,7 @@ class _Watchdog:
 
 
 def _signal_that_interrupts() -> int:
-    """SIGINT; in a program that ignores it, as one started in the background by a shell does, a signal of our own."""
+    """SIGINT, or SIGUSR2 if the program ignores SIGINT, as a shell's background jobs do."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         return signal.SIGINT
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:

@@ -1,4 +1,4 @@
-"""Threads of this process as a place: for environments that compute without holding Python's lock."""
+"""The `threads` backend: for environments that release the GIL while they compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ThreadsPlace"]
 
 
 class ThreadsPlace:
-    """One thread per worker. They sleep on doorbells at once: a spinning thread would hold the lock."""
+    """One thread per worker. An idle thread sleeps at once instead of spinning, which would hold the GIL."""
 
     name = "threads"
     killable = False
@@ -59,13 +59,13 @@ class ThreadsPlace:
         self._bells[index].worker.ring()
 
     def run_inline(self, timeouts: Timeouts) -> None:
-        """No worker lives in the caller's thread."""
+        """Do nothing: no worker runs in the caller's thread."""
 
     def inline_step(self, timeouts: Timeouts) -> None:
-        """Not all workers live in the caller's thread."""
+        """Return None: no worker runs in the caller's thread."""
 
     def local_workers(self) -> None:
-        """Not all workers live in the caller's thread."""
+        """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
         return self._caller_bell.wait(seconds)
@@ -88,14 +88,14 @@ class ThreadsPlace:
                 self._channels[index].send(None)
             self.wake(index)
             thread.join(seconds)
-        if not any(thread.is_alive() for thread in self._threads.values()):  # a hung one still holds them
+        if not any(thread.is_alive() for thread in self._threads.values()):  # a hung thread still uses the bells
             for bell in (self._caller_bell, *(bells.worker for bells in self._bells.values())):
                 bell.close()
         self._threads.clear()
 
 
 def _live(plan: WorkerPlan, channel: LocalChannel, bells: Bells) -> None:
-    """A worker's life as a thread."""
+    """Main function of a worker thread."""
     worker = Worker(plan, channel, bells)
     try:
         channel.send(worker.build())

@@ -1,1 +1,1 @@
-"""Runs beside each other: figures, statistics, a sceptic's checks, and the files that show them."""
+"""Comparison of runs: figures, statistics, a sceptic's checks, and the reports."""

@@ -1,4 +1,4 @@
-"""A sceptic's questions about a comparison, answered from what the runs recorded."""
+"""A sceptic's questions about a comparison, answered from the records of the runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envfleet.runs.live_view import BUSY_PERCENT
 __all__ = ["Check", "checks_of"]
 
 _BUDGETS = ("steps", "num_episodes", "duration")
-_MOST_NAMED = 8  # names in a sentence
+_MOST_NAMED = 8  # most names in a sentence
 _OVERLAP = 0.05  # of the shorter run's time
 
 
@@ -34,7 +34,7 @@ class Check:
 
 
 def checks_of(comparison: RunComparison) -> list[Check]:
-    """Every question, in the order in which a reader asks them."""
+    """Answer every question, in the order in which a reader asks them."""
     runs = comparison.runs
     return [
         _same_environment(runs),
@@ -139,7 +139,7 @@ def _one_difference(comparison: RunComparison) -> Check:
     if len(comparison.groups) == 1:
         return Check(question, "yes", "there is one group")
     shown = [f"{name} ({', '.join(_shown(value) for value in values)})" for name, values in differences.items()]
-    # The number of workers belongs to the backend.
+    # The number of workers depends on the backend.
     things = set(differences) - ({"workers"} if "backend" in differences else set())
     if not things:
         return Check(question, "yes", "they differ in no setting" if not shown else _listed(shown))
@@ -194,7 +194,7 @@ def _same_weights(comparison: RunComparison) -> Check:
 
 
 def _pairs(comparison: RunComparison) -> Iterable[tuple[Any, list[RunFigures]]]:
-    """The runs of each seed in more than one group, by environment."""
+    """Runs of the same seed in more than one group, by environment."""
     for env in comparison.envs:
         by_seed: dict[Any, list[RunFigures]] = {}
         for group in comparison.groups:
@@ -255,7 +255,7 @@ def _libraries(run: RunFigures) -> dict[str, Any]:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """A part of a manifest, which may be missing or damaged."""
+    """A part of a manifest, or an empty dict if it is missing or damaged."""
     return value if isinstance(value, dict) else {}
 
 

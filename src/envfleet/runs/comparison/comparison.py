@@ -1,4 +1,4 @@
-"""Groups of runs beside each other: speed, returns, and how sure one can be of them."""
+"""Compares groups of runs: speed, returns, and their confidence."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from envfleet.runs.run import Run
 
 __all__ = ["GroupFigures", "RunComparison", "compare_runs"]
 
-_SHARE_OF_BEST = 0.9  # that counts as the score where none is given
+_SHARE_OF_BEST = 0.9  # share of the best return that counts as the score if none is given
 
 
 @dataclass(frozen=True)
 class GroupFigures:
-    """The runs of a group, and their figures together.
+    """The runs of a group, and their combined figures.
 
-    Returns are interquartile means over seeds, speeds are means over runs, a peak is the highest of all.
+    Returns are interquartile means over seeds, speeds are means over runs, and a peak is the maximum.
     """
 
     label: str
@@ -46,7 +46,7 @@ class GroupFigures:
         return all(run.backend == "sequential" for run in self.runs)
 
     def mean(self, figure: Callable[[RunFigures], float | None]) -> float | None:
-        """Of a figure, over the runs that have it."""
+        """Mean of a figure over the runs that have it."""
         values = [value for run in self.runs if (value := figure(run)) is not None]
         return fmean(values) if values else None
 
@@ -54,7 +54,7 @@ class GroupFigures:
         return max((value for run in self.runs if (value := figure(run)) is not None), default=None)
 
     def per_seed(self, figure: Callable[[RunFigures], float | None]) -> list[float]:
-        """One value for each seed: runs of the same seed are no further evidence, so they count as their mean."""
+        """One value per seed. Runs of the same seed are no further evidence, so they count as their mean."""
         values: dict[Any, list[float]] = {}
         for run in self.runs:
             if (value := figure(run)) is not None:
@@ -62,12 +62,12 @@ class GroupFigures:
         return [fmean(each) for each in values.values()]
 
     def middle(self, figure: Callable[[RunFigures], float | None]) -> float | None:
-        """The interquartile mean over seeds."""
+        """Interquartile mean over seeds."""
         values = self.per_seed(figure)
         return float(interquartile_mean(_one_task(values))) if values else None
 
     def interval(self, figure: Callable[[RunFigures], float | None]) -> tuple[float, float] | None:
-        """The 95 % interval of that mean; None with one seed, which says nothing about others."""
+        """95 % interval of that mean; None with one seed, which says nothing about others."""
         values = self.per_seed(figure)
         return bootstrap_interval(interquartile_mean, _one_task(values)) if len(values) > 1 else None
 
@@ -80,9 +80,9 @@ class GroupFigures:
         return max(run.workers for run in self.runs)
 
     def to_score(self, score: float | None) -> tuple[int, float | None, float | None]:
-        """How many runs reached the score, and the median of their steps and seconds.
+        """Number of runs that reached the score, and the median of their steps and seconds.
 
-        A run that did not reach it took forever, so the median is None if half of the runs did not.
+        A run that did not reach it counts as infinite, so the median is None if half of the runs did not.
         """
         reached = [None if score is None else run.reached(score) for run in self.runs]
         steps, seconds = ([math.inf if each is None else float(each[place]) for each in reached] for place in (0, 1))
@@ -91,12 +91,12 @@ class GroupFigures:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What `envfleet compare` shows."""
+    """The result of `envfleet compare`."""
 
     groups: tuple[GroupFigures, ...]
     asked_score: float | None
     notes: tuple[str, ...] = ()  # about runs that are left out, unfinished or not comparable
-    named: bool = False  # the user said which runs are the sequential ones and which the parallel
+    named: bool = False  # the user named the sequential and the parallel runs
 
     @property
     def runs(self) -> list[RunFigures]:
@@ -107,7 +107,7 @@ class RunComparison:
         return list(dict.fromkeys(group.env for group in self.groups))
 
     def reference(self, group: GroupFigures) -> GroupFigures | None:
-        """What the speed-up of a group is against: the one sequential group of its environment, or else the first.
+        """Reference of a group's speed-up: the only sequential group of its environment, otherwise the first group.
 
         None if no other group has its environment.
         """
@@ -118,7 +118,7 @@ class RunComparison:
         return sequential[0] if len(sequential) == 1 and not self.named else alike[0]
 
     def alike(self, group: GroupFigures) -> list[GroupFigures]:
-        """The groups of the same environment, whose returns can be compared."""
+        """Groups of the same environment, whose returns can be compared."""
         return [each for each in self.groups if each.env == group.env]
 
     def speedup(self, group: GroupFigures) -> float | None:
@@ -126,29 +126,29 @@ class RunComparison:
         return None if reference is None else group.steps_per_second / reference.steps_per_second
 
     def efficiency(self, group: GroupFigures) -> float | None:
-        """The speed-up that each worker brings."""
+        """Speed-up per worker."""
         speedup = self.speedup(group)
         return None if speedup is None else speedup / group.workers
 
     def score(self, group: GroupFigures) -> float | None:
-        """The score to reach: the given one, or 90 % of the best return of a group in this environment."""
+        """The score to reach: the given one, or 90 % of the best return of any group in this environment."""
         if self.asked_score is not None:
             return self.asked_score
         bests = [each.middle(lambda run: run.best_return) for each in self.alike(group)]
         best = max((value for value in bests if value is not None), default=None)
-        # Below zero, 90 % of the best would be better than the best.
+        # For a negative best return, 90 % of it would be better than the best.
         return None if best is None else best - (1.0 - _SHARE_OF_BEST) * abs(best)
 
     def common_steps(self, group: GroupFigures) -> int:
-        """The steps that every run of this environment has made."""
+        """Steps that every run of this environment has made."""
         return min(run.steps for each in self.alike(group) for run in each.runs)
 
     def common_seconds(self, group: GroupFigures) -> float:
-        """The time that every run of this environment has trained for."""
+        """Training time that every run of this environment has reached."""
         return min(run.seconds for each in self.alike(group) for run in each.runs)
 
     def improvement(self, group: GroupFigures) -> tuple[float, tuple[float, float]] | None:
-        """How probable it is that a run of the group ends better than one of the reference, with its 95 % interval.
+        """Probability that a run of the group ends better than one of the reference, with its 95 % interval.
 
         None for the reference itself, and if either has one seed.
         """
@@ -164,11 +164,11 @@ class RunComparison:
 
     @property
     def differences(self) -> dict[str, list[Any]]:
-        """The settings that differ between groups, with the value of each group."""
+        """Settings that differ between groups, with the value of each group."""
         return differing_settings([group.runs[0].settings for group in self.groups])
 
     def to_json(self) -> dict[str, Any]:
-        """The content of comparison.json, but for the checks."""
+        """The content of comparison.json, without the checks."""
         return {
             "groups": [self._group_json(number) for number in range(len(self.groups))],
             "differences": self.differences,
@@ -233,9 +233,9 @@ def compare_runs(
     parallel: Sequence[str | Path] = (),
     score: float | None = None,
 ) -> RunComparison:
-    """Compares runs, grouped by their settings; or those of `sequential` with those of `parallel`.
+    """Compare runs grouped by their settings, or those of `sequential` with those of `parallel`.
 
-    A path is a run, or a folder of runs. A run that cannot be used is left out, and a note says why.
+    A path is a run or a folder of runs. A run that cannot be used is left out, and a note says why.
     """
     given = {"": list(paths)} if paths else {"sequential": list(sequential), "parallel": list(parallel)}
     notes: list[str] = []
@@ -259,7 +259,7 @@ def compare_runs(
 
 
 def _expanded(places: Iterable[str | Path], notes: list[str]) -> list[Path]:
-    """The runs that are meant; a folder of runs means all of them."""
+    """Resolve the paths to runs. A folder of runs stands for all of them."""
     paths: dict[Path, Path] = {}
     for place in map(Path, places):
         inside = [] if (place / "manifest.json").is_file() else run_paths(place)
@@ -274,7 +274,7 @@ def _readable(named: Iterable[tuple[Path, str]], notes: list[str]) -> list[RunFi
     runs = []
     for path, name in named:
         if not (path / "manifest.json").is_file():
-            Run.load(path)  # a wrong path is an error, and says what is near
+            Run.load(path)  # raises for a wrong path, and suggests near ones
         try:
             runs.append(RunFigures(Run.load(path), name))
         except (EnvfleetError, OSError, TypeError, ValueError) as error:  # the last two: a damaged manifest
@@ -292,7 +292,7 @@ def _unfinished(run: RunFigures) -> list[str]:
 
 
 def _remarks(groups: Sequence[GroupFigures], given: dict[str, list[str | Path]]) -> list[str]:
-    """Sentences about what cannot be compared."""
+    """Notes on what cannot be compared."""
     remarks = []
     if len(groups) == 1:
         missing = [label for label in given if label and label != groups[0].label]

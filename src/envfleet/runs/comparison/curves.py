@@ -1,4 +1,4 @@
-"""The four panels of a comparison as plain data, for the picture and the page alike."""
+"""The four panels of a comparison as plain data, for both the image and the HTML page."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["Line", "Panel", "panels_of"]
 
 Array = np.ndarray[Any, Any]
 
-_POINTS = 200  # of a curve
-_WINDOWS = 50  # in which the speed of a run is measured
+_POINTS = 200  # points per curve
+_WINDOWS = 50  # for measuring the speed of a run
 _RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
 class Line:
-    """A curve of a group, or of one run of it."""
+    """A curve of a group or of one of its runs."""
 
     group: int
     name: str
     x: list[float]
     y: list[float]
-    low: list[float] | None = None  # the band around it
+    low: list[float] | None = None  # the band around the line
     high: list[float] | None = None
     kind: Literal["group", "run"] = "group"
     axis: Literal["left", "right"] = "left"
@@ -37,22 +37,22 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the four figures."""
+    """One of the four plots."""
 
     title: str
     x_label: str
     y_label: str
     lines: list[Line]
-    from_zero: bool = False  # whether the vertical axis begins there
+    from_zero: bool = False  # start the vertical axis at zero
     right_label: str | None = None
-    remark: str | None = None  # what a reader must know to read it
+    remark: str | None = None  # a note shown below the title
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def panels_of(comparison: RunComparison) -> list[Panel]:
-    """Returns over steps and over time, throughput, memory and CPU."""
+    """Return over steps, return over time, throughput, and memory with CPU."""
     longest = max(run.seconds for run in comparison.runs)
     unit, size = next((unit, size) for unit, size, most in _UNITS if longest < most)
     groups = comparison.groups
@@ -91,7 +91,7 @@ _UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 3 * 3600.0), ("hours", 3600
 
 
 def _over_time(comparison: RunComparison, size: float) -> Panel:
-    """Memory and CPU, as far as they were recorded."""
+    """Memory and CPU, as far as recorded."""
     groups = comparison.groups
     memory = _lines(groups, lambda run: run.memory[1], lambda series: series.seconds / size)
     cpu = _lines(groups, lambda run: run.cpu, lambda series: series.seconds / size)
@@ -117,7 +117,7 @@ def _over_time(comparison: RunComparison, size: float) -> Panel:
 def _lines(
     groups: Sequence[GroupFigures], series_of: Callable[[RunFigures], Series], place_of: Callable[[Series], Array]
 ) -> list[Line]:
-    """For each group the line of its seeds together, and below it one for each run if there are several."""
+    """One line per group for all its seeds, and one per run if there are several."""
     lines = []
     for number, group in enumerate(groups):
         curves = {run.name: (place_of(series), series.values) for run in group.runs if len(series := series_of(run))}
@@ -130,11 +130,11 @@ def _lines(
 
 
 def _together(number: int, label: str, curves: Sequence[tuple[Array, Array]]) -> Line:
-    """The interquartile mean of the curves, where all of them have values, with its 95 % interval."""
+    """Interquartile mean of the curves over their common range, with its 95 % interval."""
     if len(curves) == 1:
         return Line(number, label, *_thinned(*curves[0]))
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-    if last < first:  # they have no place in common
+    if last < first:  # the ranges do not overlap
         first, last = min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves)
     places = np.linspace(first, last, _POINTS)
     values = np.array([np.interp(places, x, y) for x, y in curves])  # [run, place]
@@ -146,7 +146,7 @@ def _together(number: int, label: str, curves: Sequence[tuple[Array, Array]]) ->
 
 
 def _speed(run: RunFigures) -> Series:
-    """Steps per second in windows of equal time: single updates vary too much to be read."""
+    """Steps per second in windows of equal time, because single updates vary too much."""
     reached = run.throughput
     edges = np.linspace(0.0, run.seconds, min(_WINDOWS, len(reached) - 1) + 1)
     steps = np.interp(edges, reached.seconds, reached.steps)
@@ -160,5 +160,5 @@ def _thinned(x: Array, y: Array) -> tuple[list[float], list[float]]:
 
 
 def _plain(values: Array) -> list[float]:
-    """Numbers with the digits that a figure shows."""
+    """Round to the digits that a plot shows."""
     return [float(f"{value:.6g}") for value in values]

@@ -20,15 +20,15 @@ __all__ = ["ALL_PROCESSES", "WORKERS_ONLY", "RunFigures", "Series"]
 
 Array = np.ndarray[Any, Any]
 
-# What a memory figure covers.
+# The processes that a memory figure covers.
 ALL_PROCESSES, WORKERS_ONLY = "all processes", "the workers only"
 _WORKER = re.compile(r"fleet/worker_(\d+)/(?:busy_share|memory_mb)")
-_WINDOW = 100  # episodes that a recorded return is the mean of, once there are as many
+_WINDOW = 100  # episodes averaged in a recorded return, once there are enough
 _SHARES = ("environment", "acting", "learning", "waiting", "rest")
 
 
 class Series:
-    """A figure wherever it was recorded: steps, seconds of training, values."""
+    """A figure over a run: steps, seconds of training, values."""
 
     def __init__(self, steps: Array, seconds: Array, values: Array) -> None:
         self.steps, self.seconds, self.values = steps, seconds, values
@@ -44,7 +44,7 @@ class Series:
         return self._at(self.seconds, second)
 
     def _at(self, places: Array, place: float) -> float | None:
-        # Sums of seconds differ in their last digits.
+        # Summed seconds differ in their last digits.
         index = int(np.searchsorted(places, place * (1 + 1e-9), side="right")) - 1
         return float(self.values[index]) if index >= 0 else None
 
@@ -53,7 +53,7 @@ class Series:
 
 
 class RunFigures:
-    """What the files of a run say of it; SettingsError if they do not say enough."""
+    """The figures in a run's files. Raises a SettingsError if there is no update yet."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.run, self.name = run, name
@@ -63,7 +63,7 @@ class RunFigures:
         if not self._elapsed or self._elapsed[-1] <= 0:
             raise SettingsError(f"{name} has no update in its metrics yet", hint="train it for longer")
 
-    # --- what it is
+    # --- identity
 
     @property
     def env(self) -> str:
@@ -75,7 +75,7 @@ class RunFigures:
 
     @property
     def backend(self) -> str:
-        """Where its environments ran, as `auto` chose it where that was recorded."""
+        """The backend used: the recorded choice if there is one, otherwise the setting."""
         from envfleet.fleet.make import BACKENDS
 
         given = str(self.settings.get("backend", "auto"))
@@ -83,7 +83,7 @@ class RunFigures:
 
     @property
     def workers(self) -> int:
-        """How many workers stepped its environments."""
+        """Number of workers that stepped the environments."""
         recorded = self._placement.get("workers")
         seen = {match[1] for row in self.rows for name in row if (match := _WORKER.fullmatch(name))}
         if self.backend == "sequential":
@@ -95,7 +95,7 @@ class RunFigures:
         placement = self.manifest.get("placement")
         return placement if isinstance(placement, dict) else {}
 
-    # --- how far, how fast
+    # --- progress and speed
 
     @cached_property
     def steps(self) -> int:
@@ -103,7 +103,7 @@ class RunFigures:
 
     @property
     def seconds(self) -> float:
-        """Of training: set-up, random play and the time between a kill and a resume are left out."""
+        """Seconds of training, without set-up, random play and the time between a kill and a resume."""
         return self._elapsed[-1]
 
     @cached_property
@@ -112,7 +112,7 @@ class RunFigures:
 
     @property
     def updates(self) -> int | None:
-        """Gradient steps of the learner."""
+        """Number of gradient steps."""
         return _last_whole(self.series("train/n_updates"))
 
     @property
@@ -125,7 +125,7 @@ class RunFigures:
 
     @cached_property
     def time_shares(self) -> dict[str, float]:
-        """Where the time went, as shares of the whole."""
+        """Shares of the training time by activity."""
         shares = {name: self._share(f"time/{name}") for name in _SHARES}
         return {name: share for name, share in shares.items() if share is not None}
 
@@ -137,12 +137,12 @@ class RunFigures:
 
     @cached_property
     def throughput(self) -> Series:
-        """Steps and seconds at each update; the values are the steps again."""
+        """Steps and seconds at each update. The values are the steps again."""
         updates = [(row["step"], second) for row, second in zip(self.rows, self._elapsed, strict=True) if SPEED in row]
         steps, seconds = (np.array([0, *column], dtype=float) for column in zip(*updates, strict=True))
         return Series(steps, seconds, steps)
 
-    # --- how good
+    # --- learning results
 
     @cached_property
     def returns(self) -> Series:
@@ -150,10 +150,10 @@ class RunFigures:
 
     @cached_property
     def settled_returns(self) -> Series:
-        """Returns that are the mean of enough episodes to count for a best one or a score.
+        """Returns averaged over enough episodes to count as a best return or a score.
 
-        The first values of a run are the mean of a few episodes, and one lucky episode is no score. A full window is
-        asked for, or half of the episodes of a run that has fewer than two windows of them.
+        The first returns of a run average only a few episodes, and one lucky episode is not a score. Requires a full
+        window, or half of the episodes if the run has fewer than two windows.
         """
         needed = min(_WINDOW, self.episodes / 2)
         episodes = self._series(
@@ -181,20 +181,20 @@ class RunFigures:
         return self.summary.best_evaluation
 
     def reached(self, score: float) -> tuple[int, float] | None:
-        """Steps and seconds until the return was `score` for the first time."""
+        """Steps and seconds until the return first reached `score`."""
         returns = self.settled_returns
         there = np.flatnonzero(returns.values >= score)
         return (int(returns.steps[there[0]]), float(returns.seconds[there[0]])) if len(there) else None
 
-    # --- what it took of the machine
+    # --- machine load
 
     @cached_property
     def memory(self) -> tuple[str | None, Series]:
-        """What the figure covers, and MiB over time; older runs recorded the workers alone."""
+        """The processes covered, and MiB over time. Older runs recorded only the workers."""
         recorded = self.series("system/memory_mb")
         if len(recorded):
             return ALL_PROCESSES, recorded
-        # Workers that are processes have memory of their own; all others are in the caller's process.
+        # Only process workers have separate memory; all others share the caller's process.
         apart = self.backend == "processes"
         of_workers = self._series(lambda row: _of_workers(row, "memory_mb", sum if apart else max))
         return (WORKERS_ONLY if apart else ALL_PROCESSES) if len(of_workers) else None, of_workers
@@ -206,34 +206,34 @@ class RunFigures:
 
     @cached_property
     def cpu(self) -> Series:
-        """Percent of a core that all of its processes used together."""
+        """CPU use of all processes together, in percent of one core."""
         return self.series("system/cpu_percent")
 
     def cpu_percent(self, of: str | None = None) -> float | None:
-        """Percent of a core on average: of all its processes, or `of` the caller, learner, workers or others.
+        """Mean CPU use in percent of one core: of all processes, or `of` the caller, learner, workers or others.
 
-        Others are what does not belong to the run.
+        Others are processes that do not belong to the run.
         """
         samples = self.series("system/cpu_percent" if of is None else f"system/cpu_percent_{of}")
-        # Each sample is about the time since the one before; the first one's is mostly the set-up.
+        # A sample covers the time since the previous one; the first one is mostly set-up.
         spans = np.diff(samples.seconds, prepend=0.0)
         return float(np.average(samples.values, weights=spans)) if spans.sum() > 0 else None
 
     @property
     def workers_busy_percent(self) -> float | None:
-        """Percent of a core that the workers were busy for, by the fleet's own clock."""
+        """Mean busy time of the workers, in percent of one core, as measured by the fleet."""
         busy = self._series(lambda row: _of_workers(row, "busy_share", sum)).values
         return 100.0 * float(busy.mean()) if len(busy) else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """When it ran, by the clock on the wall."""
+        """Wall-clock start and end of the run."""
         times = [row["time"] for row in self.rows if math.isfinite(_of(row, "time"))]
         first = next((second for second in self._elapsed if second > 0), 0.0)
         return (min(times) - first, max(times)) if times else None
 
     def series(self, name: str) -> Series:
-        """A figure of the metrics."""
+        """The series of a metric."""
         return self._series(lambda row: _of(row, name))
 
     def _series(self, value_of: Callable[[dict[str, Any]], float]) -> Series:
@@ -245,10 +245,10 @@ class RunFigures:
         columns = zip(*found, strict=True) if found else ((), (), ())
         return Series(*(np.array(column, dtype=float) for column in columns))
 
-    # --- what it learned
+    # --- weights
 
     def weights(self) -> dict[int, Path]:
-        """The file with the policy's weights for each step of which there is a checkpoint."""
+        """The weights file of each checkpoint, by step."""
         stored = Checkpoints(self.run.folder.checkpoints)
         files = {step: stored.folder / f"step-{step}" / "policy.safetensors" for step in stored.steps()}
         return {step: file for step, file in files.items() if file.is_file()}

@@ -1,4 +1,4 @@
-"""comparison.html: one page that needs no other file, with curves to point at, to zoom and to switch off."""
+"""comparison.html: a self-contained page whose curves can be inspected, zoomed and hidden."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def page_of(
         "explanations": "".join(f"<p>{escape(line)}</p>" for line in explanations),
         "checks": "".join(map(_check, checks)),
         "notes": _notes(notes),
-        "data": data.replace("<", "\\u003c"),  # nothing in a name can end the script
+        "data": data.replace("<", "\\u003c"),  # so that no name can end the script
     }
     template = files("envfleet.runs.comparison").joinpath("page.html").read_text(encoding="utf-8")
     before, *pieces = template.split("{{")

@@ -18,7 +18,7 @@ def picture_of(panels: list[Panel], labels: list[str], title: str) -> bytes:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    figure = Figure(figsize=(12, 8), dpi=110, layout="constrained")  # without pyplot: the caller's plots stay
+    figure = Figure(figsize=(12, 8), dpi=110, layout="constrained")  # without pyplot, to leave the caller's plots alone
     FigureCanvasAgg(figure)
     for axes, panel in zip(figure.subplots(2, 2).flat, panels, strict=True):
         _draw(axes, panel)

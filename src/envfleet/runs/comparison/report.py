@@ -1,4 +1,4 @@
-"""The table of a comparison and its report as text."""
+"""The table and the text report of a comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["REPORT_WIDTH", "Row", "explanations_of", "report_of", "table_rows"]
 NOT_RECORDED = "not recorded"
 REPORT_WIDTH = 110
 
-Row = tuple[str, list[str]]  # what it is, and a cell for each group
+Row = tuple[str, list[str]]  # name, and a cell for each group
 
 
 def table_rows(comparison: RunComparison) -> list[Row]:
@@ -28,7 +28,7 @@ def table_rows(comparison: RunComparison) -> list[Row]:
     scores = {each["score"] for each in figures}
     named = f"{scores.pop():,.4g}" if len(scores) == 1 and None not in scores else "a score"
     columns: list[tuple[str, Callable[[dict[str, Any]], str]]] = [*_ROWS]
-    if named == "a score":  # each environment has its own
+    if named == "a score":  # each environment has its own score
         columns.append(("score: 90 % of the best", lambda group: _return(group["score"])))
     columns.append((f"steps to {named}", lambda group: _to_score(group, _count(group["steps_to_score"]))))
     columns.append((f"time to {named}", lambda group: _to_score(group, _time(group["seconds_to_score"]))))
@@ -69,7 +69,7 @@ _ROWS_TO_COMPARE: tuple[tuple[str, Callable[[dict[str, Any]], str]], ...] = (
 
 
 def _tables(comparison: RunComparison, width: int) -> list[str]:
-    """The table as text, in parts if the groups do not fit beside each other."""
+    """The table as text, split if the groups do not fit side by side."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -127,7 +127,7 @@ def _wrapped(text: str, width: int, indent: int = 0) -> list[str]:
 
 
 def explanations_of(comparison: RunComparison) -> list[str]:
-    """How the figures of the table are to be read."""
+    """How to read the figures in the table."""
     references = [each for group in comparison.groups if (each := comparison.reference(group)) is not None]
     against = " and ".join(dict.fromkeys(reference.label for reference in references))
     lines = [f"Speed-up is against {against}."] if references else []

@@ -18,7 +18,7 @@ __all__ = ["write_comparison"]
 
 
 def write_comparison(comparison: RunComparison, checks: Sequence[Check], folder: str | Path) -> list[Path]:
-    """Writes comparison.png, comparison_report.txt, comparison.html and comparison.json; returns their paths."""
+    """Write comparison.png, comparison_report.txt, comparison.html and comparison.json. Returns their paths."""
     folder = Path(folder)
     panels = panels_of(comparison)
     labels = [group.label for group in comparison.groups]
