@@ -1,4 +1,4 @@
-"""What holds for the tests of every folder."""
+"""Settings and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from envfleet.fleet import watch
 from envfleet.fleet.places import sequential
 from envfleet.fleet.plan import Timeouts
 
-# The same examples in every run, however long they take: neither luck nor load decides.
+# The same examples in every run, without a deadline: neither luck nor load decides.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-# A shell that starts the suite in the background lets it ignore Ctrl-C, which tests send.
+# A shell makes background programs ignore Ctrl-C, but tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In several processes the slow tests come first, so that none is left to one of them at the end."""
+    """With several processes, run slow tests first, so that none of them runs alone at the end."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture
 def limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Time limits hold only while an environment takes long on purpose; returns the mark for `tests.hanging`.
+    """Apply time limits only while an environment is slow on purpose; return the mark for `tests.hanging`.
 
-    An ordinary step can take longer on a busy machine than any limit that a test would like to wait for. So it is not
-    under the limit, which can then be short.
+    On a busy machine an ordinary step can take longer than any limit that a test wants to wait for. Ordinary steps are
+    exempt, so the limit can be short.
     """
     mark = tmp_path / "takes-long"
     limit_of = watch.limit_of
@@ -48,7 +48,7 @@ def limits_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _takes_long(mark: Path) -> bool:
-    """Whether the process that left the mark is still there: one that hung is killed and cannot remove it."""
+    """Whether the process that left the mark still exists: a hung one is killed and cannot remove its mark."""
     try:
         pid = mark.read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The fleet behaves as Stable-Baselines3's own vector environments do, and its algorithms learn on it."""
+"""The fleet behaves like Stable-Baselines3's own vector environments, and its algorithms learn on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ N_ENVS = 3
 
 
 class Walk(gymnasium.Env[Any, Any]):
-    """A random walk with a dictionary to observe, infos of many kinds, ends of both kinds, and options."""
+    """A random walk with dict observations, infos of many types, both kinds of episode end, and reset options."""
 
     observation_space = spaces.Dict({"place": spaces.Box(-100, 100, (2,), np.float32), "side": spaces.Discrete(2)})
     action_space = spaces.Discrete(3)
@@ -85,7 +85,7 @@ def walks(request: pytest.FixtureRequest) -> Iterator[FleetVecEnv]:
 
 
 class Switches(gymnasium.Env[Any, Any]):
-    """Pays for every switch that is on; takes nothing but whole numbers."""
+    """Pays for every switch that is on; accepts only integers."""
 
     observation_space = spaces.Box(0, 1, (2,), np.float32)
     action_space = spaces.MultiBinary(3)
@@ -141,11 +141,11 @@ def test_every_value_is_that_of_dummy_vec_env(walks: FleetVecEnv) -> None:
             assert_same(ours, theirs)
         ends += [info["TimeLimit.truncated"] for info, done in zip(infos, dones, strict=True) if done]
     assert set(ends) == {True, False}, "the walk has to end in both ways for this test to mean something"
-    assert_same(walks.reset(), reference.reset())  # seeds and options were for one reset
+    assert_same(walks.reset(), reference.reset())  # seeds and options apply to one reset only
 
 
 def test_observations_stay_as_they_were_handed_out() -> None:
-    """Stable-Baselines3 reads an observation after the next step, even from a fleet that hands out views."""
+    """Stable-Baselines3 reads an observation after the next step, even if the fleet returns views."""
     fleet = envfleet.make("CartPole-v1", 2, backend="sequential", autoreset="same_step", copy=False, quiet=True)
     vec_env = as_sb3(fleet)
     vec_env.seed(0)
@@ -170,7 +170,7 @@ def test_attributes_and_methods_of_chosen_environments(walks: FleetVecEnv) -> No
     walks.set_attr("charge", 5.0, indices=[0, 2])
     assert walks.get_attr("charge") == [5.0, 0.0, 5.0]
     assert walks.get_attr("charge", indices=1) == [0.0]
-    walks.set_attr("charge", [1, 2])  # the same list for all, not an entry each
+    walks.set_attr("charge", [1, 2])  # every environment gets the whole list
     assert walks.get_attr("charge") == [[1, 2]] * N_ENVS
     assert walks.env_method("double", 4, indices=[2]) == [8]
     assert walks.env_method("double", number=1) == [2, 2, 2]
@@ -226,17 +226,17 @@ def test_statistics_wrappers_see_whole_episodes() -> None:
         for info, done in zip(infos, dones, strict=True):
             assert ("episode" in info) == done
             if done:
-                assert info["episode"]["r"] == info["episode"]["l"]  # a reward of 1 a step
-                assert np.abs(info["terminal_observation"]).max() <= 10  # normalised too, and clipped
+                assert info["episode"]["r"] == info["episode"]["l"]  # a reward of 1 per step
+                assert np.abs(info["terminal_observation"]).max() <= 10  # also normalised and clipped
                 lengths.append(info["episode"]["l"])
     assert lengths
-    assert set(lengths) <= set(range(8, 12))  # always to the right: down in about ten steps
+    assert set(lengths) <= set(range(8, 12))  # always to the right: falls after about ten steps
     vec_env.close()
 
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Small networks learn faster on one thread, and leave the other cores to the environments."""
+    """Train on one thread: faster for small networks, and leaves the other cores to the environments."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""The fleet behaves as Tianshou's own vector environments do."""
+"""The fleet behaves like Tianshou's own vector environments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_without_tianshou_the_error_says_what_to_install() -> None:
 
 @pytest.mark.proof
 def test_every_value_is_that_of_tianshous_own() -> None:
-    """In Tianshou's virtual environment under `.venvs`, which is made where it is missing."""
+    """Runs in Tianshou's own virtual environment under `.venvs`, which is created if missing."""
     absent = install("tianshou")
     assert absent is None, f"tianshou cannot be installed: {absent}"
     program = Path(__file__).with_name("tianshou_program.py")

@@ -1,4 +1,4 @@
-"""Run by the Python that has Tianshou: a fleet beside Tianshou's own vector environment and plain environments."""
+"""Run by the Python that has Tianshou: compares a fleet with Tianshou's vector environment and plain environments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make() -> gymnasium.Env[Any, Any]:
 
 
 def any_environments_at_once() -> None:
-    """Some of them, in any order, reset by the caller: every value is that of DummyVectorEnv."""
+    """Step any subset in any order, with manual resets: every value equals that of DummyVectorEnv."""
     ours = as_tianshou(envfleet.make(make, N_ENVS, seed=1, group_size=1, backend="sequential"))
     theirs = DummyVectorEnv([make] * N_ENVS)
     assert len(ours) == len(theirs) and ours.action_space == theirs.action_space
@@ -45,7 +45,7 @@ def any_environments_at_once() -> None:
 
 
 def the_first_that_are_ready() -> None:
-    """With wait_num, and resets while others step: every environment has its own uninterrupted life."""
+    """With wait_num and resets while others step, every environment behaves as if it were stepped alone."""
     fleet = envfleet.make(make, N_ENVS, seed=1, group_size=1, backend="threads", workers=2)
     ours, single = as_tianshou(fleet, wait_num=2), [make() for _ in range(N_ENVS)]
     ours.seed(5)

@@ -1,4 +1,4 @@
-"""Runs for the tests of commands: trained once, small, in this process."""
+"""Small runs for the tests of commands, trained once in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALL = ["--env", "CartPole-v1", "--seed", "1", "--backend", "sequential", "--n-
 
 
 def train(folder: Path, *flags: str) -> int:
-    """The exit code of `envfleet train ppo` for a few updates."""
+    """Run `envfleet train ppo` for a few updates; return the exit code."""
     return cli.main(["train", "ppo", *SMALL, "--output-dir", str(folder), "--quiet", *flags])
 
 

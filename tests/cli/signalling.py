@@ -1,4 +1,4 @@
-"""An environment that sends a signal to all processes of its group, as a terminal or a batch scheduler does."""
+"""An environment that sends a signal to its whole process group, as a terminal or a batch scheduler does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-AT = 100  # the step after which it comes, in the middle of the second rollout
+AT = 100  # step of the signal, in the middle of the second rollout
 
 
 class SignalsItsGroup(gymnasium.Env[Any, Any]):
-    """Sends `number` once, if the file `sent` is not there; while it is built, or in the middle of training."""
+    """Sends `number` once, while being built or during training, unless the file `sent` exists."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -22,7 +22,7 @@ class SignalsItsGroup(gymnasium.Env[Any, Any]):
     def __init__(self, number: int, sent: str, when: str = "step") -> None:
         self.number, self.sent, self.when = number, sent, when
         self.steps = 0
-        # The caller leads the group; it builds an environment too, to look at it.
+        # Only workers send. The caller, which leads the process group, also builds an environment to inspect it.
         if when == "make" and os.getpid() != os.getpgrp():
             self.send()
 

@@ -1,4 +1,4 @@
-"""`envfleet bench demo`: every backend and number of environments, the recommendation that follows, a picture."""
+"""`envfleet bench demo`: measures every backend and number of environments, recommends one, draws a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot work is told in a sentence with a hint, never as a traceback."""
+"""Impossible requests end with a clear message and a hint, never with a traceback."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.cli.conftest import SMALL, train
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the trained run, to change."""
+    """A copy of the trained run that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "copy", symlinks=True))
 
 
-# ---- values that nothing can take ----
+# ---- impossible values ----
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
@@ -62,7 +62,7 @@ def test_seeds_of_other_commands(
 def test_networks_that_no_machine_can_hold(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Refused before anything of them is allocated."""
+    """Refused before any memory is allocated."""
     assert cli.main(["train", command[0], *SMALL, *command[1:], "--output-dir", str(tmp_path / "run"), "--quiet"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ") and " weights, which take " in error
@@ -70,7 +70,7 @@ def test_networks_that_no_machine_can_hold(
     assert not (tmp_path / "run").exists()
 
 
-# ---- networks of the user's own ----
+# ---- user-defined networks ----
 
 NETWORKS = """
 from torch import nn
@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_network(
     assert "Traceback" not in error
 
 
-# ---- settings that somebody edited ----
+# ---- edited settings ----
 
 
 @pytest.mark.parametrize(

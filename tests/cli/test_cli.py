@@ -1,4 +1,4 @@
-"""The command line: what users see, and the exit codes."""
+"""The command line: output for users, and exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ number = 3
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the user's with a module of environments, as the current one."""
+    """A user's folder with a module of environments, as the current directory."""
     (tmp_path / "my_environments.py").write_text(ENVIRONMENTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -186,7 +186,7 @@ def test_check_names_what_it_had_no_time_for_and_ends_with_0(capsys: pytest.Capt
     said = capsys.readouterr()
     assert "not examined, for lack of time (0 s):\n  - all but 1 of the 200 steps of random play\n" in said.out
     assert "more time: --seconds 20" in said.out
-    assert said.err == ""  # progress is for terminals
+    assert said.err == ""  # progress is shown only on terminals
 
 
 def test_check_of_an_unknown_id(capsys: pytest.CaptureFixture[str]) -> None:

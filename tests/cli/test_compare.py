@@ -1,4 +1,4 @@
-"""`envfleet compare`: files whose figures an independent reader of metrics.jsonl finds as well."""
+"""`envfleet compare`: its figures match an independent reading of metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = ("comparison.png", "comparison_report.txt", "comparison.html", "comparis
 
 @pytest.fixture(scope="module")
 def threads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run `trained` again, on two workers."""
+    """The same run as `trained`, on two workers."""
     folder = tmp_path_factory.mktemp("threads") / "cartpole"
     assert train(folder, "--backend", "threads", "--workers", "2", "--acting", "central") == 0
     return folder
@@ -36,7 +36,7 @@ def compared(trained: Path, threads: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def figures_of(run: Path, score: float = 21) -> dict[str, Any]:
-    """What compare should say, read and computed without anything of it."""
+    """Return the expected figures of compare, computed independently of it."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     updates = [row for row in rows if "time/fps" in row]
     steps = [row["step"] for row in updates]
@@ -85,7 +85,7 @@ def test_the_figures_are_those_of_the_metrics(trained: Path, threads: Path, comp
 
 @pytest.mark.slow
 def test_two_timed_runs_and_what_is_said_of_them(tmp_path: Path) -> None:
-    """The whole story, by the commands that the page has: ten seconds on one core, ten on all, and both compared."""
+    """The whole example of the docs page: ten seconds on one core, ten on all cores, and a comparison."""
     runs = {name: tmp_path / "timed" / name for name in ("sequential", "parallel")}
     ten_seconds = ["--duration", str(10 / 3600), "--eval-every", "0", "--seed", "1", "--n-envs", "16"]
     for name, backend in (("sequential", "sequential"), ("parallel", "processes")):
@@ -114,7 +114,7 @@ def test_two_timed_runs_and_what_is_said_of_them(tmp_path: Path) -> None:
 
 
 def envfleet(*arguments: object) -> str:
-    """What a command prints, in a process of its own."""
+    """Return the output of a command that runs in its own process."""
     command = [sys.executable, "-m", "envfleet", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -130,7 +130,7 @@ def test_the_picture_has_both_groups(compared: Path) -> None:
 
 
 class Page(HTMLParser):
-    """The table, the data and everything that a browser would fetch."""
+    """The table, the embedded data and everything that a browser would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The demonstration shows what it promises: both speeds, the workers, a fleet that outlives one of them."""
+"""The demo shows both speeds, the workers, and a fleet that survives the death of one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_process_no_kill(capsys: pytest.CaptureFixture[str]) -> None:
     assert Demo(n_envs=2, seconds=0.1, backend="threads").run() == 0
     shown = capsys.readouterr().out
     assert "killing" not in shown
-    assert "\x1b" not in shown  # a pipe gets plain lines
+    assert "\x1b" not in shown  # a pipe gets plain text
     assert shown.rstrip().endswith("fit for a fleet")
 
 

@@ -1,4 +1,4 @@
-"""`envfleet doctor`: what it finds, what it advises, and when it says that nothing can run."""
+"""`envfleet doctor`: its findings, its advice, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`envfleet evaluate`: what it prints, for people and for programs; videos; what is refused."""
+"""`envfleet evaluate`: output for people and for programs, videos, refused requests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_one_json_object(trained: Path, capsys: pytest.CaptureFixture[str]) -> N
     low, high = result["confidence_interval"]
     assert low <= result["mean_reward"] <= high
     assert (result["checkpoint"], result["step"], result["seeds"], result["env"]) == ("final", 512, [1], "CartPole-v1")
-    assert evaluated(capsys, str(trained), "--episodes", "4") == result  # and again the same
+    assert evaluated(capsys, str(trained), "--episodes", "4") == result  # repeatable
 
 
 def test_several_seeds(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,7 +123,7 @@ def test_any_checkpoint(trained: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_seeds_are_not_those_of_training() -> None:
-    """Whatever stream is asked for, the seeds of the run's environments are left out."""
+    """Evaluation seeds never include the seeds of the training environments."""
     first = evaluation_seeds(7, 3)
     assert evaluation_seeds(7, 3, training_seed=5) == first
     assert first[0] not in evaluation_seeds(7, 3, training_seed=first[0] - 10)
@@ -156,7 +156,7 @@ def test_a_video(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"video: {video}" in capsys.readouterr().out
     with Image.open(video) as pictures:
         assert pictures.n_frames == 2 * 6  # the reset and five steps, twice
-        assert pictures.info["duration"] == 100  # ms: the environment's ten a second
+        assert pictures.info["duration"] == 100  # ms: the environment runs at 10 frames per second
 
 
 def test_an_environment_that_cannot_show_itself(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +169,7 @@ def test_an_environment_that_cannot_show_itself(shown: Path, capsys: pytest.Capt
 
 
 def test_a_window(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As Gymnasium has it, an environment that shows itself draws at each reset and step, and is not asked to."""
+    """As in Gymnasium, an environment in human mode draws at each reset and step; nobody calls `render`."""
     config = shown / "config.yaml"
     config.write_text(config.read_text().replace("shown_env:Shown", "shown_env:Windowed"))
     drawn = sys.modules["shown_env"].Windowed.drawn
@@ -179,7 +179,7 @@ def test_a_window(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unseen = capsys.readouterr().out
     assert cli.main(["evaluate", str(shown), "--trust", "--episodes", "2", "--render"]) == 0
     assert drawn == [("human", step) for _ in range(2) for step in range(6)]
-    assert capsys.readouterr().out == unseen  # looking on changes no figure
+    assert capsys.readouterr().out == unseen  # rendering changes no result
 
 
 def test_a_window_that_the_environment_does_not_have(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Files of the system for fuel breaks that came before: they run as they are, and every key has a word or an effect."""
+"""Config files of the older fuel-break system: they run unchanged, and every key has an effect or a notice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ COMPLETE = """\
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the file and rasters of 40 × 40 cells, as the working directory."""
+    """A working directory with the config file and rasters of 40 × 40 cells."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "parallel_config.json").write_text(COMPLETE)
     (tmp_path / "cropped_raster").mkdir()
@@ -103,7 +103,7 @@ def test_every_key_has_an_effect_or_a_notice() -> None:
         "epsilon_decay": 0.995,
         "replay_size": 30_000,
         "minibatch_size": 24,
-        "target_update_frequency": 15 * round_of_all / 3,  # updates: one for every three steps
+        "target_update_frequency": 15 * round_of_all / 3,  # in updates, one per three steps
         "checkpoint_every": 15 * round_of_all,
         "output_dir": "parallel_outputs",
     }
@@ -129,7 +129,7 @@ def test_other_numbers_of_layers_are_refused() -> None:
 
 
 def test_it_trains(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The whole file, cut to two rounds of five steps and less to show."""
+    """Train on the whole file, cut to two rounds of five steps and fewer demonstrations."""
     flags = ["--num_episodes", "2", "--steps-per-episode", "5", "--demonstration-steps", "150", "--pretrain-steps", "2"]
     command = ["train", "dqn", "--env", "envfleet/Wildfire-v0", "--config", "parallel_config.json", *flags]
     assert cli.main([*command, "--learning-starts", "16", "--seed", "1", "--eval-every", "0"]) == 0
@@ -148,7 +148,7 @@ def test_it_trains(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def assert_lies_within(map_file: Path, source_file: Path, *, rows: int, breaks: int) -> None:
-    """A map of so many rows and numbered breaks is on the source's grid, in its coordinate system and bounds."""
+    """Check the numbers of rows and breaks of a map, and that it lies on the source's grid, CRS and bounds."""
     import rasterio
 
     with rasterio.open(map_file) as written, rasterio.open(source_file) as source:

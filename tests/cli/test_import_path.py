@@ -1,4 +1,4 @@
-"""Which folders code is imported from: never the current one by itself, and never a run's."""
+"""Which folders code is imported from: the current one only if a module is named, a run's folder never."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envfleet import cli
 from envfleet.training.environment import make_folder_importable
 from tests.cli.conftest import train
 
-SHADOWS = ("csv", "queue", "socket", "secrets")  # of the standard library; we or torch import each of them
+SHADOWS = ("csv", "queue", "socket", "secrets")  # standard-library modules that we or torch import
 OWN = """
 import gymnasium
 
@@ -32,7 +32,7 @@ def clean_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(kind: str, folder: Path) -> list[str]:
-    """`envfleet` as pip installs it, or `python -m envfleet.cli`."""
+    """`envfleet` as pip installs it, or `python -m envfleet`."""
     if kind == "module":
         return [sys.executable, "-m", "envfleet"]
     script = folder / "bin" / "envfleet"
@@ -49,7 +49,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def test_files_beside_the_user_do_not_replace_the_standard_library(
     kind: str, start_method: str, tmp_path: Path
 ) -> None:
-    """Neither in the command nor in its workers, though the user's own module lies beside them."""
+    """Neither in the command nor in its workers, although the user's own module lies in the same folder."""
     here = tmp_path / "here"
     here.mkdir()
     shadow_the_standard_library(here)
@@ -61,7 +61,7 @@ def test_files_beside_the_user_do_not_replace_the_standard_library(
 
 
 def test_a_fleet_made_in_such_a_folder(tmp_path: Path) -> None:
-    """The workers of a script start too: its own folder is first on the path, the current one is none of it."""
+    """Workers of a script start too. The script's folder is first on the path; the current one is not on it."""
     (tmp_path / "here").mkdir()
     shadow_the_standard_library(tmp_path / "here")
     (tmp_path / "script.py").write_text(
@@ -75,7 +75,7 @@ def test_a_fleet_made_in_such_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_a_run_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`cd RUN && envfleet resume .` imports nothing from it, whatever the run recorded."""
+    """`cd RUN && envfleet resume .` imports nothing from the run folder, whatever the run recorded."""
     folder = tmp_path / "run"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -83,7 +83,7 @@ def test_the_folder_of_a_run_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert train(folder, "--env", "beside:make", "--eval-every", "0") == 0
     shadow_the_standard_library(folder)
     (folder / "beside.py").write_text("raise SystemExit('beside.py of the run was imported')\n")
-    # Without --trust the run is refused before its code is looked for: with it, more is imported.
+    # Without --trust, the run would be refused before any attempt to import its code.
     done = run([*command("script", tmp_path), "resume", ".", "--trust"], folder)
     assert (done.returncode, "there is no module 'beside'" in done.stderr) == (2, True)
     assert "never in the folder of a run" in done.stderr

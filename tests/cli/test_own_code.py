@@ -1,4 +1,4 @@
-"""Runs of the user's own code: they stay where they were started, and the commands that they print work."""
+"""Runs with user code: files stay where the run was started, and the printed commands work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class wrap(gymnasium.Wrapper):
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's folder, whose name has a space."""
+    """The user's folder, with a space in its name."""
     folder = tmp_path / "my work"
     folder.mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("at_import", [False, True])
-@pytest.mark.parametrize("backend", ["sequential", "threads"])  # processes keep their working directory to themselves
+@pytest.mark.parametrize("backend", ["sequential", "threads"])  # a process has its own working directory
 def test_an_environment_that_changes_the_working_directory_leaves_the_run_where_it_is(
     here: Path, backend: str, at_import: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +61,7 @@ def test_an_environment_that_changes_the_working_directory_leaves_the_run_where_
     common = ["ppo", "--env", "wandering:make", "--backend", backend, "--n-envs", "2", "--seed", "1", "--hidden", "8"]
     common += ["--rollout-steps", "32", "--eval-episodes", "1"]
     assert cli.main(["train", *common, "--steps", "128", "--output-dir", "first", "--checkpoint-dir", "kept"]) == 0
-    assert " first\n" in capsys.readouterr().err  # as it was typed
+    assert " first\n" in capsys.readouterr().err  # as typed
     os.chdir(here)
     assert cli.main(["train", *common, "--steps", "64", "--init-from", "first"]) == 0
     os.chdir(here)

@@ -1,4 +1,4 @@
-"""`envfleet plot`: a picture of what metrics.jsonl has; and random play and episodes in what a run says."""
+"""`envfleet plot`: a chart of metrics.jsonl. Also random play and episode counts in a run's output."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def test_several_runs_are_drawn_together(trained: Path, tmp_path: Path, capsys: 
     assert "received 2 runs and no --output" in capsys.readouterr().err
     assert cli.main(["plot", str(trained), str(trained), "--output", str(tmp_path / "two.svg")]) == 0
     drawn = (tmp_path / "two.svg").read_text()
-    assert "#1f6feb" in drawn and "#d1782a" in drawn  # a colour each
+    assert "#1f6feb" in drawn and "#d1782a" in drawn  # one colour per run
 
 
 def _copy(trained: Path, folder: Path, *, times: float = 1.0, **changes: Any) -> Path:
-    """The run with other settings, and with returns so many times as high."""
+    """Copy the run with changed settings, and with its returns multiplied by `times`."""
     shutil.copytree(trained, folder, symlinks=True)
     run = RunFolder.open(folder)
     run.write_config({**run.read_config(), **changes})
@@ -54,13 +54,13 @@ def _copy(trained: Path, folder: Path, *, times: float = 1.0, **changes: Any) ->
 
 
 def _texts(picture: Path) -> list[str]:
-    """The texts of an SVG, which has each in a comment beside its glyphs."""
+    """Return the texts of an SVG, which stores each text in a comment beside its glyphs."""
     return re.findall(r"<!-- (.*?) -->", picture.read_text())
 
 
 @pytest.fixture
 def seeds(trained: Path, tmp_path: Path) -> list[str]:
-    """Three runs that differ in their seeds, and in where they ran."""
+    """Three runs that differ in seed and backend."""
     others = [_copy(trained, tmp_path / f"seed-{seed}", times=seed, seed=seed, backend="threads") for seed in (2, 3)]
     return [str(path) for path in (trained, *others)]
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_drawn_is_said(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, told: str
 ) -> None:
     run = trained
-    if output == "x.png":  # a run of which no episode has ended
+    if output == "x.png":  # a run in which no episode has ended
         run = tmp_path / "short"
         assert train(run, "--env", "Pendulum-v1", "--steps", "64", "--rollout-steps", "8", "--eval-every", "0") == 0
     assert cli.main(["plot", str(run), "--output", str(tmp_path / output)]) == 2

@@ -1,4 +1,4 @@
-"""`envfleet resume`: goes on, takes what is harmless, refuses the rest with a reason."""
+"""`envfleet resume`: continues a run, accepts harmless changes, refuses others with a reason."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.cli.conftest import train
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of the trained run, to change."""
+    """A copy of the trained run that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "copy", symlinks=True))
 
 
 def test_more_steps_give_the_weights_of_a_run_that_had_them_from_the_start(tmp_path: Path) -> None:
-    # Of a constant rate: a linear one looks at the end of the budget, which is another.
+    # Constant schedules, because a linear one depends on the budget, which differs.
     constant = ["--learning-rate-schedule", "constant", "--clip-range-schedule", "constant"]
     assert train(tmp_path / "whole", *constant, "--steps", "1024") == 0
     assert train(tmp_path / "halves", *constant) == 0
@@ -36,7 +36,7 @@ def test_harmless_settings_are_taken_and_recorded(run: Path, capsys: pytest.Capt
     recorded = yaml.safe_load((run / "config.yaml").read_text())
     assert (recorded["steps"], recorded["backend"], recorded["workers"]) == (640, "threads", 1)
     assert Checkpoints(run / "checkpoints").step_of("final") == 640
-    error = capsys.readouterr().err  # the run was trained with --quiet; now it speaks
+    error = capsys.readouterr().err  # --quiet of the first run is not restored
     assert "resuming from step 512" in error
     assert "backend       threads" in error
 
@@ -119,7 +119,7 @@ def test_code_that_a_run_names_is_imported_on_trust_only(
 def test_checkpoints_in_a_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--checkpoint-dir` is found again from anywhere, by evaluate and by resume."""
+    """`--checkpoint-dir` is found from any directory, by evaluate and by resume."""
     constant = ["--learning-rate-schedule", "constant", "--clip-range-schedule", "constant", "--eval-every", "0"]
     (tmp_path / "somewhere").mkdir()
     monkeypatch.chdir(tmp_path)

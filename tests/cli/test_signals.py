@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP while a run trains, with real processes: saved, one line, the conventional exit code."""
+"""Ctrl-C, SIGTERM and SIGHUP during training, in real processes: saves, prints one line, exits with the usual code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Slow(gymnasium.Env):
 
 @contextmanager
 def training(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
-    """A run, without `--steps` an endless one, in a group of processes of its own as a terminal has it."""
+    """Start a run in its own process group, as a terminal does; endless without `--steps`."""
     command = [sys.executable, "-m", "envfleet", "train", "ppo", "--output-dir", "run", "--backend", "processes"]
     process = subprocess.Popen(
         [*command, "--eval-every", "0", *(() if "--steps" in flags else ENDLESS), *flags],
@@ -63,7 +63,7 @@ def training(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(what: Path, process: subprocess.Popen[str]) -> None:
-    """Until the process has written into the file."""
+    """Wait until the process has written to the file."""
 
     def is_over() -> bool:
         return process.poll() is not None or (what.exists() and what.stat().st_size > 0)
@@ -78,7 +78,7 @@ def test_a_signal_saves_and_ends(number: signal.Signals, code: int, tmp_path: Pa
     with training(tmp_path, *flags) as process:
         wait_for(tmp_path / "run" / "metrics.jsonl", process)
         workers = children_of(process)
-        # A terminal sends Ctrl-C to all; a service manager tells the main process.
+        # A terminal sends Ctrl-C to all processes; a service manager signals only the main one.
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         _, errors = process.communicate()
     assert process.returncode == code
@@ -107,7 +107,7 @@ SHORT: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The final weights of a run to which nobody sends a signal."""
+    """The final weights of a run that receives no signal."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "sent").touch()
     kwargs = {"number": 0, "sent": str(folder / "sent")}
@@ -126,7 +126,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def signalling(folder: Path, number: int, when: str) -> list[str]:
-    """Flags of a short run in which an environment of a worker sends `number` to all processes of the run."""
+    """Return the flags of a short run in which a worker's environment sends `number` to all processes of the run."""
     own = ["--env", "tests.cli.signalling:SignalsItsGroup", "--workers", "2", "--acting", "central"]
     own += ["--env-kwargs", f"number={int(number)}", f"sent={folder / 'sent'}", f"when={when}"]
     for name, value in SHORT.items():
@@ -194,14 +194,14 @@ def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int
 @pytest.mark.parametrize("acting", ["worker", "central"])
 def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: str) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    # A rollout takes 500 s: nothing but the second signal ends this before the test is given up.
+    # A rollout takes 500 s, so only the second signal can end this before the test times out.
     flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2", "--acting", acting]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if line.startswith("  folder"):  # the last of what is said before the first rollout
+            if line.startswith("  folder"):  # the last line before the first rollout
                 break
-        (tmp_path / "stepping").unlink(missing_ok=True)  # one environment was tried before
+        (tmp_path / "stepping").unlink(missing_ok=True)  # left by the trial environment
         wait_for(tmp_path / "stepping", process)
         os.killpg(process.pid, signal.SIGINT)
         assert process.stderr.readline() == "\n"
@@ -214,4 +214,4 @@ def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: s
     assert errors.splitlines()[-1] == "interrupted"
     assert "Traceback" not in errors
     assert wait_until(lambda: gone(workers))
-    assert not (tmp_path / "run").exists()  # nothing was trained, so the name is free again
+    assert not (tmp_path / "run").exists()  # nothing was trained, so no folder is left

@@ -1,4 +1,4 @@
-"""Standard streams: a reader that goes away ends no run, and a stream of plain ASCII takes everything we print."""
+"""Standard streams: a closed reader does not end a run, and an ASCII stream can take everything we print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make():
 
 @pytest.fixture
 def nobody_reads(monkeypatch: pytest.MonkeyPatch) -> io.TextIOBase:
-    """stderr as a pipe whose reader has gone."""
+    """stderr as a pipe without a reader."""
     reader, writer = os.pipe()
     os.close(reader)
     stream = open(writer, "w", buffering=1)  # noqa: SIM115  # closed when the test is over
@@ -47,7 +47,7 @@ def test_the_console_goes_on_when_nobody_reads_it(nobody_reads: io.TextIOBase, m
         console.say("a line")
     console.finish({"steps": 20}, ["envfleet runs"])
     console.error("stopped")
-    nobody_reads.close()  # what is left in its buffer makes no trouble either
+    nobody_reads.close()  # flushing the rest of the buffer raises no error either
 
 
 def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("backend", ["sequential", "processes"])
 def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> None:
-    """Neither by our own lines nor by what the environments say."""
+    """Neither our own output nor that of the environments ends it."""
     (tmp_path / "chatty.py").write_text(CHATTY)
     command = [sys.executable, "-m", "envfleet", "train", "ppo", "--env", "chatty:make", "--backend", backend]
     command += ["--n-envs", "2", "--rollout-steps", "32", "--steps", "256", "--output-dir", "run", "--verbose"]
@@ -74,7 +74,7 @@ def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> 
 
 
 def test_a_command_without_stderr_does_not_write_into_its_own_files(tmp_path: Path) -> None:
-    """A closed descriptor is not left to the next file that is opened."""
+    """The next opened file does not get the closed descriptor."""
     program = f"exec {sys.executable} -m envfleet runs nowhere 2>&-"
     assert subprocess.run(["sh", "-c", program], cwd=tmp_path, check=False).returncode == 2
     code = "import os\nfrom envfleet.streams import steady_streams\nwith steady_streams():\n    os.fstat(2)\n"
@@ -102,7 +102,7 @@ def test_reports_and_help_in_plain_ascii(trained: Path, monkeypatch: pytest.Monk
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert "* train " in written(out)
-    assert out.errors == "strict"  # as it was
+    assert out.errors == "strict"  # unchanged
 
 
 def test_messages_with_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_messages_with_any_character(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", error)
     assert cli.main(["rüns"]) == 2
     assert written(error).startswith("error: unknown command 'r?ns'")
-    error_stream().write("± 1\n")  # outside of a command
+    error_stream().write("± 1\n")  # outside a command
     assert written(error).endswith("\\xb1 1\n")
 
 

@@ -1,4 +1,4 @@
-"""`envfleet train`: flags, files and both; what comes of them, and what is refused."""
+"""`envfleet train`: flags, config files and both; the resulting runs, and refused input."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_every_kind_of_setting_is_a_flag() -> None:
 
 
 def test_only_what_was_given_counts_as_given() -> None:
-    # The value of a default, given, keeps a preset from replacing it.
+    # A default value that is given explicitly still wins over a preset.
     assert settings("ppo", "--n-envs", "8", "--quiet").given == {"n_envs", "quiet"}
     assert settings("ppo", "--no-normalise-observations").given == {"normalise_observations"}
     assert settings("ppo").given == frozenset()
@@ -176,7 +176,7 @@ def test_help_names_the_algorithms(capsys: pytest.CaptureFixture[str], arguments
         Train.parse(arguments)
     listed = capsys.readouterr().out.partition("algorithms:")[2].splitlines()
     assert [line.split()[0] for line in listed[1:3]] == ["dqn", "ppo"]
-    assert all(len(line.split()) > 3 for line in listed[1:3])  # with a word on each
+    assert all(len(line.split()) > 3 for line in listed[1:3])  # each with a short description
 
 
 # ---- files ----
@@ -210,8 +210,8 @@ def test_the_file_wins_over_the_preset_and_the_preset_over_the_default(experimen
     ("flags", "n_envs", "workers"),
     [
         ([], 32, 4),
-        (["--workers", "2"], 32, 2),  # where they run changes nothing else
-        (["--num-workers", "2"], 16, 2),  # in the words of the file, the number of environments follows
+        (["--workers", "2"], 32, 2),  # the number of workers changes nothing else
+        (["--num-workers", "2"], 16, 2),  # the file's own spelling also changes the number of environments
         (["--num-workers", "8", "--num-envs-per-worker", "4"], 32, 8),
         (["--n-envs", "32"], 32, 4),
     ],
@@ -232,7 +232,7 @@ def test_json_with_comments(tmp_path: Path) -> None:
     assert settings("--config", str(path)).n_envs == 3
 
 
-# ---- what is refused ----
+# ---- refused input ----
 
 
 def test_all_problems_of_flags_and_file_at_once(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_wrong_flags_are_told_with_the_values_that_cannot_be(
     assert [line.split()[0] for line in lines[1:]] == names
 
 
-# ---- what comes of it ----
+# ---- results ----
 
 
 def test_a_run_is_trained_and_records_what_it_was_given(trained: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_run_is_trained_and_records_what_it_was_given(trained: Path) -> None:
     recorded = yaml.safe_load((trained / "config.yaml").read_text())
     assert recorded["algorithm"] == "ppo"
     assert (recorded["n_envs"], recorded["steps"], recorded["seed"]) == (4, 512, 1)
-    assert recorded["gamma"] == 0.98  # of the preset
+    assert recorded["gamma"] == 0.98  # from the preset
 
 
 def test_the_console_says_what_was_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,7 +320,7 @@ def test_the_console_says_what_was_chosen(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_episodes_alone_are_the_budget(tmp_path: Path) -> None:
-    """The default of steps, 100,000 here, does not cut them short, and the run ends by them."""
+    """The default of 100,000 steps does not end the run early; the episode budget ends it."""
     arguments = ["--env", "CartPole-v1", "--seed", "1", "--backend", "sequential", "--n-envs", "4"]
     run = tmp_path / "run"
     assert cli.main(["train", "ppo", *arguments, "--num-episodes", "30", "--quiet", "--output-dir", str(run)]) == 0
@@ -336,7 +336,7 @@ def test_episodes_alone_are_the_budget(tmp_path: Path) -> None:
 def test_a_duration_alone_is_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = itertools.count()
     seconds = SimpleNamespace(monotonic=lambda: float(next(looks)), perf_counter=time.perf_counter)
-    monkeypatch.setattr(progress, "time", seconds)  # one passes with every look at the clock of the budget
+    monkeypatch.setattr(progress, "time", seconds)  # every reading of the budget's clock advances it by one second
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 0.0))
     run, hours = tmp_path / "run", 60 / 3600
     flags = ["--seed", "1", "--backend", "sequential", "--eval-every", "0", "--output-dir", str(run), "--quiet"]
@@ -344,7 +344,7 @@ def test_a_duration_alone_is_the_budget(tmp_path: Path, monkeypatch: pytest.Monk
     rows = read_metrics(run / "metrics.jsonl")
     assert 1 < len(rows) <= 60
     rates = [row["train/learning_rate"] for row in rows]
-    assert rates == sorted(rates, reverse=True)  # linear, by the clock
+    assert rates == sorted(rates, reverse=True)  # linear in elapsed time
     assert rates[0] > rates[-1]
 
 
@@ -394,7 +394,7 @@ def test_an_environment_that_raises_shows_its_own_traceback(
     assert f'raise ValueError("{where} is broken")' in error
     assert "site-packages/envfleet" not in error
     assert "src/envfleet" not in error
-    assert not (tmp_path / "runs").exists()  # the name is free for the next attempt, and nothing is left behind
+    assert not (tmp_path / "runs").exists()  # nothing is left behind, and the name is free for the next attempt
 
 
 def test_an_unknown_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

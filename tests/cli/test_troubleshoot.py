@@ -1,4 +1,4 @@
-"""Every message that docs/troubleshoot.md quotes is what one really sees: each trouble is brought about here."""
+"""Every message quoted in docs/troubleshoot.md is real: each problem is reproduced here."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "troubleshoot.md"
 
 
 def quoted_messages() -> list[str]:
-    """Code of more than one word in the second column of the tables, what one sees; commands are none."""
+    """Return the quoted messages: code of more than one word in the tables' second column, except commands."""
     rows = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     codes = [code for row in rows for code in re.findall(r"`([^`]+)`", row[1])]
     return list(dict.fromkeys(code for code in codes if " " in code and not code.startswith("envfleet ")))
 
 
 class Scene:
-    """Where a trouble is brought about: a folder, a finished run that may be changed, and what can be replaced."""
+    """What a problem is reproduced with: a folder, a finished run that may be changed, and a monkeypatch."""
 
     def __init__(self, folder: Path, trained: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch = folder, patch
@@ -63,7 +63,7 @@ TROUBLES: dict[str, Callable[[Scene], object]] = {}
 
 
 def shows(*messages: str) -> Callable[[Callable[[Scene], object]], Callable[[Scene], object]]:
-    """The messages that a trouble brings: it prints, logs, raises or returns them."""
+    """Register a function that reproduces these messages: it prints, logs, raises or returns them."""
 
     def note(trouble: Callable[[Scene], object]) -> Callable[[Scene], object]:
         TROUBLES.update(dict.fromkeys(messages, trouble))
@@ -196,7 +196,7 @@ def _unusual_observation(scene: Scene) -> None:
 
 
 class Exploding(gymnasium.Env[Any, Any]):
-    """Pays a reward that no network survives."""
+    """Pays a reward that makes any network diverge."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -233,7 +233,7 @@ def _disk_full(scene: Scene) -> None:
     assert train(scene.folder / "new") == 1
 
 
-# --- going on
+# --- resuming
 
 
 @shows("the run folder ... does not exist")

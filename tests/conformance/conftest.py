@@ -1,4 +1,4 @@
-"""What the tests of examinations have in common."""
+"""Fixtures for the conformance tests."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from envfleet.conformance import isolation
 
 @pytest.fixture(autouse=True)
 def no_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restoring a state takes two processes each time; test_exactness.py has the tests of it."""
+    """Skip restoring a state, which takes two processes each time; test_exactness.py tests it."""
     monkeypatch.setattr(isolation, "why_inexact", lambda *_, **__: None)

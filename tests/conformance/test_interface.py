@@ -1,4 +1,4 @@
-"""What can be said of an environment by its type, its spaces and its signatures."""
+"""Problems in an environment's type, spaces and signatures."""
 
 from __future__ import annotations
 

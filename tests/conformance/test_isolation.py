@@ -1,4 +1,4 @@
-"""An environment that crashes, hangs or ends its process: that is a finding, with the call that it was in."""
+"""An environment that crashes, hangs or exits its process is reported with the call that it was in."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_sys_exit_is_an_exception_like_others() -> None:
 
 
 def test_a_process_of_its_own_sees_the_same() -> None:
-    """Whether it runs here or there, a report says the same, but for the figures and where it ran."""
+    """The report is the same in this process and in another, except for the figures and the place."""
     there, here = examine("CartPole-v1", steps=24, seconds=600), check("CartPole-v1")
     assert there.problems == here.problems == ()
     assert (there.steps, there.resumable, there.skipped) == (here.steps, here.resumable, here.skipped)

@@ -1,4 +1,4 @@
-"""What a report says: the user's own errors, what was given, and how it reads."""
+"""Contents of a report: the user's own tracebacks, notes on the given environment or factory, readable text."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_impossible_arguments_are_refused() -> None:
 
 def test_errors_can_be_raised_with_the_whole_report() -> None:
     check(Walk).raise_for_errors()
-    check(Endless, steps=20).raise_for_errors()  # a warning only
+    check(Endless, steps=20).raise_for_errors()  # only a warning
     report = check(returning(reward=lambda env: np.nan), seed=4)
     with pytest.raises(EnvError, match="the reward is nan") as caught:
         report.raise_for_errors()

@@ -1,4 +1,4 @@
-"""What `step` returns: observations, rewards and flags, compared with the spaces."""
+"""Values returned by `step`: observations, rewards and flags, compared with the spaces."""
 
 from __future__ import annotations
 

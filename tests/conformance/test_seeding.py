@@ -30,7 +30,7 @@ def test_unseeded_global_random_numbers(draw: Any, name: str) -> None:
 
 def test_unseeded_random_numbers_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     state = np.zeros(1)
-    torch = types.ModuleType("torch")  # what the check needs of it; the real one takes seconds to import
+    torch = types.ModuleType("torch")  # only the parts that the check needs; importing the real one takes seconds
     torch.get_rng_state = state.copy  # type: ignore[attr-defined]
     torch.set_rng_state = lambda saved: state.__setitem__(slice(None), saved)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
@@ -41,7 +41,7 @@ def test_unseeded_random_numbers_of_torch(monkeypatch: pytest.MonkeyPatch) -> No
             return float(state[0])
 
     assert_problem(check(Tensor()), "error", "the same seed gives another episode", "generator of torch")
-    assert state[0] == 0  # put back
+    assert state[0] == 0  # restored
 
 
 def test_seeded_global_random_numbers_are_found_beside_a_second_instance() -> None:

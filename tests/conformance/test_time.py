@@ -1,4 +1,4 @@
-"""An examination keeps to its time, and its report names what there was no time for."""
+"""A check keeps to its time limit, and its report names the parts that were skipped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from envfleet.conformance import CheckReport
 from envfleet.errors import SettingsError
 from tests.conformance.worlds import Endless, Walk, check, returning
 
-SECONDS_PER_STEP = 1 / 16  # sums of it are exact
+SECONDS_PER_STEP = 1 / 16  # a power of two, so sums are exact
 
 
 class Clock:
-    """Seconds that pass only while an environment steps."""
+    """A clock that advances only while an environment steps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ def slow(kind: type[Walk], clock: Clock) -> type[Walk]:
 
 
 def examined(kind: type[Walk], seconds: float) -> tuple[CheckReport, float]:
-    """The report, and the seconds that it took."""
+    """Return the report and the seconds that it took."""
     clock = Clock()
     report = check(slow(kind, clock), steps=40, seconds=seconds, clock=clock)
     return report, clock.now - 1000.0

@@ -1,4 +1,4 @@
-"""Environments with one fault each, and a `check` that is quick: in this process, a few steps."""
+"""Environments with one fault each, and a quick `check`: in this process, with few steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Result = tuple[Any, Any, Any, Any, Any]
 
 
 class Walk(gymnasium.Env):
-    """A random walk that keeps all the rules; the broken ones below change one thing each."""
+    """A random walk that follows all rules; each broken one below changes one thing."""
 
     metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 10}
     episode_length = 10
@@ -57,7 +57,7 @@ class ContinuousWalk(Walk):
 
 
 def returning(**changes: Any) -> type[Walk]:
-    """A Walk whose steps return other values under these names (functions of the environment)."""
+    """Return a Walk class whose steps return changed values under these names (functions of the environment)."""
     names = ("observation", "reward", "terminated", "truncated", "info")
 
     class Changed(Walk):
@@ -70,7 +70,7 @@ def returning(**changes: Any) -> type[Walk]:
 
 
 def sampling(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> type[Walk]:
-    """A Walk that shows samples of a space and takes actions of another."""
+    """Return a Walk class that observes samples of one space and takes actions of another."""
 
     class Sampler(Walk):
         def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Endless(Walk):
 
 def raising(operation: str) -> type[Walk]:
     def fail(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        return 1 / len(arguments * 0)  # the line to be seen in the report
+        return 1 / len(arguments * 0)  # the line that the report must show
 
     return type("Raising", (Walk,), {operation: fail})
 
@@ -110,7 +110,7 @@ def only_problem(report: CheckReport) -> tuple[str, str, str]:
 
 
 def assert_problem(report: CheckReport, severity: str, what: str, fix: str) -> None:
-    """The report has one problem alone, and says this about it."""
+    """Check that the report has exactly one problem, with this severity and these texts."""
     found_severity, found_what, found_fix = only_problem(report)
     assert found_severity == severity
     assert what in found_what

@@ -1,4 +1,4 @@
-"""`make digests`: pins the results that the fixed runs have now, on this machine."""
+"""`make digests`: pin the current results of the fixed runs for this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the arithmetic of a machine is known by: the same fingerprint, the same bits of a training."""
+"""Fingerprint of a machine's arithmetic: with equal fingerprints, training gives the same bits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LENGTH = 16  # hexadecimal digits of a digest
 
 
 def computes_with() -> str:
-    """The build of torch and the instructions that it uses here, for readers."""
+    """Describe the torch build and the CPU instructions that it uses here."""
     capability = torch.backends.cpu.get_cpu_capability()
     return f"torch {torch.__version__}, {capability}, {platform.system()} {platform.machine()}"
 
 
 def fingerprint() -> str:
-    """A digest of `computes_with()` and of small computations, each with one thread.
+    """Return a digest of `computes_with()` and of small computations, each with one thread.
 
-    They are what a training consists of: initial weights, products of several shapes, convolutions, their gradients,
-    functions of single numbers.
+    They are the building blocks of training: initial weights, matrix products of several shapes, convolutions, their
+    gradients, elementwise functions.
     """
     digest = hashlib.sha256(computes_with().encode())
     threads = torch.get_num_threads()
@@ -42,7 +42,7 @@ def fingerprint() -> str:
 
 
 def _numbers(*shape: int) -> Tensor:
-    """Numbers between -1 and 1, the same on every machine; torch's memory is aligned, NumPy's is not always."""
+    """Return numbers between -1 and 1, the same on every machine. torch's memory is aligned, NumPy's not always."""
     count = int(np.prod(shape))
     scattered = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
     return torch.tensor(scattered / 2**31 - 1.0, dtype=torch.float32).reshape(shape)
@@ -53,7 +53,7 @@ def _products() -> Iterator[Tensor]:
         given, weight = _numbers(rows, inputs), _numbers(inputs, outputs)
         product = torch.addmm(_numbers(outputs), given, weight)
         yield product
-        yield given.t() @ product  # as gradients are computed
+        yield given.t() @ product  # as in a backward pass
         yield torch.from_numpy(np.matmul(given.numpy(), weight.numpy()))
 
 

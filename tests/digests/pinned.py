@@ -1,4 +1,4 @@
-"""The file of pinned digests: for each machine that they were made on, by its fingerprint."""
+"""The file of pinned digests, by the fingerprint of the machine that made them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write(table: Table) -> None:
 
 
 def renewed(table: Table, machine: str, computes_with: str, found: dict[str, str]) -> tuple[Table, list[str]]:
-    """The table with the digests `found` on this machine, and what is to be said about it.
+    """Return the table with the digests `found` on this machine, and messages about the changes.
 
-    A run that has changed here has changed everywhere: what other machines know of it is dropped.
+    A run that changed here changed everywhere, so its digests on other machines are dropped.
     """
     before = table.get(machine, {"digests": {}})["digests"]
     changed = [name for name in found if name in before and before[name] != found[name]]

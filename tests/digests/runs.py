@@ -1,4 +1,4 @@
-"""Short trainings whose results are pinned; each uses a part of the mathematics that the others leave out."""
+"""Short runs with pinned results; each covers a part of the mathematics that the others do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["RUNS", "digest_of"]
 BOTH: dict[str, Any] = {"env": "CartPole-v1", "hidden": (16,), "seed": 5, "backend": "sequential", "eval_every": 0}
 OF_PPO: dict[str, Any] = {
     **BOTH, "n_envs": 12, "rollout_steps": 16, "steps": 12 * 16 * 3, "minibatch_size": 96, "epochs": 3,
-    "sequence_length": 8, "memory_size": 16, "learning_rate": 0.01,  # far enough for ratios to be clipped
+    "sequence_length": 8, "memory_size": 16, "learning_rate": 0.01,  # high enough for ratios to be clipped
 }  # fmt: skip
 OF_DQN: dict[str, Any] = {
     **BOTH, "n_envs": 8, "rollout_steps": 8, "steps": 512, "learning_starts": 64, "replay_size": 320,
@@ -79,7 +79,7 @@ SETTINGS: dict[str, TrainingSettings] = {
 
 
 def _train(settings: TrainingSettings, folder: Path) -> None:
-    # Whether resume would be exact is the matter of other tests: it would be tried in two processes for each run.
+    # Skip the check for exact resume: other tests cover it, and it takes two processes per run.
     with mock.patch("envfleet.training.exactness.why_inexact", return_value=None):
         envfleet.train(settings.but(output_dir=str(folder), quiet=True))
 
@@ -96,6 +96,6 @@ RUNS: dict[str, Callable[[Path], None]] = {
 
 
 def digest_of(name: str, folder: Path) -> str:
-    """Trains the run of this name into `folder`; a digest of its final weights."""
+    """Train the run of this name into `folder`; return a digest of its final weights."""
     RUNS[name](folder)
     return hashlib.sha256(weights(folder)).hexdigest()[:LENGTH]

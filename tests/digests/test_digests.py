@@ -1,8 +1,7 @@
-"""Results of fixed short runs are pinned: a change that was not meant to change them is seen at once.
+"""Results of fixed short runs are pinned, so that an unintended change is noticed at once.
 
-The bits depend on the CPU and on the build of torch, so they are pinned for machines by the fingerprint of their
-arithmetic, and other machines skip. What holds everywhere, equal weights on every backend, is the subject of
-`tests/training/test_same_weights.py`.
+The bits depend on the CPU and on the torch build. So digests are pinned per fingerprint of the arithmetic, and unknown
+machines skip. Equal weights on every backend hold everywhere; `tests/training/test_same_weights.py` tests that.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tests.digests.runs import RUNS, digest_of
 
 @pytest.fixture(scope="module")
 def digests() -> dict[str, str]:
-    """Those of this machine."""
+    """The pinned digests of this machine."""
     table, machine = pinned.read(), fingerprint()
     if machine not in table:
         pytest.skip(

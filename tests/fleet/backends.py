@@ -1,4 +1,4 @@
-"""The backends that every test of the fleet runs on, and how results are compared to the byte."""
+"""The backends that every fleet test runs on, and byte-exact comparison of results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PROCESSES = ["spawn", "fork", "forkserver", "portable"]
 
 @pytest.fixture(params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Arguments of make() for each backend; 'portable' forces the ways that do without Linux's own calls."""
+    """Arguments of make() for each backend; 'portable' forces the fallbacks for Linux-only calls."""
     return use(request.param, monkeypatch)
 
 
 @pytest.fixture(params=PROCESSES)
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Arguments of make() for each way to have worker processes."""
+    """Arguments of make() for each way to start worker processes."""
     return use(request.param, monkeypatch)
 
 
@@ -38,7 +38,7 @@ def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two (nested) results are equal to the byte, types included."""
+    """Whether two (nested) results are equal to the byte, including their types."""
     if isinstance(one, dict):
         return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, tuple | list):
@@ -55,7 +55,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def trace(env: Any, steps: int, seed: int) -> list[Any]:
-    """Everything a vector environment returns for seeded actions."""
+    """Return everything that a vector environment returns for seeded actions."""
     env.action_space.seed(seed)
     results: list[Any] = [env.reset(seed=seed)]
     results += [env.step(env.action_space.sample()) for _ in range(steps)]

@@ -1,4 +1,4 @@
-"""How the tests compare an environment with the one that gave it its state."""
+"""Comparing an environment with the one whose state it was given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envfleet.fleet.state import capture, is_plain, restore
 
 
 def through_files(state: dict[str, Any]) -> dict[str, Any]:
-    """The state as it comes back from a strict JSON text and a separate list of arrays."""
+    """Return the state as read back from strict JSON text and a separate list of arrays."""
     assert is_plain(state)
     arrays: list[np.ndarray] = []
 
@@ -32,7 +32,7 @@ def through_files(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A value with its types, to the last bit; how many seconds an episode took is left out."""
+    """Return a value with its types as bytes, without the duration of an episode."""
     kind = type(value).__name__.encode()
     if isinstance(value, dict):
         items = [as_bytes(key) + as_bytes(item) for key, item in value.items() if key != "t"]
@@ -41,13 +41,13 @@ def as_bytes(value: Any) -> bytes:
         return kind + b"[" + b",".join(map(as_bytes, value)) + b"]"
     if isinstance(value, set | frozenset):
         return kind + b"(" + b",".join(sorted(map(as_bytes, value))) + b")"
-    if isinstance(value, np.ndarray | np.generic) and value.dtype != np.longdouble:  # which has unused bytes
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != np.longdouble:  # it has padding bytes
         return kind + str(value.dtype).encode() + str(value.shape).encode() + value.tobytes()
     return kind + repr(value).encode()
 
 
 def play(env: gymnasium.Env, steps: int) -> list[bytes]:
-    """What `steps` random steps give, actions and new episodes included."""
+    """Play `steps` random steps; return actions, results and resets as bytes."""
     history = []
     for _ in range(steps):
         action = env.action_space.sample()
@@ -75,7 +75,7 @@ def assert_continues_exactly(make: Callable[[], gymnasium.Env], before: int, aft
 
 
 class Holder(gymnasium.Env):
-    """An environment that holds the values it is told to hold."""
+    """An environment with the given attributes."""
 
     observation_space: spaces.Space = spaces.Discrete(2)
     action_space: spaces.Space = spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Small environments with a fault each, and some with unusual spaces. Importable by workers."""
+"""Small environments with one fault each, and some with unusual spaces. Importable by workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.hanging import hang
 
 
 class Counter(gymnasium.Env[Any, Any]):
-    """Counts its steps, ends after `length`; the base of the faulty ones."""
+    """Counts its steps and ends after `length`; the base class of the faulty ones."""
 
     metadata = {"render_modes": ["rgb_array"]}
 
@@ -46,7 +46,7 @@ class Counter(gymnasium.Env[Any, Any]):
 
 
 class Raises(Counter):
-    """Raises at a step of each episode, or in reset, or when made."""
+    """Raises at a step of each episode, in reset, or on construction."""
 
     def __init__(self, at: int = 3, where: str = "step", **kwargs: Any) -> None:
         if where == "make":
@@ -66,7 +66,7 @@ class Raises(Counter):
 
 
 class RaisesOnce(Counter):
-    """Raises at step `at` of the first episode after the flag file is made; never after that."""
+    """Raises at step `at` of an episode, but only once: not if the flag file exists."""
 
     def __init__(self, flag: str, at: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,7 +90,7 @@ class DiesOnce(RaisesOnce):
 
 
 class DiesTwice(DiesOnce):
-    """Kills its own process once, and the one that follows while that builds it."""
+    """Kills its own process once, and then the replacement process while it builds the environment."""
 
     def __init__(self, flag: str, at: int = 3, **kwargs: Any) -> None:
         super().__init__(flag, at, **kwargs)
@@ -101,8 +101,6 @@ class DiesTwice(DiesOnce):
 
 
 class HangsOnce(RaisesOnce):
-    """Hangs once."""
-
     def __init__(self, mark: Path, at: int = 3, **kwargs: Any) -> None:
         super().__init__(f"{mark}-once", at, **kwargs)
         self.mark = mark

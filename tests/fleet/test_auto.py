@@ -1,4 +1,4 @@
-"""What `auto` measures and chooses, and that the number of workers that was asked for is the number there is."""
+"""The choices of `auto`, and that the requested number of workers is used."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def waited(seconds: float, cpu_seconds: float = 50e-6) -> StepCost:
         (computed(10e-6), 64, 2, "processes", 2),
         (computed(2e-3), 4, 2, "processes", 2),  # one acting group, but every core steps
         (computed(2e-3), 2, 2, "processes", 2),
-        (computed(2e-3), 6, 4, "processes", 3),  # three have two each, four would be no faster
+        (computed(2e-3), 6, 4, "processes", 3),  # three workers with two each; four would be no faster
         (computed(2e-3), 8, 16, "processes", 8),
-        (computed(20e-3), 4, 2, "processes", 4),  # long enough to let the system balance them
+        (computed(20e-3), 4, 2, "processes", 4),  # long enough for the OS to balance them
         (computed(20e-3), 16, 2, "processes", 8),
         (computed(1.0), 64, 1, "sequential", 1),
-        (waited(20e-3), 8, 2, "processes", 8),  # more than cores
+        (waited(20e-3), 8, 2, "processes", 8),  # more workers than cores
         (waited(20e-3), 8, 1, "processes", 8),
-        (waited(20e-3, 10e-3), 16, 2, "processes", 4),  # half of it is computed
-        (waited(20e-3), 500, 2, "processes", 63),  # eight each: not a process for each of 500
+        (waited(20e-3, 10e-3), 16, 2, "processes", 4),  # half of the step is computed
+        (waited(20e-3), 500, 2, "processes", 63),  # eight environments each, not 500 processes
         (waited(50e-6, 10e-6), 2, 2, "sequential", 1),
     ],
 )
@@ -52,7 +52,7 @@ def test_backend_and_workers_by_cost(cost: StepCost, n_envs: int, cores: int, ba
     ("cost", "n_envs", "groups", "acting", "workers"),
     [
         (computed(10e-6), 8, 2, "worker", 2),
-        (computed(20e-3), 8, 2, "worker", 2),  # every core steps and acts already
+        (computed(20e-3), 8, 2, "worker", 2),  # every core already steps and acts
         (computed(2e-3), 4, 1, "central", 2),
         (computed(20e-3), 4, 1, "central", 4),
         (waited(20e-3), 16, 4, "central", 16),
@@ -93,7 +93,7 @@ class Waiting(Counter):
 
 
 def test_steps_that_wait_are_told_from_steps_that_compute() -> None:
-    """A busy machine makes both take longer; only one of them gives its core away."""
+    """Load slows both down, but only a waiting step gives up its core."""
     busy, waiting = measure(Busy(), 1), measure(Waiting(), 1)
     assert not busy.waits
     assert busy.seconds >= 2e-3

@@ -1,4 +1,4 @@
-"""Workers keep off each other's cores, and nobody is bound to one."""
+"""Workers avoid each other's cores, but none is bound to one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
 
 
 def worker(monkeypatch: pytest.MonkeyPatch, *, on: int, others: list[int], index: int = 1) -> OwnCore | None:
-    """A worker that runs on core `on`, beside others that last ran on theirs."""
+    """Return a worker that runs on core `on`, beside workers that last ran on `others`."""
     words = memoryview(bytearray(8 * (1 + len(others)))).cast("q")
     places = list(range(len(words)))
     for place, core in zip([place for place in places if place != index], others, strict=True):
@@ -42,10 +42,10 @@ def worker(monkeypatch: pytest.MonkeyPatch, *, on: int, others: list[int], index
 @pytest.mark.parametrize(
     ("on", "others", "moved"),
     [
-        (4, [4], [{5}, FREE]),  # together: it moves to its own, and is free to be moved again
+        (4, [4], [{5}, FREE]),  # shared: it moves to its own core, then may run anywhere again
         (6, [4, 6], [{5}, FREE]),
         (4, [6], []),  # alone
-        (5, [5], []),  # at home: the other one moves
+        (5, [5], []),  # on its own core: the other worker moves
         (4, [4, 4, 4], []),  # more workers than cores: they have to share
     ],
 )
@@ -75,7 +75,7 @@ def test_workers_may_run_everywhere_after_many_steps() -> None:
 
 
 def test_every_worker_of_a_fleet_keeps_to_its_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Forked workers have what is put in the place of moving here."""
+    """Uses fork, so that workers inherit the patched `keep`."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(FREE))
     monkeypatch.setattr(processes, "can_spin", lambda: True)
     monkeypatch.setattr(OwnCore, "keep", lambda own: (tmp_path / str(own._home)).touch())

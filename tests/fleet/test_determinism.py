@@ -48,7 +48,7 @@ def reference(env: str, mode: str) -> Any:
 
 
 def pairwise() -> list[tuple[str, str, int, str]]:
-    """Every environment on every backend, with worker counts and autoreset modes taking turns."""
+    """Return every environment on every backend, rotating through worker counts and autoreset modes."""
     cases = []
     for turn, (env, place) in enumerate(itertools.product(ENVS, [b for b in BACKENDS if b != "sequential"])):
         cases.append((env, place, WORKERS[turn % 3], MODES[(turn // 3) % 2]))

@@ -1,4 +1,4 @@
-"""Numbers of infos over episodes: what counts as one, and what an episode is worth."""
+"""Numbers in infos: which values count as numbers, and how an episode aggregates them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_episode() -> None:
     expected = [2.5, 5.0, 4.0, math.nan, 1.0]
     np.testing.assert_equal(numbers.end(1, infos[-1]), expected)
     np.testing.assert_equal(numbers.end(0, {}), [math.nan] * 5)
-    other = EpisodeNumbers(("z", "x"), 1)  # of other keys: what it knows is taken over
+    other = EpisodeNumbers(("z", "x"), 1)  # other keys: only the shared ones are restored
     other.restore(0, numbers.state(1))
     np.testing.assert_equal(other.end(0, {}), [math.nan, 2.5])
     numbers.begin(1)
@@ -75,7 +75,7 @@ def test_means_over_episodes() -> None:
 
 
 class Counting(gymnasium.Env[Any, Any]):
-    """Episodes of as many steps as the seed says, with the count of steps in the info."""
+    """Episodes as long as the seed, with the step count in the info."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)

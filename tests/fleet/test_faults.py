@@ -1,4 +1,4 @@
-"""Every fault that a simulator, a worker or a caller can have, on every backend where it can happen."""
+"""Every fault of a simulator, a worker or a caller, on every backend where it can happen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make(env: Any, backend: dict[str, Any], **settings: Any) -> envfleet.Fleet:
 
 
 def cut_step(fleet: envfleet.Fleet, most: int = 12) -> tuple[int, Any]:
-    """Steps until a result has `restarted`; the number of the step and its result."""
+    """Step until a result has `restarted`; return the number of that step and its result."""
     for step in range(most):
         result = fleet.step(ACTIONS)
         if "restarted" in result[4]:
@@ -58,7 +58,7 @@ def test_error_says_which_environment_when_and_why(backend: dict[str, Any]) -> N
     assert (context.step, int(context.action)) == (3, 0)
     assert 'raise ValueError("the engine exploded")' in caught.value.original  # the user's own line
     assert "envfleet/fleet" not in caught.value.original  # and none of ours
-    fleet.reset()  # the fleet lives
+    fleet.reset()  # the fleet is still usable
     assert fleet.step(ACTIONS)[0].shape == (4, 3)
     fleet.close()
 
@@ -163,7 +163,7 @@ def test_worker_killed_from_outside_between_steps_and_during_reset(processes: di
 
 
 def test_worker_killed_while_an_episode_wants_a_reset(processes: dict[str, Any]) -> None:
-    """The lost step was only a reset: no episode is cut, none is made up."""
+    """The lost step was only a reset, so no episode is truncated or invented."""
     fleet = make(lambda: Counter(length=2), processes)
     fleet.reset()
     fleet.step(ACTIONS)
@@ -181,7 +181,7 @@ def test_worker_killed_while_groups_stream(processes: dict[str, Any]) -> None:
     fleet.reset()
     fleet.send(ACTIONS[:2], [0, 1])
     assert fleet.recv(2)[4]["env_id"].tolist() == [0, 1]
-    kill_worker(fleet, 0)  # hosts environments 0 and 1, of which nothing is asked now
+    kill_worker(fleet, 0)  # hosts environments 0 and 1, which have no pending step
     fleet.send(ACTIONS[2:], [2, 3])
     assert "restarted" not in fleet.recv(2)[4]
     fleet.send(ACTIONS[:2], [0, 1])
@@ -264,7 +264,7 @@ def test_hang_that_cannot_be_killed_is_a_named_error(
 
 
 def test_hang_is_noticed_in_a_program_that_ignores_ctrl_c(limits_hold: Path) -> None:
-    """As a shell starts it in the background."""
+    """A shell starts background programs that way."""
     before = [signal.signal(signal.SIGINT, signal.SIG_IGN), signal.getsignal(signal.SIGUSR2)]
     try:
         fleet = make(lambda: HangsOnce(limits_hold), {"backend": "sequential"}, timeout=0.3)
@@ -308,7 +308,7 @@ def test_creation_that_hangs_is_a_named_error(tmp_path: Path, monkeypatch: pytes
     mark, hello = tmp_path / "hangs", ProcessesPlace.hello
 
     def hello_once_it_hangs(place: ProcessesPlace, index: int, seconds: float | None) -> Any:
-        assert wait_until(mark.exists)  # a new process takes its time
+        assert wait_until(mark.exists)  # starting a process takes time
         return hello(place, index, seconds)
 
     def build() -> Any:
@@ -321,9 +321,9 @@ def test_creation_that_hangs_is_a_named_error(tmp_path: Path, monkeypatch: pytes
 
 
 def test_slow_group_is_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is for one environment: eight of them may take eight times as long.
+    """The limit is per environment: eight of them may take eight times as long.
 
-    By the clock of the watch, 20 s pass in the step of each environment and none otherwise.
+    The watchdog's clock advances 20 s in the step of each environment and never otherwise.
     """
     steps, looks = tmp_path / "steps", tmp_path / "looks"
 
@@ -341,7 +341,7 @@ def test_slow_group_is_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 class Slow(Counter):
-    """Its step lets the time pass, and ends when the watch has looked at it."""
+    """Advances the watchdog's clock in its step, and returns once the watchdog has looked."""
 
     def __init__(self, steps: Path, looks: Path) -> None:
         super().__init__()
@@ -363,7 +363,7 @@ def size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-# --- the caller ends
+# --- the caller exits
 
 SCRIPT = """
 import sys, time, os, numpy as np
@@ -392,7 +392,7 @@ def run_script(method: str, then: str) -> tuple[subprocess.Popen[str], list[int]
 
 
 def named_memory(pid: int) -> list[str]:
-    """What a process has mapped of shared memory that has a name, and so would be left when it is killed."""
+    """Return the named shared memory that a process has mapped; it would remain if the process were killed."""
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [line for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")]
 
@@ -448,19 +448,19 @@ def test_fleet_made_in_a_short_lived_thread_keeps_its_workers(processes: dict[st
 
 
 def test_closing_leaves_no_process_thread_or_descriptor(backend: dict[str, Any]) -> None:
-    make(Counter, backend).close()  # the launcher thread and such stay
+    make(Counter, backend).close()  # a warm-up: the launcher thread, for example, stays
     before = held()
     for _ in range(3):
         fleet = make(Counter, backend)
         fleet.reset()
         fleet.step(ACTIONS)
         fleet.close()
-    # Something of an earlier test may end meanwhile, so there may be less; each of three fleets would leave something.
+    # Leftovers of earlier tests may end meanwhile, so less is fine. Three leaking fleets would add something each.
     assert wait_until(lambda: all(now <= then for now, then in zip(held(), before, strict=True))), (held(), before)
 
 
 def held() -> tuple[int, int, int]:
-    """Descriptors, threads of the system (of any library) and children that this process has."""
+    """Return the numbers of file descriptors, threads (of any library) and child processes of this process."""
     gc.collect()
     me = psutil.Process()
     return me.num_fds(), me.num_threads(), len(me.children(recursive=True))

@@ -1,4 +1,4 @@
-"""`fleet.state()` and `fleet.restore()`: the same bytes as if nothing had happened."""
+"""`fleet.state()` and `fleet.restore()`: a restored fleet continues with the same bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sample_task(rng: Any) -> int:
 
 
 def _last(saved: dict[str, Any], observations: Any) -> Any:
-    """The saved observations in the form that the fleet hands out."""
+    """Return the saved observations in the form that the fleet returns."""
     return saved["observations"][""] if isinstance(observations, np.ndarray) else observations
 
 

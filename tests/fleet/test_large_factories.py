@@ -1,4 +1,4 @@
-"""A large array in what builds an environment is kept once by the caller, however many workers get it."""
+"""A large array in an environment factory is kept once by the caller, however many workers receive it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fleet.simulators import Counter
 
 
 class Mapped(Counter):
-    """Its rewards are read from a table."""
+    """Reads its rewards from a table."""
 
     def __init__(self, table: Any) -> None:
         super().__init__(length=1000)
@@ -78,8 +78,8 @@ def test_a_restarted_worker_gets_it_too() -> None:
     table = np.arange(LARGE_BYTES // 4, dtype=np.float64)
     fleet = envfleet.make(lambda: Mapped(table), 2, backend="processes", workers=2, start_method="fork", seed=1)
     fleet.reset()
-    table[:] = -1.0  # what the environments were made with is not changed by what becomes of it
+    table[:] = -1.0  # the environments keep the values they were made with
     os.kill(fleet.statistics().workers[1].pid, signal.SIGKILL)
     rewards = [fleet.step(np.zeros(2, np.int64))[1].tolist() for _ in range(3)]
-    assert rewards == [[1.0, 0.0], [2.0, 0.0], [3.0, 1.0]]  # lost, reset, stepped
+    assert rewards == [[1.0, 0.0], [2.0, 0.0], [3.0, 1.0]]  # environment 1: lost step, reset, step
     fleet.close()

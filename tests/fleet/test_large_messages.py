@@ -1,4 +1,4 @@
-"""Messages that are longer than any socket takes at once: states, requests and infos of any size pass."""
+"""Messages longer than a socket takes at once: states, requests and infos of any size get through."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fleet.simulators import Counter
 
 
 class Heavy(Counter):
-    """Has a world of many bytes, each step changes it."""
+    """Has a large world that changes with every step."""
 
     def __init__(self, size: int = 2**20) -> None:
         super().__init__(length=1000)
@@ -30,7 +30,7 @@ class Heavy(Counter):
 
 
 class Chatty(Counter):
-    """Says more with every step than a socket takes."""
+    """Puts more into every info than a socket takes at once."""
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, _ = super().step(action)
@@ -39,7 +39,7 @@ class Chatty(Counter):
 
 @pytest.mark.parametrize("size", [2**20, pytest.param(2**27, marks=pytest.mark.proof)])
 def test_states_of_any_size_are_saved_and_restored(size: int, backend: dict[str, Any]) -> None:
-    """Several groups per worker: none may wait for the caller to read while the caller waits for the next."""
+    """With several groups per worker, none may block on the caller while the caller waits for the next."""
     fleet = envfleet.make(lambda: Heavy(size), 8, group_size=1, seed=3, timeout=60.0, **backend)
     actions = np.zeros(8, np.int64)
     fleet.reset()

@@ -1,4 +1,4 @@
-"""Which time limit holds: a step's for steps, the longer one for whatever builds, resets or restores."""
+"""Which time limit applies: the step limit to steps, the longer one to building, resetting and restoring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.hanging import hang, take_long
 
 SOME_BACKENDS = pytest.mark.parametrize("name", ["sequential", "threads", "spawn"])
 ACTIONS = np.zeros(2, np.int64)
-LONG = 1.2  # seconds, in which a limit of a step would have been noticed
+LONG = 1.2  # seconds; long enough for the step limit to be noticed
 LIMITS = Timeouts(step=0.2, start=600.0)
 
 
@@ -43,7 +43,7 @@ class SlowReset(Counter):
 
 
 class SlowToBuildAgain(RaisesOnce):
-    """Fails once, and takes longer to be built after that than a step may."""
+    """Fails once, and then takes longer to rebuild than a step may."""
 
     def __init__(self, mark: Path) -> None:
         super().__init__(f"{mark}-once")
@@ -93,7 +93,7 @@ def test_a_rebuild_inside_a_step_has_the_limit_of_resets(
     fleet.reset()
     restarted = [bool(np.any(fleet.step(ACTIONS[:1])[4].get("restarted", False))) for _ in range(5)]
     assert restarted == [False, False, False, True, False]
-    assert fleet.statistics().restarts == 0  # of workers: the environment alone was restarted
+    assert fleet.statistics().restarts == 0  # of workers: only the environment was restarted
     fleet.close()
 
 
@@ -127,7 +127,7 @@ def test_a_reset_that_hangs_is_named_with_its_own_limit(
 
 
 def give_workers_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of resets is that of starting, too."""
+    """Lengthen the wait for workers, since the limit of resets also applies to starting."""
     monkeypatch.setattr(ProcessesPlace, "hello", partialmethod(_late_hello, ProcessesPlace.hello))
     monkeypatch.setattr(ThreadsPlace, "hello", partialmethod(_late_hello, ThreadsPlace.hello))
 

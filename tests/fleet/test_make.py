@@ -1,4 +1,4 @@
-"""What `make` accepts, and the sentence it says where it cannot work."""
+"""Arguments that `make` accepts, and its messages for those that it refuses."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ print("once")
     ("method", "stdin"), [("spawn", False), ("fork", False), ("forkserver", False), ("spawn", True)]
 )
 def test_scripts_need_no_guard_and_register_for_workers(method: str, stdin: bool, tmp_path: Path) -> None:
-    """A script that starts processes outside `if __name__ == "__main__":` runs once, from a file and from stdin."""
+    """A script that starts processes without a guard for `__main__` runs once, from a file and from stdin."""
     script = tmp_path / "script.py"
     script.write_text(REGISTERS.format(root=str(Path(__file__).parents[2]), method=method))
     with script.open() as file:

@@ -1,4 +1,4 @@
-"""MuJoCo goes on from a state with the same bytes, and never gets numbers that it would trip over."""
+"""MuJoCo continues from a state with the same bytes, and never receives invalid numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOXES = """
 
 
 class FallingBoxes(gymnasium.Env):
-    """Boxes that come to rest and are put to sleep, on MuJoCo without Gymnasium's base class."""
+    """Boxes that come to rest and fall asleep, in MuJoCo without Gymnasium's base class."""
 
     def __init__(self, gravity: float = -9.81) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (21,))
@@ -39,7 +39,7 @@ class FallingBoxes(gymnasium.Env):
         self.model = mujoco.MjModel.from_xml_string(BOXES)
         self.model.opt.gravity[2] = gravity
         self.data = mujoco.MjData(self.model)
-        self.positions = self.data.qpos  # MuJoCo's memory
+        self.positions = self.data.qpos  # a view of MuJoCo's memory
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

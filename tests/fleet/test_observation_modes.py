@@ -1,4 +1,4 @@
-"""Environments whose observation spaces differ in their bounds, as Gymnasium's `observation_mode` allows it."""
+"""Environments whose observation spaces differ in their bounds, as Gymnasium's `observation_mode` allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fleet.backends import BACKENDS, same, trace
 
 
 class Bounded(gymnasium.Env[Any, Any]):
-    """Observes its own bound, and more than that after the action 1."""
+    """Observes its own bound, and more than that after action 1."""
 
     action_space = spaces.Discrete(2)
 
@@ -65,7 +65,7 @@ def test_a_space_for_all() -> None:
     pair = (fleet.observation_space, single)
     both = envfleet.make(Bounded, env_kwargs=BOUNDS, observation_mode=pair, backend="sequential")
     assert (both.observation_space, both.single_observation_space) == pair
-    fleet.action_space = both.action_space = spaces.MultiDiscrete([1] * 4)  # only actions that keep to the bounds
+    fleet.action_space = both.action_space = spaces.MultiDiscrete([1] * 4)  # only action 0, which keeps to the bounds
     assert same(trace(fleet, 3, seed=1), trace(both, 3, seed=1))
     fleet.close()
     both.close()

@@ -1,4 +1,4 @@
-"""What environments print in their workers does not tear the live view of a terminal."""
+"""Output of environments in their workers does not tear the live view of a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ print("the end")
 
 
 def on_terminal(*command: str) -> str:
-    """What a command that has a terminal of its own writes to it."""
+    """Return everything that a command writes to its own terminal."""
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
@@ -59,7 +59,7 @@ def on_terminal(*command: str) -> str:
         try:
             while piece := os.read(ours, 65536):
                 written += piece
-        except OSError:  # how Linux says that the other side is closed
+        except OSError:  # Linux reports the closed other side this way
             pass
         os.close(ours)
     assert process.returncode == 0, written.decode()
@@ -67,7 +67,7 @@ def on_terminal(*command: str) -> str:
 
 
 def screen(written: str) -> list[str]:
-    """The lines that a terminal shows in the end."""
+    """Return the lines that a terminal finally shows."""
     lines, row, column = [""], 0, 0
     for piece in re.findall(r"\r|\n|\x1b\[[\d;?]*[A-Za-z]|[^\r\n\x1b]+", written):
         if piece == "\r":
@@ -79,7 +79,7 @@ def screen(written: str) -> list[str]:
             lines[row] = ""
         elif piece.startswith("\x1b[") and piece.endswith("A"):
             row -= int(piece[2:-1] or 1)
-        elif piece[0] != "\x1b":  # colours, and whether the cursor is shown
+        elif piece[0] != "\x1b":  # ignores colours and cursor visibility
             lines[row] = lines[row][:column].ljust(column) + piece + lines[row][column + len(piece) :]
             column += len(piece)
     return [line.rstrip() for line in lines if line.strip()]
@@ -95,5 +95,5 @@ def test_lines_of_workers_come_above_the_view(method: str) -> None:
 
 
 def test_elsewhere_workers_have_the_streams_of_the_caller() -> None:
-    with output.printed_by_caller():  # pytest's streams are no terminal
+    with output.printed_by_caller():  # pytest's streams are not a terminal
         assert output.streams_of_workers() == {}

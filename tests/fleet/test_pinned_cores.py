@@ -1,4 +1,4 @@
-"""`pin_cores`: workers that stay on a core of their own."""
+"""`pin_cores`: every worker stays on its own core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values come back from plain data with type, bits and identity; what is not plain data is refused."""
+"""Values come back from plain data with type, bits and identity; everything else is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Settings:
 
 
 def carried_over(value: Any, now: Any = None) -> Any:
-    """`value` after a way through files, from one environment to another that held `now`."""
+    """Pass `value` through files to another environment that held `now`; return what it holds then."""
     target = Holder(value=now)
     restore(target, through_files(capture(Holder(value=value))))
     return target.value
@@ -148,7 +148,7 @@ GENERATORS = [np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random
 def test_generators_draw_and_spawn_the_same(kind: type) -> None:
     generator = np.random.Generator(kind(11))
     generator.spawn(2)
-    generator.integers(5, dtype=np.uint32)  # leaves half of a draw in a buffer
+    generator.integers(5, dtype=np.uint32)  # buffers half of a 64-bit draw
     result = carried_over(generator)
     assert result is not generator
     assert result.spawn(1)[0].random() == generator.spawn(1)[0].random()
@@ -159,7 +159,7 @@ def test_generators_draw_and_spawn_the_same(kind: type) -> None:
 
 def test_generators_of_the_older_kinds_draw_the_same() -> None:
     older, numpys = random.Random(3), np.random.RandomState(4)
-    older.gauss(0, 1), numpys.standard_normal()  # each leaves a second draw behind
+    older.gauss(0, 1), numpys.standard_normal()  # each buffers a second draw
     result, numpys_result = carried_over((older, numpys))
     assert [result.gauss(0, 1) for _ in range(5)] == [older.gauss(0, 1) for _ in range(5)]
     assert numpys_result.standard_normal(5).tolist() == numpys.standard_normal(5).tolist()
@@ -185,7 +185,7 @@ def test_settings_keep_their_paths_and_get_their_numbers() -> None:
 
 
 class Keeper(gymnasium.Wrapper):
-    """A wrapper that keeps what the environment inside holds."""
+    """A wrapper with the given attributes."""
 
     def __init__(self, env: gymnasium.Env, **values: Any) -> None:
         super().__init__(env)
@@ -253,7 +253,7 @@ def test_memory_of_a_simulator_is_written_in_place() -> None:
     assert np.frombuffer(bytes(buffer), np.float64).tolist() == [1.5, 2.5]
 
 
-# ---- what is refused ----
+# ---- refused values ----
 
 
 @dataclasses.dataclass

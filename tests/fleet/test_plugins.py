@@ -1,4 +1,4 @@
-"""Packages that register environments when they are imported, and environments of scripts."""
+"""Packages that register environments on import, and environments defined in scripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for number in range(20):
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package that is well known, in a file; nothing of it stays behind."""
+    """A file that acts as a well-known installed package; everything is cleaned up afterwards."""
     file = tmp_path / "arcade_plugin.py"
     file.write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -42,7 +42,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("plugin")
 def test_a_known_package_is_imported_for_its_id_and_workers_are_silent(capfd: pytest.CaptureFixture[str]) -> None:
-    """Workers know the ids from the caller, then import the package, which registers them again."""
+    """Workers get the ids from the caller, then import the package, which registers them again."""
     fleet = envfleet.make("Arcade/Game3-v0", 2, backend="processes", workers=2, start_method="spawn")
     fleet.reset()
     fleet.close()

@@ -1,4 +1,4 @@
-"""What code written for Gymnasium's vector environments finds here: its calls, its attributes and its errors."""
+"""Code written for Gymnasium's vector environments finds the same calls, attributes and errors here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIONS = np.zeros(4, np.int64)
 
 
 class Refuses(Counter):
-    """Raises errors of Python's own kinds."""
+    """Raises a built-in exception."""
 
     def step(self, action: Any) -> Any:
         if action == 1:
@@ -28,7 +28,7 @@ class Refuses(Counter):
 
 
 class Late(Counter):
-    """Its steps and resets wait until somebody lets them go."""
+    """Its steps wait until `gate` opens."""
 
     gate = threading.Event()
 

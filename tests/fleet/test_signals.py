@@ -1,4 +1,4 @@
-"""Workers leave Ctrl-C, SIGTERM and SIGHUP to the caller; processes that an environment starts do not."""
+"""Workers leave Ctrl-C, SIGTERM and SIGHUP to the caller; processes started by an environment do not."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from envfleet.signals import ENDING, Terminated, handled, terminate
 from tests.fleet.simulators import Counter
 
 ACTIONS = np.zeros(4, np.int64)
-SECONDS = 100.0  # far more than it takes
-# Popen waits until its pipe is closed; a process that another thread forks meanwhile holds it open.
+SECONDS = 100.0  # far more than needed
+# Popen waits for its pipe to close, and a process forked by another thread meanwhile would hold it open.
 STARTING = threading.Lock()
 
 
@@ -30,10 +30,10 @@ def make(env: Any, backend: dict[str, Any], **kwargs: Any) -> envfleet.Fleet:
 
 
 class HasChildren(Counter):
-    """Starts a process by fork and one by exec, and ends both as most simulators do."""
+    """Starts one process by fork and one by exec, and terminates both as most simulators do."""
 
     def children(self) -> list[int]:
-        """How both ended; None in place of a code where SIGTERM did not end it."""
+        """Return the exit codes of both after SIGTERM."""
         forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
         with STARTING:
             forked.start()
@@ -45,7 +45,7 @@ class HasChildren(Counter):
         return [forked.exitcode or 0, program.wait(SECONDS)]
 
     def signals_of_a_program(self) -> dict[str, str]:
-        """What a program that the environment starts has inherited."""
+        """Return the signal masks that a program started by the environment inherits."""
         text = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
         lines = dict(line.split(":\t") for line in text.splitlines() if line.startswith("Sig"))
         return {name: lines[name] for name in ("SigBlk", "SigIgn")}
@@ -78,7 +78,7 @@ def test_a_worker_survives_the_signals(processes: dict[str, Any]) -> None:
 def test_a_worker_survives_signals_from_its_first_moment(
     processes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signals come right after the process is there: before the interpreter, and a fork, can set any handler."""
+    """Signals arrive right after the process exists, before the interpreter or the fork can set a handler."""
     signalled: list[int] = []
 
     def signal_it(pid: int) -> int:
@@ -141,7 +141,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(processes: dict[str, Any]) -> No
 def test_what_is_forked_while_the_caller_handles_signals_has_the_handlers_from_before(in_a_thread: bool) -> None:
     ends: list[Any] = []
     with handled({signal.SIGTERM: terminate, signal.SIGHUP: terminate}):
-        with handled(dict.fromkeys(ENDING, terminate)):  # as a run does while it trains
+        with handled(dict.fromkeys(ENDING, terminate)):  # as a run does during training
             work = threading.Thread(target=lambda: ends.append(HasChildren().children()))
             (work.start if in_a_thread else work.run)()
             if in_a_thread:
@@ -149,7 +149,7 @@ def test_what_is_forked_while_the_caller_handles_signals_has_the_handlers_from_b
             handlers = HasChildren().handlers_of_a_fork()
         with pytest.raises(Terminated) as caught:
             os.kill(os.getpid(), signal.SIGTERM)
-            signal.sigtimedwait([], 1.0)  # somewhere for it to arrive
+            signal.sigtimedwait([], 1.0)  # lets the signal arrive
     assert caught.value.code == 143
     assert ends == [[-signal.SIGTERM, -signal.SIGTERM]]
     assert handlers == [repr(signal.getsignal(number)) for number in ENDING]

@@ -1,4 +1,4 @@
-"""Writing to and reading from arrays, for every space, as properties."""
+"""Property tests: writing to and reading from arrays, for every space."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_columns_take_what_they_can_and_leave_the_rest() -> None:
 @pytest.mark.parametrize(
     "infos",
     [
-        [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2}],  # alike: written key by key
+        [{"x": 1.0, "n": 1}, {"x": 2.0, "n": 2}],  # same keys and types: written key by key
         [{"n": 1, "x": 1.0}, {"x": 2.0, "n": 2}],
         [{"x": 1.0}, {"x": 2.0, "n": 2}],
         [{"x": 1.0, "n": 1}, {"x": 2.0}],

@@ -1,4 +1,4 @@
-"""An environment set to another one's state goes on with the same bytes."""
+"""An environment that gets another one's state continues with the same bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STACKS: dict[str, Callable[[], gymnasium.Env]] = {
 }
 
 
-# ---- what is exact ----
+# ---- exact continuation ----
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 83])
@@ -184,7 +184,7 @@ def test_the_generator_of_a_space_that_belongs_to_the_class_is_set() -> None:
     assert "action_space" not in vars(fresh)
 
 
-# ---- what stays as it was built ----
+# ---- kept as built ----
 
 
 def test_what_renderers_made_stays() -> None:
@@ -205,7 +205,7 @@ def test_the_seconds_of_an_episode_go_on(monkeypatch: pytest.MonkeyPatch) -> Non
     original.episode_start_time -= 1000  # as if the episode had begun long ago
     state = through_files(capture(original))
     fresh = STACKS["recorded"]()
-    monkeypatch.setattr(time, "perf_counter", lambda: 5.0)  # another process, another beginning
+    monkeypatch.setattr(time, "perf_counter", lambda: 5.0)  # another process has another clock origin
     restore(fresh, state)
     assert fresh.episode_start_time == pytest.approx(5 - 1000, abs=60)
 
@@ -234,11 +234,11 @@ def test_attributes_outside_the_dictionary_are_set() -> None:
     assert fresh.position == np.float32(2.5)
 
 
-# ---- a pair of its own ----
+# ---- own get_state and set_state ----
 
 
 class OpaqueSimulator:
-    """Something that cannot be written, with a generator that it shares with its environment."""
+    """A simulator that cannot be captured and that shares a generator with its environment."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self.generator, self.position = generator, 0.0
@@ -274,7 +274,7 @@ def test_the_pair_of_a_wrapper_covers_the_wrapper_alone() -> None:
     class Counting(gymnasium.Wrapper):
         def __init__(self, env: gymnasium.Env) -> None:
             super().__init__(env)
-            self.counter = iter(range(1000))  # cannot be written
+            self.counter = iter(range(1000))  # cannot be captured
             self.count = 0
 
         def step(self, action: Any) -> Any:
@@ -322,7 +322,7 @@ def test_a_set_state_of_two_arguments_is_no_pair() -> None:
     assert fresh.value == 4
 
 
-# ---- what is refused ----
+# ---- refused states ----
 
 
 def test_the_state_of_another_class_or_chain_is_refused() -> None:

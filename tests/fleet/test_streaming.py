@@ -1,4 +1,4 @@
-"""`step_async`/`step_wait`, and `send`/`recv` that hand back whichever groups are ready first."""
+"""`step_async`/`step_wait`, and `send`/`recv`, which return whichever groups are ready first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_step_async_lets_the_caller_work(backend: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("env", [Counter, Nested, Talks])
 def test_streaming_gives_the_bytes_of_stepping(env: Any, backend: dict[str, Any]) -> None:
-    """Each environment's own sequence is the same whether groups go in step or at their own pace."""
+    """Each environment gives the same sequence, whether groups step together or at their own pace."""
     steps, n_envs = 15, 6
     reference = envfleet.make(env, n_envs, group_size=2, seed=3, backend="sequential")
     fleet = envfleet.make(env, n_envs, group_size=2, seed=3, **backend)
@@ -91,7 +91,7 @@ class WaitingCounter(Counter):
 
 
 def test_stepping_after_streaming_at_different_paces(backend: dict[str, Any]) -> None:
-    """Groups whose newest observations lie in different slots are brought in line."""
+    """Groups whose newest observations lie in different slots are brought into line."""
     fleet = envfleet.make(Counter, 4, group_size=2, seed=1, **backend)
     fleet.reset()
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_stepping_after_streaming_at_different_paces(backend: dict[str, Any]) ->
     fleet.recv(2)
     fleet.send(np.zeros(2, np.int64), [2, 3])
     fleet.send(np.zeros(2, np.int64), [0, 1])
-    mixed = fleet.recv(4)  # one group has made 4 steps, the other 2
+    mixed = fleet.recv(4)  # one group has taken 4 steps, the other 2
     assert mixed[0][:, 0].tolist() == [4, 4, 2, 2]
     assert mixed[4]["env_id"].tolist() == [0, 1, 2, 3]
     assert fleet.step(np.zeros(4, np.int64))[0][:, 0].tolist() == [5, 5, 3, 3]

@@ -1,4 +1,4 @@
-"""Tasks per environment that survive autoreset, and environments that are rebuilt before they rot."""
+"""Tasks per environment that survive autoreset, and environments that are rebuilt after some episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gymnasium's own time limits, which groups count themselves: nobody can tell."""
+"""Groups count Gymnasium's own time limits themselves, without a visible difference."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ACTIONS = np.zeros(4, np.int64)
 
 
 class Endless(Counter):
-    """An episode never ends by itself."""
+    """Its episodes never end without a time limit."""
 
     def __init__(self) -> None:
         super().__init__(length=10**9)
 
 
 class CallsItsOwn(TimeLimit[Any, Any]):
-    """A time limit with a step of its own."""
+    """A time limit that overrides `step`."""
 
     def step(self, action: Any) -> Any:
         observation, _, terminated, truncated, info = super().step(action)
@@ -31,7 +31,7 @@ class CallsItsOwn(TimeLimit[Any, Any]):
 
 
 class RenamedFields(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A time limit as another Gymnasium may write it."""
+    """A time limit as another Gymnasium version might write it."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], limit: int) -> None:
         super().__init__(env)
@@ -59,7 +59,7 @@ def make(env: Any, backend: dict[str, Any], **settings: Any) -> envfleet.Fleet:
 
 
 def lengths(fleet: envfleet.Fleet, steps: int) -> list[int]:
-    """Of the episodes of environment 0, as the ends show them."""
+    """Return the lengths of the episodes of environment 0, measured from their truncations."""
     fleet.reset()
     found, since = [], 0
     for _ in range(steps):
@@ -87,7 +87,7 @@ def test_a_limit_without_the_fields_that_we_know_is_stepped_through(
     monkeypatch.setattr("envfleet.fleet.member.TimeLimit", RenamedFields)
     fleet = make(lambda: OrderEnforcing(RenamedFields(OrderEnforcing(Endless()), 5)), {"backend": backend})
     assert lengths(fleet, 20) == [5, 5, 5]
-    assert fleet.call("get_wrapper_attr", "_count")[0] == 2  # which asks all limits how far they are
+    assert fleet.call("get_wrapper_attr", "_count")[0] == 2  # a call updates the counts of all limits first
     fleet.close()
 
 

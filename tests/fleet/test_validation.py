@@ -1,4 +1,4 @@
-"""What Gymnasium accepts and the spaces do not: accepted with one warning, refused, or accepted silently."""
+"""Values that Gymnasium accepts but the spaces do not: accepted with a warning, refused, or accepted silently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 7  # two episodes end
 
 
 class Returns(gymnasium.Env[Any, Any]):
-    """Returns one observation and one reward, whatever they are; its episodes have three steps."""
+    """Returns a fixed observation and reward; its episodes have three steps."""
 
     action_space = spaces.Discrete(2)
 
@@ -40,7 +40,7 @@ class Returns(gymnasium.Env[Any, Any]):
 
 
 def play(env: Any, backend: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    """The last step of a fleet of four such environments."""
+    """Return the last step of a fleet of four such environments."""
     fleet = envfleet.make(
         env, 4, group_size=2, seed=1, autoreset="same_step", **{"backend": "sequential", **(backend or {}), **kwargs}
     )
@@ -54,7 +54,7 @@ def play(env: Any, backend: dict[str, Any] | None = None, **kwargs: Any) -> Any:
 
 
 class Sums(Returns):
-    """Everything that is a little wrong, in one observation, and the reward in an array."""
+    """Has every slight mistake in one observation, and its reward in an array."""
 
     def __init__(self) -> None:
         parts = {
@@ -74,16 +74,16 @@ def test_a_little_wrong_is_accepted_with_one_warning_of_each_kind(
 ) -> None:
     caplog.set_level(logging.WARNING, logger="envfleet")
     observations, rewards, *_ = play(Sums, backend)
-    assert observations["rounded"].tolist() == [[-2e-16, 1.0 + 2e-16]] * 4  # as they are
+    assert observations["rounded"].tolist() == [[-2e-16, 1.0 + 2e-16]] * 4  # unchanged
     assert observations["double"].dtype == np.float32 and np.allclose(observations["double"], [0.1, 0.2])
     assert observations["list"].tolist() == [[0.5, 1.0]] * 4
     assert rewards.tolist() == [2.5] * 4 and rewards.dtype == np.float64
-    # A spawned worker has no handlers of its own: its warnings go to its stderr.
+    # A spawned worker has no log handlers, so its warnings go to its stderr.
     spawned = backend.get("start_method") in ("spawn", "forkserver")
     text = caplog.text + (capfd.readouterr().err if spawned else "")
     reporters = backend["workers"] if spawned else 1
     if backend.get("start_method") == "fork":
-        return  # the warnings of a fork go wherever this process had its log, here to a list in its own memory
+        return  # a fork logs to the inherited handlers, here to a list in its own memory
     assert [text.count(hint) for hint in HINTS] == [reporters] * len(HINTS), text
     assert re.search(r"environment \d returned an observation at 'double' of dtype float64, expected float32", text)
 
@@ -139,7 +139,7 @@ def test_a_value_that_the_dtype_cannot_hold_is_noticed_after_others_were_cast() 
 
     class Grows(Returns):
         def step(self, action: Any) -> Any:
-            self._observation = self._observation * 1e20 + 1.0  # not the array that was returned
+            self._observation = self._observation * 1e20 + 1.0  # a new array, not the one that was returned
             return super().step(action)
 
     with pytest.raises(envfleet.ObservationError, match="the largest that float32 holds"):

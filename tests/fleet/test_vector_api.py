@@ -1,4 +1,4 @@
-"""The fleet does what Gymnasium's own vector environments do, to the byte, on every backend."""
+"""The fleet behaves like Gymnasium's own vector environments, to the byte, on every backend."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ENVS: dict[str, Any] = {
 
 
 def cast_as_gymnasium_does(expected: dict[str, Any], received: dict[str, Any], key: str) -> None:
-    """Gives the values of one key the type of the first environment, which is all that may differ."""
+    """Cast the values of one key to the type of the first environment: the only difference allowed."""
     for one, other in ((expected, received), (expected.get("final_info", {}), received.get("final_info", {}))):
         if key in one:
             other[key] = other[key].astype(one[key].dtype)
 
 
 class MixedNumbers(Counter):
-    """Says where its number comes from in another type: an integer at a reset, a fraction at a step."""
+    """Its info holds an integer after a reset and a fraction after a step."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         return super().reset(seed=seed, options=options)[0], {"share": 1}
@@ -43,7 +43,7 @@ class MixedNumbers(Counter):
 
 
 def test_numbers_of_several_types_keep_their_values(backend: dict[str, Any]) -> None:
-    """The one difference to Gymnasium, which casts all to the type of the first environment: 0.25 becomes 0 there."""
+    """The only difference from Gymnasium, which casts all values to the first environment's type: 0.25 becomes 0."""
     fleet = envfleet.make(MixedNumbers, 4, group_size=2, autoreset="same_step", **backend)
     reference = SyncVectorEnv([MixedNumbers] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
     for env in (fleet, reference):
@@ -101,7 +101,7 @@ def test_call_get_set_attr_and_render(backend: dict[str, Any]) -> None:
         with_fleet.call("nonsense")
     with_fleet.call_at([1, 3], "__setattr__", "length", 99)
     assert with_fleet.get_attr("length") == (7, 99, 7, 99)
-    with_fleet.step(np.zeros(4, np.int64))  # a question that fails costs no episode
+    with_fleet.step(np.zeros(4, np.int64))  # a failed call costs no episode
     with_fleet.close()
 
 
@@ -189,7 +189,7 @@ def test_copies_are_safe_and_views_live_for_one_more_step() -> None:
     views.reset(seed=1)
     first = views.step(actions)[0]
     views.step(actions)
-    assert same(first, kept)  # still whole while the next one is there
+    assert same(first, kept)  # a view stays valid during the next step
     views.step(actions)
     assert not same(first, kept)
     views.close()

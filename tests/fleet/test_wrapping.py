@@ -1,4 +1,4 @@
-"""Wrappers that `make` puts around every environment, where it lives."""
+"""Wrappers that `make` applies to every environment, inside its worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ROM that does nothing, with any title: a console to write memory into."""
+"""A ROM that does nothing, with any title: tests write the console's memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def idle_rom(title: bytes = b"", *, bytes_in_all: int = 0x8000) -> bytes:
-    """Sleeps for ever between the interrupts of the screen."""
+    """Return a ROM that sleeps forever between vertical-blank interrupts."""
     rom = bytearray(bytes_in_all)
     rom[0x40] = 0xD9  # reti
     rom[0x100:0x104] = bytes([0x00, 0xC3, 0x50, 0x01])  # nop; jp 0150

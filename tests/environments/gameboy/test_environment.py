@@ -1,4 +1,4 @@
-"""`envfleet/GameBoy-v0`: what it gives, what it refuses, and that it goes on exactly."""
+"""`envfleet/GameBoy-v0`: observations, actions, refused settings, and exact restore."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def actions(count: int, seed: int = 0) -> list[int]:
     return [int(action) for action in np.random.default_rng(seed).integers(0, 6, count)]
 
 
-# ---- what it gives ----
+# ---- observations and actions ----
 
 
 def test_gymnasium_knows_it() -> None:
@@ -161,7 +161,7 @@ def test_episodes_end_by_length_by_death_and_by_the_goal(make: Any) -> None:
         assert info["reward_terms"]["goal"] == (10.0 if success else 0.0)
 
 
-# ---- the same again ----
+# ---- determinism and state ----
 
 
 def trace(env: GameBoyEnv, seed: int, count: int) -> list[Any]:
@@ -173,7 +173,7 @@ def test_the_seed_decides_everything(make: Any) -> None:
     first = trace(one, 5, 150)
     assert same(first, trace(other, 5, 150))
     trace(other, 6, 10)
-    assert same(first, trace(other, 5, 150))  # whatever was played before
+    assert same(first, trace(other, 5, 150))  # regardless of earlier episodes
     assert not same(first, trace(one, 6, 150))
 
 
@@ -198,7 +198,7 @@ def test_sticky_actions_repeat_the_last_one(make: Any) -> None:
     for action in [1, 2] * 100:
         env.step(action)
         turned.append(memory[0xC10C] == (1 if action == 1 else 0))
-    # Half of the steps choose anew. The others repeat, which is the wrong way in every other chain.
+    # Requested actions alternate, so an odd number of repeats in a row is wrong: 1/2 + 1/8 + 1/32 + ... are right.
     assert np.mean(turned) == pytest.approx(2 / 3, abs=0.1)
 
 
@@ -249,7 +249,7 @@ def test_the_same_bytes_on_every_backend_and_over_a_restore(backend: str) -> Non
     assert not same(derailed, results[0][40:47])
 
 
-# ---- errors and ends ----
+# ---- errors and cleanup ----
 
 
 def test_roms_that_cannot_be_played(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_a_failed_start_leaves_no_console(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_nothing_is_written_beside_the_rom(make: Any, tmp_path: Path) -> None:
     rom = bytearray(idle_rom(b"LANTERN ISLE"))
-    rom[0x147], rom[0x149] = 0x03, 0x02  # a battery, which PyBoy saves on stop
+    rom[0x147], rom[0x149] = 0x03, 0x02  # a battery: PyBoy saves its RAM on stop
     checksum = 0
     for byte in rom[0x134:0x14D]:
         checksum = (checksum - byte - 1) & 0xFF
@@ -365,7 +365,7 @@ def test_nothing_is_written_beside_the_rom(make: Any, tmp_path: Path) -> None:
 
 @pytest.mark.proof
 def test_memory_is_small_and_stays(make: Any) -> None:
-    """Over a thousand episodes to their end, with pictures as well; and of eight consoles that play."""
+    """Memory does not grow over 1,000 episodes with pixels, and each further console takes less than 50 MB."""
     process = psutil.Process()
     settings = {"observation": "pixels+features", "episode_length": 3}
 
@@ -376,7 +376,7 @@ def test_memory_is_small_and_stays(make: Any) -> None:
             assert ends == [False, False, True]
 
     env = make(**settings)
-    play(env, 50)  # what is loaded and cached once
+    play(env, 50)  # fills the caches
     before = process.memory_info().rss
     play(env, 1000)
     grown = process.memory_info().rss - before

@@ -1,4 +1,4 @@
-"""Expressions of game files compute what they say and nothing else."""
+"""Expressions in game files: arithmetic, comparisons and conditions work, everything else is refused."""
 
 from __future__ import annotations
 

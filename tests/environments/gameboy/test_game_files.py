@@ -1,4 +1,4 @@
-"""Game files: what ships can be read, and a mistake is told with its place."""
+"""Game files: the shipped ones can be read, and a mistake is reported with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The homebrew game: built to the same bytes, winnable for every seed, and not by luck or by heart."""
+"""The homebrew game: reproducible build, winnable for every seed, but not by luck or from memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rom.solver import Bot, fewest_screens, shortest_solutions
 
 ROOT = Path(__file__).parents[3]
 BINARY = ROOT / "src/envfleet/environments/gameboy/lantern_isle.gb"
-COMPILER = "4.2.0"  # of Debian 12; another version may write other bytes for the same game
+COMPILER = "4.2.0"  # of Debian 12; another version may produce other bytes
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def values(env: GameBoyEnv) -> dict[str, Any]:
 
 
 def won(env: GameBoyEnv, seed: int) -> tuple[bool, list[int], int]:
-    """Whether the bot wins, its actions, and how many screens it saw."""
+    """Return whether the bot wins, its actions, and the number of screens it saw."""
     bot, played = Bot(), []
     env.reset(seed=seed)
     while True:
@@ -59,7 +59,7 @@ def test_no_logo_of_the_maker_is_in_the_header() -> None:
 
 
 def test_a_bot_with_the_map_wins_and_no_solution_is_short(env: GameBoyEnv) -> None:
-    """Whatever the place of the key: at least 200 decisions over at least 8 screens."""
+    """Wherever the key is, a solution takes at least 200 decisions over at least 8 screens."""
     shortest, fewest = shortest_solutions(), fewest_screens()
     assert len(shortest) == len(fewest) == 4
     assert min(shortest.values()) >= 200 and min(fewest.values()) >= 8
@@ -108,12 +108,12 @@ def test_enemies_hurt_and_death_begins_a_new_game(env: GameBoyEnv) -> None:
 
 
 def test_the_key_opens_the_door_and_nothing_else_does(env: GameBoyEnv) -> None:
-    """The player stands below the door and walks against it, without and with the key."""
+    """The player stands below the door and walks into it, without and with the key."""
     assert env._emulator is not None
     memory = env._emulator.memory
     for has_key in (0, 1):
         env.reset(seed=2)
-        # From the screen to the left, so that the game itself sets out the screen of the door.
+        # Enter from the screen to the left, so that the game itself sets up the screen with the door.
         memory[0xC108], memory[0xC109], memory[0xC10A], memory[0xC10B] = 2, 1, 144, 72
         env._emulator.run(1)
         env.step(4)

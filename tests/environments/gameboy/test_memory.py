@@ -1,4 +1,4 @@
-"""Values of memory: what their bytes mean, read in a few pieces."""
+"""Values in memory: the meaning of their bytes, and reading them in few pieces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envfleet.environments.gameboy.memory import Layout, Value, parse_kind
 
 
 class Memory:
-    """Bytes as PyBoy gives them, which remembers what was read."""
+    """Bytes as PyBoy returns them; counts the reads."""
 
     def __init__(self, content: dict[int, int]) -> None:
         self.content, self.reads = content, 0

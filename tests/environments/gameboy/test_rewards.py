@@ -1,4 +1,4 @@
-"""Rewards of all three games, by writing into a console's memory."""
+"""Rewards of all three games, triggered by writing to a console's memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.environments.gameboy.roms import idle_rom
 
 
 class Story:
-    """A console whose memory a test writes: `step(health=3)` gives the reward of that change."""
+    """A console whose memory a test writes: `step(health=3)` returns the reward for that change."""
 
     def __init__(self, game: str, **first: int) -> None:
         self.game = load_game(game)
@@ -61,7 +61,7 @@ def test_homebrew(story: Any) -> None:
 
     assert step() == 0.0
     assert step(screen_x=2) == pytest.approx(game.weight("new_screen"))
-    assert step(screen_x=1) == 0.0  # the start has been seen
+    assert step(screen_x=1) == 0.0  # the start was visited before
     assert step(steps_left=97) == pytest.approx(3 * game.weight("nearer"))
     assert step(steps_left=99) == pytest.approx(-2 * game.weight("nearer"))
     assert step(gems=2) == pytest.approx(2 * game.weight("pickup"))
@@ -71,7 +71,7 @@ def test_homebrew(story: Any) -> None:
     assert step(bushes_cut=1) == pytest.approx(game.weight("bush"))
     assert step(has_key=1) == pytest.approx(game.weight("key"))
     assert step(has_key=0) == 0.0
-    assert step(has_key=1) == 0.0  # once is once
+    assert step(has_key=1) == 0.0  # paid only once
     assert step(door_open=1, goal_reached=1) == pytest.approx(game.weight("door") + game.weight("goal"))
     assert step(dead=1) == pytest.approx(game.weight("death") - survival)
 
@@ -109,12 +109,12 @@ def test_links_awakening(story: Any) -> None:
 
 
 def test_state_goes_on_exactly(story: Any) -> None:
-    """In rewards that began with another story, and unlike those that go on with theirs."""
+    """Rewards with a restored state continue like the original, and unlike rewards that keep their own state."""
     one = story("homebrew", health=4, screen_x=1, steps_left=50)
     one.step(screen_x=2, has_key=1, health=3)
     other, unlike = (story("homebrew", health=6, screen_x=0, steps_left=90) for _ in range(2))
     other.rewards.set_state(one.rewards.get_state())
-    now = {"screen_x": 2, "has_key": 1, "health": 3, "steps_left": 50}  # of the first: memory is not in the state
+    now = {"screen_x": 2, "has_key": 1, "health": 3, "steps_left": 50}  # memory of the first: it is not in the state
     parts = (now, {"screen_x": 1}, {"screen_x": 3, "steps_left": 49}, {"health": 1}, {"dead": 1})
     expected, received, without = ([game.step(**changes) for changes in parts] for game in (one, other, unlike))
     assert received == expected

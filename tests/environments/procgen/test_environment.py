@@ -1,4 +1,4 @@
-"""`procgen/<game>`: what it gives, what it refuses, and that it goes on exactly."""
+"""`procgen/<game>`: observations, levels, refused settings, and exact restore."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def actions(count: int, seed: int = 0) -> list[int]:
 
 
 def played(env: ProcgenEnv, chosen: list[int]) -> list[Any]:
-    """Steps, with a reset after every end."""
+    """Step through the actions, with a reset after every episode end; return everything seen."""
     seen: list[Any] = []
     for action in chosen:
         seen.append(env.step(action))
@@ -57,7 +57,7 @@ def played(env: ProcgenEnv, chosen: list[int]) -> list[Any]:
     return seen
 
 
-# ---- what it gives
+# ---- observations, levels and episodes
 
 
 def test_all_games_are_registered_and_step() -> None:
@@ -167,7 +167,7 @@ def test_every_setting_of_the_looks_reaches_the_game(make: Any, changes: dict[st
     assert not same(*pictures)
 
 
-# ---- what it refuses, before the library would end the process
+# ---- refused in Python, before the library would abort the process
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Landscapes of one kind, on which the answer is known."""
+"""Uniform landscapes, on which the answer is known."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["even_ground"]
 
 
 def even_ground(size: int, fuel: int) -> Landscape:
-    """Flat, open, one fuel."""
+    """Return flat, open ground with one fuel."""
     layers = {name: np.zeros((size, size)) for name in LAYERS}
     return Landscape(layers | {"fuel_model": np.full((size, size), fuel)}, name="even ground")

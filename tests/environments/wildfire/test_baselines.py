@@ -1,4 +1,4 @@
-"""What an agent has to beat."""
+"""Baselines that an agent has to beat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.environments.wildfire.test_environment import burns_in_its_row
 
 
 def test_centrality_beats_random_and_random_beats_nothing() -> None:
-    """On 20 landscapes with 5 % of breaks, measured on fires that were not planned for; paired, with two errors."""
+    """20 landscapes, 5 % breaks, unseen fires: each paired difference exceeds two standard errors."""
     model, generator, burned = SurfaceFire(), np.random.default_rng(0), []
     for seed in range(20):
         landscape = generate_landscape("mixed", "medium", 25, 1000 + seed)

@@ -1,4 +1,4 @@
-"""An agent beside the others: figures that fit the plans, maps that can be read, the hook of `evaluate`."""
+"""An agent compared with baselines: figures that fit the plans, readable maps, the hook of `evaluate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.environments.wildfire.test_landscapes import write_rasters
 
 
 class FirstAllowed:
-    """Breaks in the upper left corner, where they are worth little."""
+    """Places breaks in the upper left corner, where they help little."""
 
     def reset(self) -> None:
         pass
@@ -66,7 +66,7 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
     with rasterio.open(compared.folder / "landscape-0-breaks.tif") as raster:
         order = raster.read(1)
     assert sorted(order[order > 0].tolist()) == list(range(1, 12))
-    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) > 0).all()  # it went from cell to cell
+    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) > 0).all()  # placed in index order
     with rasterio.open(compared.folder / "landscape-0-burn-probability.tif") as raster:
         burned = raster.read(1)
     assert burned.shape == order.shape and 0 < burned.max() <= 1

@@ -1,4 +1,4 @@
-"""Kernels are compiled once: a second start finds them on disk."""
+"""Kernels are compiled once: a second process loads them from disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# What a training, an evaluation and the baselines call; then the counts of all that was made with `kernel`.
+# Calls what training, evaluation and the baselines call; prints the numbers of kernels, compilations and cache hits.
 PROGRAM = """
 import sys
 import numba

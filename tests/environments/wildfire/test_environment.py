@@ -1,4 +1,4 @@
-"""The environment: rewards that add up, breaks that matter, states that come back, the same bytes everywhere."""
+"""The wildfire environment: rewards, effect of breaks, restored states, and the same bytes on every backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.fleet.backends import same
 
 
 def play(env: WildfireEnv, seed: int | None = None) -> tuple[list[float], list[dict[str, Any]]]:
-    """An episode of the first allowed action in the middle, as rewards and infos."""
+    """Play an episode that always takes the middle one of the allowed actions; return its rewards and infos."""
     _, info = env.reset(seed=seed)
     rewards, infos, ended = [], [info], False
     while not ended:
@@ -72,9 +72,9 @@ def test_what_is_seen() -> None:
     action = int(np.flatnonzero(info["action_mask"])[7])
     later, *_, info = env.step(np.int64(action))
     assert later[-1].ravel()[action] == 1 and later[-1].sum() == 1
-    assert not observation[-1].any()  # what was handed out before stays as it was
+    assert not observation[-1].any()  # earlier observations are unchanged
     assert info["action_mask"][action] == 0
-    assert landscape.burnable.ravel()[action]  # and so does the landscape
+    assert landscape.burnable.ravel()[action]  # the landscape is unchanged too
 
 
 def test_fast_fuels_look_dangerous() -> None:
@@ -117,7 +117,7 @@ def test_blocks_of_cells() -> None:
 
 @pytest.mark.parametrize("kind", ["forest", "grassland", "mixed"])
 def test_breaks_matter(kind: str) -> None:
-    """Fires do not burn everything, and 5 % of breaks in good places save a good part of what would burn."""
+    """Fires do not burn everything, and 5 % of well-placed breaks save a good part of the burned area."""
     model, generator = SurfaceFire(), np.random.default_rng(0)
     shares, saved = [], []
     for seed in range(6):
@@ -183,7 +183,7 @@ def test_state_comes_back_in_the_middle_of_an_episode() -> None:
 def burns_in_its_row(
     landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
 ) -> NDArray[np.float64]:
-    """A fire model of a user's: fire runs along its row to the east, up to a break."""
+    """A user's fire model: fire runs east along its row, up to a break."""
     arrival = np.full((len(fires), *landscape.shape), np.inf)
     for fire, times in zip(fires, arrival, strict=True):
         row, column = divmod(fire.ignition, landscape.shape[1])

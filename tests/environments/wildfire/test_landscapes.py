@@ -1,4 +1,4 @@
-"""Landscapes: never changed, made from seeds, read from rasters, with errors that say what is wrong."""
+"""Landscapes: immutable, generated from seeds, read from rasters, with clear errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SCALES = {"canopy_bulk_density": 100, "canopy_base_height": 10, "canopy_height":
 def write_rasters(
     folder: Path, landscape: Landscape, *, ascii_grid: bool = False, crs: str | None = "EPSG:5070"
 ) -> None:
-    """The layers as LANDFIRE has them: whole numbers, scaled."""
+    """Write the layers as LANDFIRE stores them: scaled integers."""
     import rasterio
 
     rows, columns = landscape.shape
@@ -72,7 +72,7 @@ def change(path: Path, row: int, column: int, value: float) -> None:
 def test_a_landscape_cannot_be_changed_not_even_after_a_pickle() -> None:
     given = np.array(even_ground(6, 102).layers)
     landscape = Landscape(given)
-    given[:] = 50  # whoever gave it goes on with their own
+    given[:] = 50  # the caller changes its own array
     copy = pickle.loads(pickle.dumps(landscape))
     for one in (landscape, copy):
         assert (one.layer("fuel_model") == 102).all()
@@ -213,7 +213,7 @@ def test_grids_have_to_match_and_be_in_metres(tmp_path: Path) -> None:
     ("crs", "said"), [("EPSG:32611", "the coordinate system EPSG:32611"), (None, "no coordinate system")]
 )
 def test_layers_have_one_coordinate_system(tmp_path: Path, crs: str | None, said: str) -> None:
-    """The same numbers for the corner and the cells are other places in another system."""
+    """The same corner coordinates mean another place in another coordinate system."""
     for name, system in (("here", "EPSG:5070"), ("elsewhere", crs)):
         (tmp_path / name).mkdir()
         write_rasters(tmp_path / name, generate_landscape("mixed", "medium", 12, 9), crs=system)
@@ -248,18 +248,18 @@ def test_an_environment_takes_crops_of_rasters(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_values_in_rasters_reach_whoever_trains(tmp_path: Path, file: str, value: int, message: str) -> None:
-    """Not passed over as cells without data are, of which the same rasters have some."""
+    """Wrong values are not skipped, unlike cells without data, which the same rasters also have."""
     write_rasters(tmp_path, generate_landscape("mixed", "medium", 13, 9))
     for row in range(13):
-        change(tmp_path / "ch.tif", row, 0, -9999)  # leaves the crops from column 1 to 3
-    change(tmp_path / file, 6, 6, value)  # and every one of them has this cell
+        change(tmp_path / "ch.tif", row, 0, -9999)  # only crops that start in columns 1 to 3 remain
+    change(tmp_path / file, 6, 6, value)  # all of them contain this cell
     env = WildfireEnv(raster_dir=str(tmp_path), grid_size=10)
     with pytest.raises(SettingsError, match=message):
         env.reset(seed=0)
 
 
 def test_crops_without_data_and_without_fuel_are_passed_over(tmp_path: Path) -> None:
-    """A lake and a gap leave the right third of the rasters."""
+    """A lake and a column without data leave only the right third of the rasters."""
     layers = generate_landscape("mixed", "medium", 30, 9).layers.copy()
     layers[list(LAYERS).index("fuel_model"), :, :15] = 98
     write_rasters(tmp_path, Landscape(layers))
@@ -302,12 +302,12 @@ def test_threads_that_ask_at_the_same_time_get_the_same_landscape() -> None:
 
     @one_copy
     def slow(size: int, fuel: int) -> Landscape:
-        together.wait()  # both are making it
+        together.wait()  # both threads are building it
         return even_ground(size, fuel)
 
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(slow, (6, 6), (102, 102))
-    assert one is other and slow(6, 102) is one  # and nothing is made a third time
+    assert one is other and slow(6, 102) is one  # not built a third time
 
 
 def test_only_the_last_landscapes_are_kept() -> None:
@@ -318,7 +318,7 @@ def test_only_the_last_landscapes_are_kept() -> None:
         made.append(number)
         return even_ground(4, 102)
 
-    for number in (*range(MOST_SHARED), 0, MOST_SHARED, 0, 1):  # 0 was asked for lately when 1 had to go
+    for number in (*range(MOST_SHARED), 0, MOST_SHARED, 0, 1):  # 0 was used recently when 1 was evicted
         noted(number)
     assert made == [*range(MOST_SHARED), MOST_SHARED, 1]
 

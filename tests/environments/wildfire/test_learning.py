@@ -1,4 +1,4 @@
-"""DQN learns where breaks pay, by the preset, on one small landscape: seed, budget and score are stated."""
+"""DQN with its preset learns where breaks pay, on one small landscape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUND = {"grid_size": 10, "num_landscapes": 1, "budget_percent": 6}
 
 
 def test_an_agent_learns_one_landscape(tmp_path: Path) -> None:
-    """After 2,000 steps with seed 1, fires burn at least a fifth less than with random breaks (the mean of 20)."""
+    """After 2,000 steps with seed 1, fires burn at least a fifth less than with random breaks (mean of 20)."""
     small = {"hidden": (8, 8), "learning_starts": 500, "minibatch_size": 32, "train_frequency": 4, "replay_size": 4_000}
     run = train(
         DQN(

@@ -1,4 +1,4 @@
-"""What is demonstrated: each kind of breaks, at each percentage, where and as it should be."""
+"""Demonstrations: each kind of breaks at each percentage, with correct actions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_kinds_are_what_they_say() -> None:
     assert set(centrality.actions) != set(ridge.actions)
     (again, *_), (other, *_) = env.demonstrations(3), env.demonstrations(4)
     assert np.array_equal(again.actions, centrality.actions)
-    assert not np.array_equal(other.actions, centrality.actions)  # of other fires
+    assert not np.array_equal(other.actions, centrality.actions)  # other fires
 
 
 def test_blocks_come_once_each() -> None:
@@ -110,12 +110,12 @@ def test_a_training_begins_with_them_and_keeps_them_for_the_next(tmp_path: Path)
     assert kept.stat().st_mtime_ns == written
     train(settings(tmp_path / "third", regenerate_demonstrations=True))
     assert kept.stat().st_mtime_ns != written
-    train(settings(tmp_path / "fourth", seed=2))  # other seeds have demonstrations of their own
+    train(settings(tmp_path / "fourth", seed=2))  # another seed has its own demonstrations
     assert len(list((tmp_path / "demonstrations").iterdir())) == 2
     weights = [
         (tmp_path / name / "checkpoints/final/policy.safetensors").read_bytes() for name in ("first", "second", "third")
     ]
-    assert weights[0] == weights[1] == weights[2]  # kept ones are the same as fresh ones
+    assert weights[0] == weights[1] == weights[2]  # stored demonstrations equal fresh ones
 
 
 def test_an_environment_that_shows_nothing_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page shows what was measured, and the settings as they are."""
+"""The docs page shows the measured figures and the current settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_changed_figure_is_noticed() -> None:
 
 
 def test_targets_that_are_missed_are_said() -> None:
-    """Each of them by its own figure."""
+    """Each target depends on its own figure."""
     measured = wildfire_page.RESULTS.read_text()
     assert wildfire_page.tables(json.loads(measured))["targets"].count("| yes |") == 4
     for number in range(4):
@@ -40,7 +40,7 @@ def test_targets_that_are_missed_are_said() -> None:
 
 
 def test_the_published_agent_beats_the_plain_ways_on_enough_landscapes() -> None:
-    """As many as the command compares on by default, and the 95 % interval of each difference lies above 0."""
+    """As many as the command's default, and the 95 % interval of each difference lies above 0."""
     published = json.loads(wildfire_page.AGENT_RESULTS.read_text())["comparison"]
     assert published["landscapes"] == wildfire_agent.LANDSCAPES >= 50
     assert published["held_out"]

@@ -1,4 +1,4 @@
-"""Rothermel's model: against pyretechnics, and where the answer is known."""
+"""Rothermel's model, compared with pyretechnics and with known answers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DRY = np.array([0.05, 0.06, 0.07, 0.6, 0.9])
 
 
 def vector(length: float, azimuth: float) -> tuple[float, float]:
-    """(row, column) of a direction clockwise from north."""
+    """Return (row, column) of a vector with this azimuth, clockwise from north."""
     angle = math.radians(azimuth)
     return -length * math.cos(angle), length * math.sin(angle)
 
 
 def test_agrees_with_pyretechnics_within_a_hundredth_of_a_percent() -> None:
-    """Half of that is pyretechnics' 3.281 ft to the metre. Where fuel is too wet, it has rates of 1e-15, we have 0."""
+    """Half of that is pyretechnics' 3.281 ft per metre. For fuel that is too wet it returns 1e-15, we return 0."""
     expected, received = [], []
     for case in REFERENCE["cases"]:
         number, *moistures, wind, wind_from, slope, aspect, base, head, length_to_width = case
@@ -45,7 +45,7 @@ def test_agrees_with_pyretechnics_within_a_hundredth_of_a_percent() -> None:
 
 @pytest.mark.parametrize(
     ("number", "rate"),
-    # Metres a minute without wind and slope at the moistures DRY. (Pyretechnics has 3.281 ft to the metre: 5e-5 less.)
+    # Metres per minute without wind and slope at the moistures DRY. (Pyretechnics' 3.281 ft per metre gives 5e-5 less.)
     [(1, 1.4840398), (102, 0.4910218), (145, 0.7519668), (165, 0.3271971), (188, 0.2754327)],
 )
 def test_pinned_rates(number: int, rate: float) -> None:
@@ -53,7 +53,7 @@ def test_pinned_rates(number: int, rate: float) -> None:
 
 
 def test_herbs_that_cure_become_dead_fuel() -> None:
-    """Above 120 % moisture all of the herbs are green, below 30 % all are cured; between them it is gradual."""
+    """Above 120 % moisture all herbs are green, below 30 % all are cured; in between it is gradual."""
     rates = [fuel_bed(fuel_table()[102], np.array([0.05, 0.06, 0.07, herbs, 0.9]))[0] for herbs in (0.3, 0.75, 1.2)]
     assert rates[0] > 2 * rates[1] > 4 * rates[2] >= 0
     anderson = [fuel_bed(fuel_table()[3], np.array([0.05, 0.06, 0.07, herbs, 0.9]))[0] for herbs in (0.3, 1.2)]
@@ -96,7 +96,7 @@ def test_a_canopy_shelters_the_fire_from_wind() -> None:
 
 
 def test_the_metric_gives_the_rates_of_the_ellipse() -> None:
-    """Ahead, the time for a cell is that of the head; behind, it is longer by (1 + e) / (1 - e)."""
+    """Downwind, a cell takes the time of the head; upwind, (1 + e) / (1 - e) times as long."""
     ground, weather = even_ground(5, 102), Weather(wind_kmh=20, wind_from=270)
     p, _, _, _, v = SurfaceFire().metric(ground, weather)[2, 2]
     bed = fuel_bed(fuel_table()[102], np.array(weather.moistures))
@@ -108,7 +108,7 @@ def test_the_metric_gives_the_rates_of_the_ellipse() -> None:
 
 
 def test_a_slope_makes_the_way_longer() -> None:
-    """Across a slope a cell is 30 m wide; along it 30 m / cos: seen in the symmetric part of the time."""
+    """A cell is 30 m wide across a slope and 30 m / cos along it; the symmetric part of the travel time shows it."""
     layers = even_ground(5, 102).layers.copy()
     layers[0], layers[1] = 45.0, 180.0  # faces south, rises to the north
     p, q, r, *_ = SurfaceFire().metric(Landscape(layers), Weather(wind_kmh=0))[2, 2]

@@ -20,14 +20,14 @@ REFERENCE = np.load(Path(__file__).parent / "pyretechnics_spread.npz")
 def spread(
     landscape: Landscape, weather: Weather, minutes: float, breaks: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    """The arrival of a fire from the middle."""
+    """Return the arrival times of a fire from the middle."""
     rows, columns = landscape.shape
     breaks = np.zeros(landscape.shape, np.bool_) if breaks is None else breaks
     return SurfaceFire()(landscape, [Fire(rows // 2 * columns + columns // 2, weather)], breaks, minutes)[0]
 
 
 def ellipse_metric(size: int, length_to_width: float, azimuth: float) -> NDArray[np.float64]:
-    """Cells of 30 m that a head fire crosses at 1 m/min: [1, size, size, 5]."""
+    """Return the metric of 30 m cells that a head fire crosses at 1 m/min: [1, size, size, 5]."""
     eccentricity = math.sqrt(length_to_width**2 - 1) / length_to_width
     slowness, angle = 30 / (1 - eccentricity), math.radians(azimuth)
     along = slowness * eccentricity
@@ -45,7 +45,7 @@ def test_without_wind_a_circle() -> None:
 
 @pytest.mark.parametrize(("length_to_width", "azimuth"), [(1.5, 90.0), (2.0, 110.0), (3.0, 20.0), (4.0, 222.0)])
 def test_in_wind_an_ellipse_with_the_ignition_in_its_focus(length_to_width: float, azimuth: float) -> None:
-    size, minutes = 81, 900.0  # the head goes 30 cells
+    size, minutes = 81, 900.0  # the head travels 30 cells
     middle = size * size // 2
     breaks = np.zeros((size, size), np.bool_)
     zero = np.zeros(1, np.int64)
@@ -59,11 +59,11 @@ def test_in_wind_an_ellipse_with_the_ignition_in_its_focus(length_to_width: floa
     length = 30 * (1 + (1 - eccentricity) / (1 + eccentricity))  # cells, head and back
     area = math.pi / 4 * length**2 / length_to_width
     assert burned.sum() == pytest.approx(area, rel=0.05)
-    assert (arrival >= exact - 1e-6).all()  # a way that exists is never quicker than the straight one
+    assert (arrival >= exact - 1e-6).all()  # no path is quicker than the straight line
     assert np.median((arrival / np.maximum(exact, 1e-9))[burned & (exact > 0)]) < 1.01
     across = rows * math.sin(angle) + columns * math.cos(angle)
     ratio = np.ptp(ahead[burned]) / np.ptp(across[burned])
-    assert ratio == pytest.approx(length_to_width, rel=0.12)  # the width is a few cells
+    assert ratio == pytest.approx(length_to_width, rel=0.12)  # the width is only a few cells
 
 
 def test_nothing_burns_behind_a_break_across_the_valley() -> None:
@@ -83,7 +83,7 @@ def test_nothing_burns_behind_a_break_across_the_valley() -> None:
 def test_a_diagonal_line_of_breaks_holds_and_one_corner_does_not() -> None:
     ground = even_ground(21, 102)
     breaks = np.zeros((21, 21), np.bool_)
-    breaks[np.arange(21), 24 - np.arange(4, 25)] = True  # through (0, 20) and (20, 0): the middle has a break
+    breaks[np.arange(21), 24 - np.arange(4, 25)] = True  # the diagonal from (0, 20) to (20, 0)
     ignition = [Fire(5 * 21 + 5, CALM)]
     arrival = SurfaceFire()(ground, ignition, breaks, 1e9)[0]
     rows, columns = np.mgrid[:21, :21]
@@ -93,7 +93,7 @@ def test_a_diagonal_line_of_breaks_holds_and_one_corner_does_not() -> None:
     single[5, 6] = True
     free = SurfaceFire()(ground, ignition, np.zeros_like(single), 1e9)[0]
     beside = SurfaceFire()(ground, ignition, single, 1e9)[0]
-    assert beside[6, 6] == free[6, 6]  # one cell beside a corner does not bar it
+    assert beside[6, 6] == free[6, 6]  # one break beside a corner does not block the diagonal step
     assert beside[5, 7] > free[5, 7]
 
 
@@ -106,7 +106,7 @@ def test_a_break_only_delays_what_lies_behind_it() -> None:
     with_breaks = model(landscape, fires, breaks, 120)
     assert not np.isfinite(with_breaks[:, breaks]).any()
     later = np.where(np.isfinite(with_breaks), with_breaks, 1e9) - np.where(np.isfinite(without), without, 1e9)
-    assert later.min() > -0.5  # minutes; ways of a few kinds are looked at, so less is not strictly more
+    assert later.min() > -0.5  # minutes; only a few kinds of paths are tried, so an arrival can be slightly earlier
     assert (later > 1).any()
 
 
@@ -144,7 +144,7 @@ def test_one_more_break_as_if_everything_were_spread_again() -> None:
 def test_centrality_counts_what_a_cell_leads_to() -> None:
     corridor = np.full((1, 3, 6), np.inf)
     corridor[0, 1] = [0, 1, 2, 3, 4, 5]
-    corridor[0, 0, 5] = 8  # later than from the cell below it by 3, from the one at the corner by 4 over root 2
+    corridor[0, 0, 5] = 8  # 3 later than the cell below; 4 / sqrt(2) per unit distance later than the diagonal one
     expected = np.zeros((3, 6))
     expected[1] = [7, 6, 5, 4, 3, 2]
     expected[0, 5] = 1
@@ -153,7 +153,7 @@ def test_centrality_counts_what_a_cell_leads_to() -> None:
 
 
 def test_fires_burn_what_pyretechnics_burns() -> None:
-    """Another method (a level set), so cells differ at the edge and behind bottlenecks of one cell."""
+    """Pyretechnics uses another method (a level set), so cells differ at the edge and behind one-cell bottlenecks."""
     areas, shared, orders = [], [], []
     for layers, weather, ignition, theirs in zip(
         *(REFERENCE[key] for key in ("layers", "weathers", "ignitions", "arrival")), strict=True
