@@ -116,7 +116,7 @@ def compared(what: str, cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_chosen(row: dict[str, Any] | str, chosen: dict[str, Any], n_envs: int) -> bool:
-    """Return whether a row has the settings that `auto` chose; there is at most one acting worker per group."""
+    """Return whether a row has the settings that `auto` chose; acting workers are at most as many as groups."""
     if isinstance(row, str):
         return False
     if row.get("backend") == "sequential":

@@ -67,7 +67,7 @@ class Figures:
     kills: int = 0
     restarts: int = 0
     lost_rows: int = 0
-    first_return: float = 0.0  # mean of the episodes of the first rollouts
+    first_return: float = 0.0  # mean of the first 100 episodes
     last_return: float = 0.0  # mean of the last 100 episodes
     curve: list[tuple[int, float]] = field(default_factory=list)  # (steps, that mean), every five seconds
     memory_mb: list[float] = field(default_factory=list)  # private memory of the caller, every half second
@@ -159,7 +159,7 @@ class _Watch(Callback):
         figures = self.figures
         figures.steps, figures.last_return = moment.steps, moment.mean_return
         figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
-        self._descriptors = self._process.num_fds()  # no restart is in progress here; one opens more
+        self._descriptors = self._process.num_fds()  # counted while no restart is in progress
         if time.monotonic() - self._noted >= CURVE_SECONDS:
             self._noted = time.monotonic()
             figures.curve.append((moment.steps, moment.mean_return))

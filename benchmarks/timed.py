@@ -241,7 +241,7 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
             LEAST_COLLECTING,
         ),
         _at_least(
-            f"training is {in_all:.2f} times as fast; share of the speed-up that such collecting allows ({allowed:.2f})",
+            f"training is {in_all:.2f} times as fast; share of the speed-up that collecting allows ({allowed:.2f})",
             in_all / allowed,
             LEAST_IN_ALL,
         ),

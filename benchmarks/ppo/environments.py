@@ -1,4 +1,4 @@
-"""Environments whose steps compute for a fixed time, for the training benchmarks.
+"""Environments with a fixed amount of computation per step, for the training benchmarks.
 
 This file needs only Gymnasium and NumPy, so other libraries' virtual environments can import it. No environment
 sleeps: a step is a fixed number of iterations in Python, not adapted to the clock.
