@@ -1,7 +1,7 @@
-"""`python -m benchmarks`: sets up the other libraries, measures everything, writes the results and the tables.
+"""`python -m benchmarks`: install the other libraries, benchmark the fleet, write the results and the tables.
 
-With arguments, which `python -m benchmarks.fleet --help` explains, it measures what they say and writes only
-where they say.
+Without arguments it measures everything and updates docs/benchmarks/fleet.json, docs/benchmarks.md and README.md.
+With arguments (see `python -m benchmarks.fleet --help`) it measures what they select and writes only to `--output`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Environments whose steps take as long as learning does, found by trials."""
+"""Find by trial how slow an environment must be for collecting to take as long as learning."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FIRST_ITERATIONS = 400
 
 
 class SettingsOf(Protocol):
-    """Settings of a training, for environments whose step takes so many iterations."""
+    """Return training settings for an environment that computes `iterations` iterations per step."""
 
     def __call__(self, iterations: int) -> dict[str, Any]: ...
 
 
 def balance(module: str, settings_of: SettingsOf, procedure: Procedure) -> tuple[int, float]:
-    """Iterations of a step with which collecting takes as long as learning in `sync`, and how nearly it does."""
+    """Return the iterations per step that make collecting as long as learning in `sync`, and the ratio reached."""
     iterations, relation = FIRST_ITERATIONS, 0.0
     for attempt in range(CALIBRATIONS):
         with closing(Session(module, ["--settings", json.dumps(settings_of(iterations))])) as session:

@@ -1,8 +1,8 @@
-"""Measures the fleet against the limit of this machine and against other libraries.
+"""Benchmark the fleet against the limit of this machine and against other libraries.
 
-`python -m benchmarks.fleet --output docs/benchmarks/fleet.json` takes about 40 minutes on 2 cores; parts,
-rows, workloads and numbers of environments can be chosen. The other libraries are set up by
-`python -m benchmarks.peers.install`; those that are not are reported as absent.
+`python -m benchmarks.fleet --output docs/benchmarks/fleet.json` takes about 40 minutes on 2 cores. Flags select parts,
+rows, workloads and numbers of environments. Install the other libraries with `python -m benchmarks.peers.install`;
+libraries that are not installed are reported as absent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
 
 PARTS = ("tables", "threads", "growth", "startup")
 TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
-BUSY_LOAD = 0.5  # mean number of running processes over the last minute, ours not among them
+BUSY_LOAD = 0.5  # load average of the last minute, taken before the benchmark starts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(results: dict[str, Any]) -> bool:
-    """Whether a row of our own could not be measured; other libraries may be absent."""
+    """Return whether one of our own rows could not be measured; other libraries may be absent."""
     tables = [*results.get("tables", []), *([results["threads"]] if "threads" in results else [])]
     ours = [row for table in tables for name, row in table["rows"].items() if name not in PEER_ROWS]
     return any("absent" in row for row in [*ours, *results.get("growth", [])])
@@ -93,14 +93,14 @@ def _failed(results: dict[str, Any]) -> bool:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument("--rows", nargs="+", choices=TABLE_ROWS, default=TABLE_ROWS, help="rows of the tables")
+    parser.add_argument("--rows", nargs="+", choices=TABLE_ROWS, default=TABLE_ROWS, help="table rows to measure")
     parser.add_argument("--workloads", nargs="+", choices=TABLE_WORKLOADS, default=list(TABLE_WORKLOADS))
     parser.add_argument("--envs", nargs="+", type=int, default=[64, 8], help="numbers of environments")
-    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="other libraries")
-    parser.add_argument("--pairs", type=int, default=9, help="rounds: each row is measured once in each")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement, the warm-up apart")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="other libraries too")
+    parser.add_argument("--pairs", type=int, default=9, help="rounds; each row is measured once per round")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement, without warm-up")
     parser.add_argument("--warmup", type=float, default=0.2, help="seconds of stepping before each measurement")
-    parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")
+    parser.add_argument("--output", type=Path, help="JSON file for the results (default: print only)")
     options = parser.parse_args(arguments)
     if not options.peers:
         options.rows = [name for name in options.rows if name not in PEER_ROWS]

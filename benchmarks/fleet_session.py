@@ -1,4 +1,4 @@
-"""A session that steps the fleet: whole or half batches, trusted, or in threads."""
+"""Benchmark session that steps the fleet: in whole or half batches, with `trusted=True`, or in threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.workloads import WORKLOADS, batches_of_actions
 
 
 def whole_batches(fleet: Any, actions: Any) -> Callable[[], int]:
-    """`step` with all environments; the rows that only reset an environment are not counted."""
+    """Step all environments with `step`; rows that only reset an environment are not counted."""
     batches = cycle(actions)
     n_envs: int = fleet.num_envs
     resetting = 0
@@ -31,7 +31,7 @@ def whole_batches(fleet: Any, actions: Any) -> Callable[[], int]:
 
 
 def half_batches(fleet: Any, actions: Any) -> Callable[[], int]:
-    """`recv` of whichever half is ready first, answered with `send`; rows that only reset are not counted."""
+    """`recv` the half that is ready first and answer it with `send`; rows that only reset are not counted."""
     batches = cycle(actions)
     n_envs: int = fleet.num_envs
     half = max(1, n_envs // 2)
@@ -52,7 +52,7 @@ def half_batches(fleet: Any, actions: Any) -> Callable[[], int]:
 
 
 def build_fleet(mode: str, workload_name: str, n_envs: int) -> Stepper:
-    """The fleet with its default settings but for what the mode names."""
+    """Build a fleet with default settings, except for those that `mode` sets."""
     import envfleet
 
     workload = WORKLOADS[workload_name]

@@ -1,12 +1,13 @@
-"""The Game Boy's speed: `python -m benchmarks.gameboy [PART ...]`, alone on the machine.
+"""Benchmark the Game Boy environment: `python -m benchmarks.gameboy [PART ...]`. Run it alone on the machine.
 
-Parts are stepping-features, stepping-pixels, training-features, training-pixels and memory; all of them if none is
-named. Each takes some minutes at most and replaces its own figures in docs/benchmarks/gameboy.json, from which
-`python -m rom.page` makes the tables of docs/gameboy.md.
+The parts are stepping-features, stepping-pixels, training-features, training-pixels and memory (default: all). Each
+takes a few minutes at most and replaces its own figures in docs/benchmarks/gameboy.json. `python -m rom.page` renders
+the tables of docs/gameboy.md from that file.
 
-The *limit* of stepping is independent raw loops over PyBoy, one process and one console per core: the same ROM, the
-same frames per step, random buttons, one rendered frame per step, nothing read, nobody told. It is measured right
-before and right after each measurement of a fleet, and a share is the fleet's speed over their mean.
+The *limit* of stepping is a raw PyBoy loop in one process per core, each with one emulator. It runs the same ROM and
+frames per step, presses random buttons and renders one frame per step. It reads nothing and does not communicate. The
+limit is measured right before and right after each measurement of a fleet. The fleet's *share* is its speed divided by
+the mean of the two.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from benchmarks.interleave import quartiles
 RESULTS = Path(__file__).parents[1] / "docs/benchmarks/gameboy.json"
 FRAME_SKIP = 4
 NUMBERS = (1, 2, 4, 8, 16)  # of environments
-GROUPS = 4  # where there are so many environments; both cores have some in half a batch then
+GROUPS = 4  # if there are enough environments; then every half batch has work for both cores
 WAYS = {"step": whole_batches, "send and recv of halves": half_batches}
-ROUNDS, SECONDS, WARMUP = 4, 1.2, 0.3  # of stepping; each limit lasts half of it
+ROUNDS, SECONDS, WARMUP = 4, 1.2, 0.3  # for stepping; each measurement of the limit takes half of SECONDS
 TRAINING_ROUNDS = {"features": 3, "pixels": 1}
 TRAINING_STEPS = {"features": 8_000, "pixels": 2_000}
-# As the system that Game Boy users come from was run: episodes, epochs and batch.
+# Episode length, epochs and batch size of the system that Game Boy users come from.
 EPISODE_LENGTH, EPOCHS, BATCH = 750, 6, 128
-FURTHER = 8  # instances over which the memory of a further one is the mean
+FURTHER = 8  # additional emulators over which the memory per emulator is averaged
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,7 +74,7 @@ def _machine() -> dict[str, Any]:
 
 
 def stepping(observation: str) -> list[dict[str, Any]]:
-    """Steps per second of a fleet for every number of environments and both ways to step, beside the limit."""
+    """Return the fleet's speed and the limit for every number of environments and both ways to step."""
     rows = []
     with closing(_Limit()) as limit:
         for n_envs in NUMBERS:
@@ -97,7 +98,7 @@ def stepping(observation: str) -> list[dict[str, Any]]:
 
 
 class _Limit:
-    """One process per core, each with a console of its own."""
+    """Raw PyBoy loops: one process per core, each with its own emulator."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -110,10 +111,10 @@ class _Limit:
             self._ends.append(ours)
             self._processes.append(process)
         for end in self._ends:
-            end.recv()  # it plays
+            end.recv()  # wait until its game has started
 
     def steps_per_second(self, seconds: float) -> float:
-        """All together, measured at the same time."""
+        """Return the summed speed of all processes, measured at the same time."""
         for end in self._ends:
             end.send(seconds)
         return float(sum(end.recv() for end in self._ends))
@@ -130,7 +131,7 @@ def _raw_loop(end: Connection) -> None:
 
     game = load_game("homebrew")
     assert game.rom is not None
-    emulator = Emulator(game.rom.read_bytes())  # for its setting-up of PyBoy; the loop is PyBoy's own calls
+    emulator = Emulator(game.rom.read_bytes())  # only to set up PyBoy; the loop calls PyBoy directly
     emulator.run(game.start.frames)
     emulator.memory[game.memory["rng_seed"].address] = 7
     emulator.memory[game.memory["start_request"].address] = 1
@@ -152,7 +153,7 @@ def _raw_loop(end: Connection) -> None:
 
 
 class _Stepping:
-    """A fleet with random actions that were drawn beforehand."""
+    """A fleet stepped with random actions drawn in advance."""
 
     def __init__(self, observation: str, n_envs: int, way: str) -> None:
         import envfleet
@@ -186,7 +187,7 @@ class _Stepping:
 
 
 def training(observation: str) -> list[dict[str, Any]]:
-    """Steps per second of PPO, acting and learning included, for every number of environments."""
+    """Return PPO's steps per second, acting and learning included, for every number of environments."""
     rates: dict[int, list[float]] = {n_envs: [] for n_envs in NUMBERS}
     for round_number in range(TRAINING_ROUNDS[observation]):
         order = NUMBERS if round_number % 2 == 0 else NUMBERS[::-1]
@@ -196,7 +197,7 @@ def training(observation: str) -> list[dict[str, Any]]:
 
 
 def _training_speed(observation: str, n_envs: int) -> float:
-    """From the end of the first update to the end of the last, so that starting does not count."""
+    """Return steps per second from the end of the first update to the end of the last, which excludes start-up."""
     import envfleet
 
     with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +225,7 @@ def _training_speed(observation: str, n_envs: int) -> float:
 
 
 def memory() -> dict[str, float]:
-    """Megabytes of a process with one console, and of each further console in it."""
+    """Return the MiB of a process with one emulator, and of each additional emulator in it."""
     context = multiprocessing.get_context("spawn")
     sizes = {}
     for instances in (1, 1 + FURTHER):

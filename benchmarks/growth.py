@@ -1,4 +1,4 @@
-"""How the fleet's cost grows with the number of environments, and what threads give."""
+"""Overhead of the fleet by number of environments, and speed-up of the thread backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = [2**power for power in range(11)]  # 1 to 1,024
 
 
 def measure_growth(procedure: Procedure) -> list[dict[str, Any]]:
-    """Wall-clock microseconds that the fleet adds to each CartPole step, over the number of environments."""
+    """Measure the wall-clock microseconds that the fleet adds to each CartPole step, by number of environments."""
     growth = []
     for n_envs in SIZES:
         table = measure_table("cartpole", n_envs, [ROWS["fleet-step"]], procedure)
@@ -19,7 +19,7 @@ def measure_growth(procedure: Procedure) -> list[dict[str, Any]]:
         if "absent" in row:
             growth.append({"n_envs": n_envs, "absent": row["absent"]})
             continue
-        # From the limit and the share, not from the fleet's own speed: both were measured at the same time.
+        # Not from the fleet's absolute speed: the share compares measurements taken right after each other.
         limit_microseconds = 1e6 / table["limit"]["median"]
         overhead = {key: limit_microseconds * (1 / share - 1) for key, share in row["share"].items()}
         growth.append(
@@ -35,7 +35,7 @@ def measure_growth(procedure: Procedure) -> list[dict[str, Any]]:
 
 
 def measure_threads(procedure: Procedure) -> dict[str, Any]:
-    """The speed-up of threads over the plain loop against that of independent processes, without the GIL."""
+    """Compare the speed-up of threads with that of independent processes, on a step that releases the GIL."""
     rows = [ROWS["fleet-threads"], ROWS["plain-loop"]]
     table = measure_table("hash", 64, rows, procedure)
     threads, plain = table["rows"]["fleet-threads"], table["rows"]["plain-loop"]

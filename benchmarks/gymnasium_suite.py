@@ -1,10 +1,10 @@
-"""Gymnasium's own tests of its vector environments, with fleets in place of them.
+"""Run Gymnasium's own tests of its vector environments on fleets.
 
     python -m benchmarks.gymnasium_suite FOLDER
 
-FOLDER is a checkout of Gymnasium, of the version that is installed; its `tests/vector` are run three times: as they
-are; with a first reset that passes no seed, as Gymnasium's does; and, besides that, with `pytest.raises` that compares
-types only, not messages. docs/clients.md has the table, and the reason of every difference that remains.
+FOLDER is a Gymnasium checkout of the installed version. Its `tests/vector` run three times: unchanged; with a first
+reset that passes no seed, as in Gymnasium; and with, in addition, a `pytest.raises` that compares exception types but
+not messages. docs/clients.md has the table and explains every remaining difference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROUND, _RESULTS = "ENVFLEET_SUITE_ROUND", "ENVFLEET_SUITE_RESULTS"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="a checkout of Gymnasium")
+    parser.add_argument("folder", type=Path, help="Gymnasium checkout")
     folder = parser.parse_args(arguments).folder.resolve()
     outcomes = {name: run(folder, changes) for name, changes in ROUNDS.items()}
     files = sorted({test.split("::")[0] for tests in outcomes.values() for test in tests})
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(folder: Path, changes: str) -> dict[str, str]:
-    """The outcome of every test, with some changes to what the tests see."""
+    """Run the tests with the given changes; return the outcome of each."""
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.json"
         environment = {
@@ -63,7 +63,7 @@ def run(folder: Path, changes: str) -> dict[str, str]:
         return outcomes
 
 
-# --- the plugin: what pytest sees of this module
+# --- the pytest plugin
 
 
 def fleet_of(env_fns: Any, backend: str, **settings: Any) -> Any:

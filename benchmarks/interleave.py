@@ -1,8 +1,8 @@
-"""Rounds of measurements with the limit before and after each one.
+"""Interleaved measurements: the limit is measured before and after every row.
 
-The speed of a shared or virtual machine wanders by tens of per cent within seconds. So nothing is compared
-across time: a row's *share* is its speed over the mean of the two limits measured right around it, and what
-is reported is the median over the rounds with the quartiles.
+The speed of a shared or virtual machine varies by tens of per cent within seconds, so speeds taken at different times
+are not compared. A row's *share* is its speed divided by the mean of the two limits measured right around it. Results
+are medians and quartiles over the rounds.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 from benchmarks.rows import Row
 from benchmarks.sessions import Duration, Limit, Measurable, SessionError
 
-ROUNDS_PER_BUILD = 5  # then the limit, the plain loop and the fleet are built anew, as processes differ by luck
-LIMIT_PART = 0.5  # each limit lasts this part of a measurement: there are two of them around each
+ROUNDS_PER_BUILD = 5  # then the limit, the plain loop and the fleet are rebuilt: a process is fast or slow by luck
+LIMIT_PART = 0.5  # of a measurement's length: the limit is measured twice around each row
 
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """How everything is measured."""
+    """Settings of the measurement."""
 
     cores: int
     pairs: int
@@ -33,7 +33,7 @@ class Procedure:
 
 
 def quartiles(values: Iterable[float]) -> dict[str, float]:
-    """Median and quartiles, as they go into the results."""
+    """Return median and quartiles in the form stored in the results."""
     ordered = sorted(values)
     if len(ordered) == 1:
         ordered *= 2
@@ -42,7 +42,7 @@ def quartiles(values: Iterable[float]) -> dict[str, float]:
 
 
 def measure_table(workload: str, n_envs: int, rows: list[Row], procedure: Procedure) -> dict[str, Any]:
-    """All rows on one workload: `pairs` rounds, each row once a round, in another order each time."""
+    """Measure all rows on one workload in `pairs` rounds: each row once per round, in rotating order."""
     pairs, report = procedure.pairs, procedure.report
     pairs_of: dict[str, list[dict[str, float]]] = {row.name: [] for row in rows}
     absent: dict[str, str] = {}
@@ -78,7 +78,7 @@ def measure_table(workload: str, n_envs: int, rows: list[Row], procedure: Proced
 def _start(
     stack: ExitStack, rows: list[Row], workload: str, n_envs: int, absent: dict[str, str]
 ) -> dict[str, Measurable]:
-    """Starts all at once, since most of it is imports, then waits for each; failures become absences."""
+    """Start all rows at once, since most of it is imports, then wait for each; a row that fails becomes absent."""
     started: dict[str, Measurable] = {}
     for row in rows:
         try:
@@ -97,7 +97,7 @@ def _start(
 def _measure_round(
     limit: Limit, sessions: dict[str, Measurable], order: list[str], duration: Duration, absent: dict[str, str]
 ) -> dict[str, Any]:
-    """One measurement of each row in `order`, the limit between any two of them."""
+    """Measure each row in `order` once, with the limit before and after each."""
     measured: dict[str, Any] = {}
     limits = [limit.steps_per_second(duration.shorter(LIMIT_PART))]
     for name in order:

@@ -1,7 +1,7 @@
-"""A session that steps environments in turn: one such process is the plain loop, one per core the limit.
+"""Session that steps environments one after the other: one process is the plain loop, one per core is the limit.
 
-It neither talks to anyone nor keeps what the environments return, so nothing that steps the same
-environments in Python on the same cores can be expected to be faster.
+It does not communicate and stores nothing that the environments return. Nothing that steps the same environments in
+Python on the same cores can be expected to be faster.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import cycle
 from benchmarks.stepping import Stepper, serve
 from benchmarks.workloads import WORKLOADS, Workload, batches_of_actions
 
-SMALLEST_STRETCH = 16  # environment steps between two looks at the clock, at least
+SMALLEST_STRETCH = 16  # fewest environment steps between two readings of the clock
 
 
 class Meeting:
-    """Where processes wait for each other, in shared memory: before a measurement, or after every step."""
+    """Barrier in shared memory: processes wait for each other before a measurement, or after every step."""
 
     def __init__(self, descriptor: int, place: int, places: int) -> None:
         words = memoryview(mmap.mmap(descriptor, 2 * places * 8)).cast("q")
@@ -26,7 +26,7 @@ class Meeting:
         self._place, self._others = place, [other for other in range(places) if other != place]
 
     def wait(self) -> None:
-        """Returns once all others have come as often as this process, but for those that are away."""
+        """Return once all other processes have arrived as often as this one, ignoring those that are away."""
         arrivals, away = self._arrivals, self._away
         arrivals[self._place] += 1
         own = arrivals[self._place]
@@ -42,7 +42,7 @@ class Meeting:
 
 
 def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None) -> Stepper:
-    """Environments `first_env` and following, reset with the seeds the fleet would use."""
+    """Build `n_envs` environments, the first with index `first_env`, with the seeds the fleet would use."""
     envs = [workload.make_env() for _ in range(n_envs)]
     for index, env in enumerate(envs):
         env.reset(seed=first_env + index)
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--envs", type=int, required=True)
     parser.add_argument("--first-env", type=int, default=0)
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
-    parser.add_argument("--in-step", type=int, help="descriptor of a meeting after every step")
+    parser.add_argument("--in-step", type=int, help="descriptor of the barrier after every step")
     options = parser.parse_args()
     start = Meeting(*options.barrier) if options.barrier else None
     steps = Meeting(options.in_step, *options.barrier[1:]) if options.in_step is not None else None

@@ -1,7 +1,7 @@
-"""Small scripts that `startup.py` runs in fresh processes and looks at from outside.
+"""Small scripts that `startup.py` runs in fresh processes and measures from outside.
 
-They are run as a user's own script would be, torch imported at its top where asked, because a spawned worker
-may import the script again and then carries what it imports.
+They run like a user's own script, with `--torch` also importing torch at the top: a spawned worker may import the
+script again and then pays for its imports too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from time import perf_counter
 
 if "--torch" in sys.argv:
-    import torch  # noqa: F401 (its cost in the workers is what is measured)
+    import torch  # noqa: F401 (the benchmark measures its cost in the workers)
 
 N_ENVS, WORKERS, STEPS = 64, 2, 500
 
@@ -26,7 +26,7 @@ def _wait() -> None:
 
 
 def ready() -> None:
-    """Seconds until 64 CartPole environments on 2 spawned workers have been made and reset, imports apart."""
+    """Report the seconds until 64 CartPole environments on 2 spawned workers are made and reset, without imports."""
     from envfleet import make
 
     start = perf_counter()
@@ -37,7 +37,7 @@ def ready() -> None:
 
 
 def workers() -> None:
-    """Steps a fleet, then holds still with the process numbers of its workers."""
+    """Step a fleet, report the process ids of its workers and wait."""
     import envfleet
 
     fleet = envfleet.make(
@@ -53,7 +53,7 @@ def workers() -> None:
 
 
 def environments() -> None:
-    """Imports what environments need, holds still, builds and steps one worker's share, holds still again."""
+    """Report and wait twice: after importing Gymnasium, and after building and stepping one worker's environments."""
     import os
 
     import gymnasium

@@ -1,4 +1,4 @@
-"""What is measured: each row of a table, and how its session is started."""
+"""Rows of the fleet tables, and how to start the session of each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from benchmarks.sessions import Limit, Measurable, Session, SessionError
 class Row:
     """One way to step environments.
 
-    `lasting` rows keep their processes through all rounds of a table, because some libraries take many
-    seconds to start; the others are built anew every few rounds.
+    `lasting` rows keep their processes for all rounds of a table, because some libraries take many seconds to start.
+    The others are rebuilt every few rounds.
     """
 
     name: str
     title: str
     start: Callable[[str, int], Measurable]
     lasting: bool = False
-    library: str | None = None  # whose virtual environment it runs in; None is our own
+    library: str | None = None  # the library whose virtual environment it runs in; None: ours
 
 
 def _fleet(mode: str) -> Callable[[str, int], Session]:
@@ -65,7 +65,7 @@ ROWS = {
         Row("fleet-half-batches", "Envfleet, `send`/`recv` of half batches", _fleet("half-batches")),
         Row("fleet-trusted", "Envfleet, `step`, `trusted=True`", _fleet("trusted")),
         Row("fleet-threads", 'Envfleet, `step`, `backend="threads"`', _fleet("threads")),
-        Row("in-step", "the limit, whose processes wait for each other after every step", _in_step),
+        Row("in-step", "the limit in lockstep: its processes wait for each other after every step", _in_step),
         Row("plain-loop", "one process, plain loop", _plain_loop),
         _peer_row("gymnasium-sync", "Gymnasium SyncVectorEnv", "gymnasium"),
         _peer_row("gymnasium-async", "Gymnasium AsyncVectorEnv, shared memory", "gymnasium"),

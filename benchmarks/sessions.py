@@ -1,4 +1,4 @@
-"""The benchmark's side of a session: starts measured processes, asks them for measurements, ends them."""
+"""Benchmark side of a session: start the measured process, request measurements, end it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 ROOT = Path(__file__).parent.parent
 STARTING_SECONDS = 600.0
-SPARE_SECONDS = 60.0  # beyond what a measurement should take
+SPARE_SECONDS = 60.0  # grace period after the expected end of a measurement
 
 
 class SessionError(Exception):
@@ -37,7 +37,7 @@ class Duration:
 
 
 class Measurable(Protocol):
-    """Whatever gives environment steps per second when asked."""
+    """Anything that can measure its environment steps per second."""
 
     def wait_until_ready(self) -> None: ...
     def steps_per_second(self, duration: Duration) -> float: ...
@@ -45,7 +45,7 @@ class Measurable(Protocol):
 
 
 class Session:
-    """One measured process, in a process group of its own so that nothing of it stays behind."""
+    """One measured process, in its own process group so that none of its children outlives it."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Session:
         python: Path | None = None,
         descriptors: Sequence[int] = (),
     ) -> None:
-        # A folder of its own to work in: some libraries leave files where they are imported.
+        # A separate working folder, because some libraries write files to the current one.
         self._folder = tempfile.TemporaryDirectory(prefix="fleet-benchmark-")
         self._errors = open(Path(self._folder.name) / "stderr", "w+", errors="replace")  # noqa: SIM115 (closed below)
         paths = [str(ROOT), str(ROOT / "src")]
-        if python is None:  # another library's environment sees the workloads, and our Procgen, and nothing else
+        if python is None:  # other libraries see only our code (workloads, Procgen)
             paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._process = subprocess.Popen(
             [str(python or sys.executable), "-m", module, *map(str, arguments)],
@@ -77,7 +77,7 @@ class Session:
         self._answer(STARTING_SECONDS)
 
     def request(self, duration: Duration) -> None:
-        """Asks for a measurement; `result` waits for it."""
+        """Request a measurement; `result` waits for it."""
         assert self._process.stdin is not None
         line = json.dumps({"seconds": duration.seconds, "warmup": duration.warmup}) + "\n"
         try:
@@ -95,7 +95,7 @@ class Session:
         return self.result(duration)
 
     def measure(self, duration: Duration, *, patience: float = SPARE_SECONDS) -> dict[str, Any]:
-        """A measurement with everything that the process says about it."""
+        """Measure, and return everything that the process reports about it."""
         self.request(duration)
         return self._answer(duration.seconds + duration.warmup + patience)
 
@@ -104,7 +104,7 @@ class Session:
         return self._process.pid
 
     def close(self) -> None:
-        """Lets the process end by itself, then makes sure of it."""
+        """Let the process exit on its own, then kill its process group."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
@@ -141,15 +141,15 @@ class Session:
 
 
 class Limit:
-    """As many independent processes as cores, each stepping its share of the environments in a plain loop.
+    """One independent process per core, each stepping its share of the environments in a plain loop.
 
-    With `in_step` they wait for each other after every step: what no step of all environments can be faster than.
+    With `in_step` they wait for each other after every step. No `step` of all environments can be faster than that.
     """
 
     def __init__(self, workload: str, n_envs: int, processes: int, *, in_step: bool = False) -> None:
         processes = min(processes, n_envs)
         firsts = [n_envs * index // processes for index in range(processes + 1)]
-        # The processes' meeting places; nothing with a name stays.
+        # Memory for the barriers; unnamed, so nothing is left behind.
         with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
             for file in (shared, steps):
                 file.truncate(16 * processes)

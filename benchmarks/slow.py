@@ -1,7 +1,7 @@
-"""`python -m benchmarks.slow`: does `auto` find the fastest way for slow simulators?
+"""`python -m benchmarks.slow`: does `auto` find the fastest setup for slow simulators?
 
-For steps of some milliseconds, computed or waited for, and few environments, it measures what `auto` chooses beside
-our backends with other settings and Gymnasium's vector environments, round by round. The results go to
+The simulators take some milliseconds per step, computing or waiting, and there are few of them. In interleaved rounds,
+`auto` is compared with our backends at other settings and with Gymnasium's vector environments. Results go to
 docs/benchmarks/slow.json, the page to docs/benchmarks-slow.md.
 """
 
@@ -34,7 +34,7 @@ TARGET = 0.95
 
 
 def rows_for(what: str, n_envs: int) -> dict[str, dict[str, Any] | str]:
-    """The settings of each row of ours by its name; the names of Gymnasium's stand for themselves."""
+    """Return the settings of each of our rows by name, and the peer names of Gymnasium's rows."""
     several = sorted({min(count, n_envs) for count in (2, n_envs)} - {1})
     rows: dict[str, dict[str, Any] | str] = {"auto": {}, "sequential": {"backend": "sequential"}}
     if what == "stepping":
@@ -42,7 +42,7 @@ def rows_for(what: str, n_envs: int) -> dict[str, dict[str, Any] | str]:
             rows |= {f"{backend}, {count} workers": {"backend": backend, "workers": count} for count in several}
         return rows | {"SyncVectorEnv": "gymnasium-sync", "AsyncVectorEnv": "gymnasium-async"}
     for acting in ("worker", "central"):
-        for count in several or [1]:  # one environment: a process of its own beside the caller's
+        for count in several or [1]:  # one environment: in a separate process
             rows[f"acting {acting}, {count} worker{'s' if count > 1 else ''}"] = {
                 "backend": "processes",
                 "workers": count,
@@ -61,10 +61,10 @@ def start(what: str, workload: str, n_envs: int, row: dict[str, Any] | str) -> S
 
 
 def measure_cell(what: str, workload: str, n_envs: int, rounds: int, builds: int, duration: Duration) -> dict[str, Any]:
-    """All rows, each once a round, in another order each time.
+    """Measure all rows, each once per round, in rotating order.
 
-    The rounds are shared out over builds: a process keeps its luck with memory and hashing for life, which is worth
-    some percent where steps are cheap.
+    The rounds are split over `builds` fresh sets of processes: luck with memory layout and hashing lasts as long as a
+    process, and is worth some percent if steps are cheap.
     """
     rows = rows_for(what, n_envs)
     rates: dict[str, list[float]] = {name: [] for name in rows}
@@ -73,7 +73,7 @@ def measure_cell(what: str, workload: str, n_envs: int, rounds: int, builds: int
         with ExitStack() as stack:
             sessions: dict[str, Session] = {}
             for name in (*(name for name in rows if name != "auto"), "auto"):
-                if name == "auto":  # it measures as it starts, so the others have to be quiet by then
+                if name == "auto":  # it measures while it starts, so the others must be idle by then
                     for session in sessions.values():
                         session.wait_until_ready()
                 sessions[name] = stack.enter_context(closing(start(what, workload, n_envs, rows[name])))
@@ -99,9 +99,9 @@ def measure_cell(what: str, workload: str, n_envs: int, rounds: int, builds: int
 
 
 def compared(what: str, cell: dict[str, Any]) -> dict[str, Any]:
-    """`auto` over each row with other settings, as the median over the rounds.
+    """Return the speed of `auto` divided by that of each row with other settings, as medians over the rounds.
 
-    A row with the very settings that `auto` chose is the same thing measured twice: the mean of both counts.
+    A row with the settings that `auto` chose measures the same thing again, so the mean of both counts.
     """
     rates, rows = cell["rates"], rows_for(what, cell["n_envs"])
     same = [name for name in rows if name != "auto" and _is_chosen(rows[name], cell["chosen"], cell["n_envs"])]
@@ -116,7 +116,7 @@ def compared(what: str, cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_chosen(row: dict[str, Any] | str, chosen: dict[str, Any], n_envs: int) -> bool:
-    """Whether a row has the settings that `auto` chose; workers that act have at least one group each."""
+    """Return whether a row has the settings that `auto` chose; acting workers are at most as many as groups."""
     if isinstance(row, str):
         return False
     if row.get("backend") == "sequential":
@@ -130,17 +130,17 @@ def _is_chosen(row: dict[str, Any] | str, chosen: dict[str, Any], n_envs: int) -
 def page(results: dict[str, Any]) -> str:
     machine = results["machine"]
     lines = [
-        "# Slow simulators: does `auto` find the fastest way?",
+        "# Slow simulators: does `auto` find the fastest setup?",
         "",
         "<!-- written by `python -m benchmarks.slow`; do not edit -->",
         "",
         (
-            f"Measured on {machine['cores']} cores ({machine['cpu']}) in interleaved rounds. The share is the median, "
-            "over the rounds, of the speed of `auto` (and of the row with the same settings, where there is one) over "
-            "that of the fastest row with other settings: our backends with other numbers of workers, and, for "
-            f"stepping, SyncVectorEnv and AsyncVectorEnv. The target is {TARGET}. The machine is shared: medians of "
-            f"the same settings, measured twice in a cell, differ by up to {_largest_difference(results):.0%}, and the "
-            "fastest of several rows is picked."
+            f"Measured on {machine['cores']} cores ({machine['cpu']}) in interleaved rounds. `auto` is compared with "
+            "our backends at other numbers of workers and, for stepping, with SyncVectorEnv and AsyncVectorEnv. "
+            "*Share* is the speed of `auto` divided by that of the fastest other row (median over the rounds). If a "
+            f"row has the settings that `auto` chose, the mean of both counts as `auto`. The target is {TARGET}. The "
+            "machine is shared: medians of the same settings, measured twice in a cell, differ by up to "
+            f"{_largest_difference(results):.0%}. Picking the fastest of several noisy rows lowers the share."
         ),
     ]
     for what, title in (("stepping", "Stepping"), ("training", "Training with PPO")):
@@ -169,7 +169,7 @@ def page(results: dict[str, Any]) -> str:
 
 
 def _largest_difference(results: dict[str, Any]) -> float:
-    """Between two rows with the same settings."""
+    """Return the largest relative difference between two rows with the same settings."""
     differences = [0.0]
     for cell in (cell for cells in results["cells"].values() for cell in cells):
         auto = cell["steps_per_second"]["auto"]["median"]
@@ -182,10 +182,10 @@ def main(arguments: list[str]) -> int:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.slow", description=__doc__)
     parser.add_argument("--what", nargs="+", choices=CELLS, default=list(CELLS))
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, help="some of them; the others are kept")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, help="measure only these; keep the other results")
     parser.add_argument("--envs", nargs="+", type=int, default=COUNTS)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--builds", type=int, default=1, help="over which the rounds are shared out")
+    parser.add_argument("--builds", type=int, default=1, help="fresh sets of processes to split the rounds over")
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""A session for slow simulators: steps a fleet, or trains with PPO in it, with given or automatic settings."""
+"""Session for slow simulators: step a fleet or train PPO, with given or automatic settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.workloads import WORKLOADS, batches_of_actions
 
 
 def stepping(workload_name: str, n_envs: int, settings: dict[str, Any]) -> Stepper:
-    """Random actions."""
+    """Step a fleet with random actions."""
     import envfleet
 
     workload = WORKLOADS[workload_name]
@@ -24,7 +24,7 @@ def stepping(workload_name: str, n_envs: int, settings: dict[str, Any]) -> Stepp
 
 
 def training(workload_name: str, n_envs: int, settings: dict[str, Any]) -> Stepper:
-    """PPO with small rollouts: what a user of a slow simulator waits for."""
+    """Train PPO with small rollouts, as a user of a slow simulator would."""
     from envfleet.algorithms.settings import PPO
     from envfleet.training.assembly import assemble, resolve
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--what", choices=("stepping", "training"), required=True)
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--envs", type=int, required=True)
-    parser.add_argument("--settings", type=json.loads, default={}, help="of the fleet or of PPO, as JSON")
+    parser.add_argument("--settings", type=json.loads, default={}, help="settings of the fleet or of PPO, as JSON")
     options = parser.parse_args()
     build = {"stepping": stepping, "training": training}[options.what]
     serve(lambda: build(options.workload, options.envs, options.settings))

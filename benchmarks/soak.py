@@ -1,13 +1,13 @@
-"""A soak: training for a long time while workers are killed and environments raise, and what it costs the caller.
+"""Soak test: train for a long time while workers are killed and environments raise, and measure the caller.
 
     python -m benchmarks.soak --minutes 60 --kill-every 60 --json docs/benchmarks/soak.json
     python -m benchmarks.soak --minutes 10 --kill-every 0 --json docs/benchmarks/soak.json
     python -m benchmarks.soak --minutes 1 --kill-every 2 --raise-every 10000 --workers 8 --acting central
 
-Memory of the caller and its descriptors must not grow, and learning must go on. Restarts of the same worker wait
-longer each time, and eleven within five minutes end the training: kills that come quickly need many workers. With 0,
-none is killed and nothing raises; the file keeps that training beside the other, and `python -m benchmarks.soak_page`
-makes docs/soak.md from both.
+The caller's memory and open descriptors must not grow, and learning must continue. Restarts of the same worker wait
+longer each time, and eleven within five minutes end the training, so frequent kills need many workers. With
+`--kill-every 0` no worker is killed and no environment raises. The file keeps both kinds of run, and
+`python -m benchmarks.soak_page` renders docs/soak.md from them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = ["Figures", "main", "soak", "unsteady_cart_pole"]
 
 RESULTS = Path(__file__).parent.parent / "docs" / "benchmarks" / "soak.json"
 SAMPLE_SECONDS = 0.5
-THINNED = 10  # of the samples, every tenth goes to the file
+THINNED = 10  # every tenth sample is written to the file
 CURVE_SECONDS = 5.0
-WARM_UP = 1 / 3  # the part of the time before which growth is not counted: libraries load, caches fill
+WARM_UP = 1 / 3  # first part of the run, not checked for growth: libraries load, caches fill
 
 
 class _Unsteady(CartPoleEnv):
-    """CartPole that raises once in so many steps."""
+    """CartPole that raises once in `raise_every` steps on average."""
 
     def __init__(self, raise_every: int) -> None:
         super().__init__()
@@ -60,33 +60,33 @@ def unsteady_cart_pole(raise_every: int) -> Any:
 
 @dataclass
 class Figures:
-    """What a soak has shown."""
+    """Results of a soak test."""
 
     seconds: float = 0.0
     steps: int = 0
     kills: int = 0
     restarts: int = 0
     lost_rows: int = 0
-    first_return: float = 0.0  # mean of the episodes of the first rollouts
+    first_return: float = 0.0  # mean of the first 100 episodes
     last_return: float = 0.0  # mean of the last 100 episodes
-    curve: list[tuple[int, float]] = field(default_factory=list)  # steps and that mean, every five seconds
+    curve: list[tuple[int, float]] = field(default_factory=list)  # (steps, that mean), every five seconds
     memory_mb: list[float] = field(default_factory=list)  # private memory of the caller, every half second
-    descriptors: list[int] = field(default_factory=list)  # as often; those of the last moment between two rollouts
-    children: list[int] = field(default_factory=list)  # after the end
+    descriptors: list[int] = field(default_factory=list)  # open ones, as often; counted at the last update
+    children: list[int] = field(default_factory=list)  # workers left after the end
 
     def _warm(self, samples: list[Any]) -> list[Any]:
         return samples[int(len(samples) * WARM_UP) :]
 
     @property
     def growth_mb(self) -> float:
-        """By how much the last tenth is above the first tenth after the warm-up."""
+        """Mean memory of the last tenth minus that of the first tenth, both after the warm-up."""
         warm = self._warm(self.memory_mb)
         part = max(1, len(warm) // 10)
         return sum(warm[-part:]) / part - sum(warm[:part]) / part
 
     @property
     def most_descriptors(self) -> tuple[int, int]:
-        """The most that were open in the first and in the last third of the time after the warm-up."""
+        """Most open descriptors in the first and in the last third of the time after the warm-up."""
         warm = self._warm(self.descriptors)
         part = max(1, len(warm) // 3)
         return max(warm[:part]), max(warm[-part:])
@@ -106,7 +106,7 @@ class Figures:
 
 
 class _Watch(Callback):
-    """Kills workers by turns from a thread of its own, and takes the caller's measure."""
+    """Kill workers in turn from a separate thread, and measure the caller."""
 
     def __init__(self, kill_every: float) -> None:
         self.figures = Figures()
@@ -139,7 +139,7 @@ class _Watch(Callback):
     def _kill(self) -> None:
         while not self._over.wait(self._kill_every):
             workers = self._workers()
-            if workers:  # each in its turn: a worker is restarted only so often within five minutes
+            if workers:  # in turn, because restarts per worker within five minutes are limited
                 os.kill(workers[self.figures.kills % len(workers)], signal.SIGKILL)
                 self.figures.kills += 1
 
@@ -159,7 +159,7 @@ class _Watch(Callback):
         figures = self.figures
         figures.steps, figures.last_return = moment.steps, moment.mean_return
         figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
-        self._descriptors = self._process.num_fds()  # a restart is over, or has not begun; in one there are more
+        self._descriptors = self._process.num_fds()  # counted while no restart is in progress
         if time.monotonic() - self._noted >= CURVE_SECONDS:
             self._noted = time.monotonic()
             figures.curve.append((moment.steps, moment.mean_return))
@@ -186,7 +186,7 @@ def soak(
     acting: str = "worker",
     schedule: str = "sync",
 ) -> Figures:
-    """Trains in `folder` for so long, with a worker killed every so many seconds."""
+    """Train in `folder` for `minutes`, killing a worker every `kill_every` seconds."""
     settings = PPO(
         env=unsteady_cart_pole,
         env_kwargs={"raise_every": raise_every},
@@ -211,7 +211,7 @@ def soak(
 
 
 def told(figures: Figures, options: dict[str, Any]) -> dict[str, Any]:
-    """All figures as plain data, the series thinned."""
+    """Return all figures as plain data, with the series thinned."""
     series = {name: getattr(figures, name)[::THINNED] for name in ("memory_mb", "descriptors")}
     return {**asdict(figures), **figures.summary(), **series, "thinned": THINNED, "options": options}
 

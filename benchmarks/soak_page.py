@@ -1,4 +1,4 @@
-"""Draws and renders docs/soak.md from docs/benchmarks/soak.json: `python -m benchmarks.soak_page [--check]`."""
+"""Render docs/soak.md and its figure from docs/benchmarks/soak.json: `python -m benchmarks.soak_page [--check]`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Soak = Mapping[str, Any]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     options = parser.parse_args(arguments)
     results = json.loads(RESULTS.read_text())
     if not options.check:
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def draw(results: Mapping[str, Soak], path: Path) -> None:
-    """Learning, memory and descriptors over the time of the soak."""
+    """Plot learning, memory and descriptors over the soak test."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -64,21 +64,22 @@ def draw(results: Mapping[str, Soak], path: Path) -> None:
 
 
 def render_page(results: Mapping[str, Soak]) -> str:
-    """What was done, what it showed, and whether that is what was wanted."""
+    """Return the page: method, figure, results and targets."""
     soak, calm = results["soak"], results["undisturbed"]
     options = soak["options"]
     what = (
-        f"PPO trains on CartPole for {soak['seconds'] / 60:.0f} minutes while a worker is killed with SIGKILL every "
-        f"{options['kill_every']:g} s and the environment raises once in {options['raise_every']:,} steps "
-        '(`on_error="restart"`). `python -m benchmarks.soak --json docs/benchmarks/soak.json` does this; with '
-        "`--kill-every 0` it measures the same training undisturbed. The tests have a shorter one."
+        f"PPO trains on CartPole for {soak['seconds'] / 60:.0f} minutes. A worker is killed with SIGKILL every "
+        f"{options['kill_every']:g} s, and the environment raises once in {options['raise_every']:,} steps on average "
+        '(`on_error="restart"`). `python -m benchmarks.soak --json docs/benchmarks/soak.json` runs this test; with '
+        "`--kill-every 0` it runs the same training undisturbed. The test suite has a shorter version."
     )
     how = (
-        "Memory and descriptors are those of the caller, which outlives all its workers; growth is the mean of the "
-        "last tenth of the time over that of the first tenth after a third of the time was left for warming up."
+        "Memory and descriptors are those of the calling process, which outlives all its workers. The first third of "
+        "the run is warm-up and not counted. Growth is the mean of the last tenth of the rest minus that of its first "
+        "tenth."
     )
     sections = [
-        "# An hour of faults",
+        "# Soak test: an hour of faults",
         "<!-- made by python -m benchmarks.soak_page; do not edit -->",
         what,
         "![learning, memory and descriptors](images/soak.png)",
@@ -98,23 +99,23 @@ def _table(soak: Soak, calm: Soak) -> list[str]:
         ("rows lost", "lost_rows", ",.0f"),
         ("return of the first 100 episodes", "first_return", ".0f"),
         ("return of the last 100 episodes", "last_return", ".0f"),
-        ("last sample of memory, as the run ends, MB", "final_memory_mb", ".0f"),
-        ("growth of memory, MB", "growth_mb", ".2f"),
-        ("most descriptors, early", "descriptors_before", ",.0f"),
-        ("most descriptors, late", "descriptors_after", ",.0f"),
-        ("processes left at the end", "children_left", ",.0f"),
+        ("memory at the end of the run, MB", "final_memory_mb", ".0f"),
+        ("memory growth, MB", "growth_mb", ".2f"),
+        ("most open descriptors, first third after warm-up", "descriptors_before", ",.0f"),
+        ("most open descriptors, last third", "descriptors_after", ",.0f"),
+        ("worker processes left at the end", "children_left", ",.0f"),
     ]
-    lines = [table_line("", f"{soak['seconds'] / 60:.0f} minutes of faults", f"{calm['seconds'] / 60:.0f} undisturbed")]
+    lines = [table_line("", f"{soak['seconds'] / 60:.0f} min of faults", f"{calm['seconds'] / 60:.0f} min undisturbed")]
     lines.append(table_line("---", "---:", "---:"))
     return lines + [table_line(title, f"{soak[name]:{form}}", f"{calm[name]:{form}}") for title, name, form in rows]
 
 
 def _targets(soak: Soak, calm: Soak) -> list[dict[str, Any]]:
     wanted = (
-        ("growth of memory in MB", "<", 4.0, soak["growth_mb"]),
-        ("descriptors late over early", "<=", 2, soak["descriptors_after"] - soak["descriptors_before"]),
-        ("processes left", "<=", 0, soak["children_left"]),
-        ("last return over that of the undisturbed training", ">=", 0.95, soak["last_return"] / calm["last_return"]),
+        ("memory growth in MB", "<", 4.0, soak["growth_mb"]),
+        ("open descriptors, last minus first third", "<=", 2, soak["descriptors_after"] - soak["descriptors_before"]),
+        ("worker processes left", "<=", 0, soak["children_left"]),
+        ("final return divided by that of the undisturbed run", ">=", 0.95, soak["last_return"] / calm["last_return"]),
     )
     reached = {"<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b}
     return [

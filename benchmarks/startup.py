@@ -1,10 +1,9 @@
-"""What it costs to begin: importing, starting workers, and the memory of each worker.
+"""Start-up cost: import time, seconds until workers are ready, and memory per worker.
 
-Memory is private memory (USS: what would be freed if the process ended). A worker's memory *beyond its
-environments* is all of its private memory, interpreter and libraries included, less what the environments
-themselves take: the growth of a process that has already imported Gymnasium while it builds and steps the
-same 32 CartPole environments. Beside it stands the stricter reading of the same figures: how much more a
-worker takes than that whole process, a plain loop.
+Memory is private memory (USS: what would be freed if the process ended). The memory of the environments is the growth
+of a process that has already imported Gymnasium, while it builds and steps the same 32 CartPole environments. A
+worker's memory *beyond its environments* is all its private memory, interpreter and libraries included, minus that
+growth. A stricter figure is reported too: how much more a worker takes than that whole process, which is a plain loop.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _THEIRS, _BARE, _OURS = "import gymnasium", "import envfleet", "from envfleet im
 
 
 def measure_startup(*, repeats: int, report: Report) -> dict[str, Any]:
-    """Seconds to import, seconds until ready, megabytes of a worker."""
+    """Measure import time, seconds until ready and megabytes per worker."""
     report("import time")
-    # A bare `import envfleet` loads next to nothing until a name of it is used: the fair figure names one.
+    # `import envfleet` loads almost nothing until a name is used, so the fair figure imports a name.
     seconds: dict[str, list[float]] = {_THEIRS: [], _BARE: [], _OURS: []}
     for statement in seconds:
-        _import_seconds(statement)  # fills the file cache and writes the byte code
+        _import_seconds(statement)  # fill the file cache and write the byte code
     for _ in range(repeats):
         for statement, values in seconds.items():
             values.append(_import_seconds(statement))
@@ -65,7 +64,7 @@ def _ready_seconds(*flags: str) -> float:
 
 def _memory() -> dict[str, Any]:
     with ExitStack() as stack:
-        # Two at once, as there are two workers: then both share the pages of the libraries they map.
+        # Two at once, like the two workers, so that both share the pages of the libraries they map.
         probes = [stack.enter_context(_probe("environments")) for _ in range(2)]
         imported = [_private_memory(probe) for probe in probes]
         for probe in probes:
@@ -85,7 +84,7 @@ def _memory() -> dict[str, Any]:
 
 
 def _private_memory(probe: subprocess.Popen[str]) -> float:
-    """Megabytes of the largest of the processes that the probe names."""
+    """Return the private megabytes of the largest process that the probe reports."""
     return float(max(psutil.Process(pid).memory_full_info().uss for pid in _answer(probe)["pids"])) / MEGABYTE
 
 

@@ -1,8 +1,8 @@
-"""What runs inside each measured process: the timed loop, and the line-by-line talk with the benchmark.
+"""Code inside each measured process: the timed loop, and the line protocol to the benchmark.
 
-A *session* is a process that builds its environments, says `ready` and then answers each request for a
-measurement with the number of environment steps it took and the seconds they needed. Standard library
-alone, because sessions of other libraries run it in virtual environments of their own.
+A *session* is a process that builds its environments, reports `ready`, and then answers each request for a measurement
+with the number of environment steps and the seconds they took. Only the standard library is used, because sessions of
+other libraries run this file in their own virtual environments.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-Advance = Callable[[], int]  # steps a batch; returns how many environment steps that was
+Advance = Callable[[], int]  # steps a batch; returns the number of environment steps
 
 
 def _nothing() -> None:
-    """Stands where a session has nothing to do."""
+    """Do nothing: the default hook."""
 
 
 def _no_facts() -> dict[str, Any]:
@@ -35,11 +35,11 @@ class Stepper:
     close: Callable[[], None] = _nothing
     pause: Callable[[], None] = _nothing  # after a measurement: leave the cores to the others
     resume: Callable[[], None] = _nothing
-    facts: Callable[[], dict[str, Any]] = _no_facts  # what else there is to say about the last measurement
+    facts: Callable[[], dict[str, Any]] = _no_facts  # further results of the last measurement
 
 
 def timed_steps(advance: Advance, seconds: float) -> tuple[int, float]:
-    """Environment steps taken in about `seconds`, and the exact time they took."""
+    """Step for about `seconds`; return the environment steps taken and their exact time."""
     steps = 0
     start = perf_counter()
     end = start + seconds
@@ -51,21 +51,21 @@ def timed_steps(advance: Advance, seconds: float) -> tuple[int, float]:
 
 
 def training_options(description: str | None, **flags: str) -> argparse.Namespace:
-    """What a session that trains is told: the sizes of its workload, torch's threads, and switches of its own."""
+    """Parse the options of a training session: workload sizes, torch threads, and its own switches."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--sizes", type=json.loads, required=True, help="of the workload, as JSON")
-    parser.add_argument("--threads", type=int, help="of torch; by default what torch chooses")
+    parser.add_argument("--sizes", type=json.loads, required=True, help="workload sizes, as JSON")
+    parser.add_argument("--threads", type=int, help="torch threads (default: torch's choice)")
     for name, help_text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=help_text)
     return parser.parse_args()
 
 
 def serve(build: Callable[[], Stepper], wait_for_others: Callable[[], None] = _nothing) -> None:
-    """Answers the benchmark's requests on standard input until it closes.
+    """Answer the benchmark's requests on standard input until it closes.
 
-    `wait_for_others` runs between warm-up and measurement: the processes of the limit meet there.
+    `wait_for_others` runs between warm-up and measurement: there the processes of the limit wait for each other.
     """
-    # Libraries print to standard output at will; the talk gets a descriptor that they do not know.
+    # Libraries may print to standard output, so the answers get a separate descriptor.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     stepper = build()

@@ -1,4 +1,4 @@
-"""What the benchmarks of the algorithms have in common: circumstances, parts that are measured anew, their file."""
+"""Shared code of the algorithm benchmarks: options, machine facts, measured parts and the results file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure_parts(
     packages: Sequence[str],
     measure: Callable[[str, Procedure, Results], None],
 ) -> tuple[Results, Procedure]:
-    """Measures some parts; what the file of an earlier run has of the others stays."""
+    """Measure the selected parts; keep the results file's earlier figures of the others."""
     began = perf_counter()
 
     def report(message: str) -> None:
@@ -74,14 +74,14 @@ def _circumstances(options: argparse.Namespace, packages: Sequence[str]) -> Resu
 def read_options(
     arguments: Sequence[str] | None, name: str, description: str | None, parts: Sequence[str], *, rounds: int
 ) -> argparse.Namespace:
-    """What is measured, how often and how long, and where the results go."""
+    """Parse the options: what to measure, how often, how long, and where the results go."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="what to measure")
-    parser.add_argument("--rounds", type=int, default=rounds, help="each row is measured once in each")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement, at least one cycle")
-    parser.add_argument("--output", type=Path, help="a JSON file for the results (default: only printed)")
+    parser.add_argument("--rounds", type=int, default=rounds, help="rounds; each row is measured once per round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a measurement (at least one cycle)")
+    parser.add_argument("--output", type=Path, help="JSON file for the results (default: print only)")
     return parser.parse_args(arguments)

@@ -1,7 +1,7 @@
-"""Renders the measured results as Markdown: the table in README.md and the page docs/benchmarks.md.
+"""Render the fleet benchmark as Markdown: the table in README.md and the page docs/benchmarks.md.
 
 `python -m benchmarks.tables` writes both from docs/benchmarks/fleet.json; no figure is typed by hand.
-`--check` writes nothing and fails where a file differs from what the results say.
+`--check` writes nothing and fails if a file is out of date.
 """
 
 from __future__ import annotations
@@ -21,48 +21,47 @@ ROOT = Path(__file__).parent.parent
 START, END = "<!-- fleet-benchmark:start -->", "<!-- fleet-benchmark:end -->"
 
 METHOD = """\
-The *limit* is {processes} independent processes, one per usable core, each stepping its share of the
-environments in a plain loop: actions drawn beforehand, finished environments reset, nothing kept, nobody
-told. Every measurement lasts {seconds:g} s after {warmup:g} s of warm-up and stands between two measurements
-of the limit ({limit_seconds:g} s each); its *share* is its speed over the mean of those two. All rows of a
-table are measured in turn, {pairs} times, in another order each time; figures are medians, quartiles in
-brackets. The limit, the plain loop and the fleet are built anew every {rounds_per_build} rounds.
+The *limit* is {processes} independent processes, one per usable core. Each steps its share of the environments in a
+plain loop, with actions drawn in advance. It resets finished environments, stores nothing and does not communicate.
 
-On a shared machine each core is slower now and then, and whoever needs the results of all environments waits for
-the slowest core of every step. How much that alone costs is a row of its own: the processes of the limit, which
-still keep nothing and have no caller, but wait for each other after every step. No `step` of all environments can be
-expected to be faster than that.
+Every measurement takes {seconds:g} s, after {warmup:g} s of warm-up. The limit is measured right before and right
+after it ({limit_seconds:g} s each). The *share* of a row is its speed divided by the mean of those two limits. All rows
+of a table are measured in turn, {pairs} times, in rotating order. Figures are medians, with quartiles in brackets. The
+limit, the plain loop and the fleet are rebuilt every {rounds_per_build} rounds.
 
-Everyone steps the same environments, in the same versions, built in the same way: a registered id is built
-with `gymnasium.make(id, disable_env_checker=True)`, as the fleet does, since the fleet checks observations
-itself. Rows in which a library only resets an environment are not counted as steps. No environment sleeps:
-the millisecond of Python is a loop of {python_iterations:,} iterations, the one without the interpreter lock
-is SHA-256 over {hashed_bytes:,} bytes.
+On a shared machine each core is slow now and then, and a `step` of all environments waits for the slowest core. One row
+shows what that alone costs: the limit in lockstep. Its processes wait for each other after every step, but still store
+nothing and have no caller. No `step` of all environments can be expected to be faster.
 
-The fleet runs with `backend="processes"` and its default settings, but for the row that says `trusted=True`
-(there the caller's own process hosts a share of the environments, without isolation). Other libraries run in
-virtual environments of their own, with the settings that their documentation shows. Stable-Baselines3 is
-started by fork, because its default imports torch once for each environment. PufferLib has one worker per
-core; it is built without its own C games and with the Gymnasium and NumPy that all others have."""
+All libraries step the same environments, in the same versions, built the same way. A registered id is built with
+`gymnasium.make(id, disable_env_checker=True)`, as the fleet does, because the fleet checks observations itself. Rows in
+which a library only resets an environment do not count as steps. No environment sleeps: the millisecond of Python is a
+loop of {python_iterations:,} iterations, and the millisecond without the GIL is SHA-256 over {hashed_bytes:,} bytes.
+
+The fleet runs with `backend="processes"` and default settings. In the row with `trusted=True`, the calling process also
+hosts a share of the environments, without isolation. Other libraries run in their own virtual environments, with the
+settings that their documentation shows. Stable-Baselines3 starts its workers with fork, because its default imports
+torch once per environment. PufferLib has one worker per core. It is built without its own C games, and with the same
+Gymnasium and NumPy as all others."""
 
 
 def render_readme(results: dict[str, Any]) -> str:
-    """The table for the README: 64 environments, share of the limit and steps per second."""
+    """Return the README table: steps per second and share of the limit with 64 environments."""
     tables = [table for table in results.get("tables", []) if table["n_envs"] == 64]
     machine = results["machine"]
     introduction = (
-        f"Environment steps per second with 64 environments on {machine['cores']} cores ({machine['cpu']}), "
-        "and the share of what independent processes reach with no communication at all "
-        f"(medians of {results['settings']['pairs']} interleaved pairs; "
-        "[how it was measured, and everything else](docs/benchmarks.md)):"
+        f"Environment steps per second with 64 environments on {machine['cores']} cores ({machine['cpu']}). "
+        "The second number is the share of the limit: what independent processes reach without any communication "
+        f"(medians of {results['settings']['pairs']} interleaved rounds; "
+        "[method and full results](docs/benchmarks.md)):"
     )
     return "\n".join([introduction, "", *_table(tables, brief=True)])
 
 
 def render_page(results: dict[str, Any]) -> str:
-    """The page with everything that was measured."""
+    """Return the page with all results."""
     sections = ["# Benchmarks of the fleet", "<!-- made by python -m benchmarks.tables; do not edit -->"]
-    sections.append("`make bench` measures all of this and writes it to `docs/benchmarks/fleet.json`.")
+    sections.append("`make bench` runs these benchmarks and writes the results to `docs/benchmarks/fleet.json`.")
     sections.append(machine_line(results))
     sections += [
         "## How it is measured",
@@ -72,13 +71,13 @@ def render_page(results: dict[str, Any]) -> str:
         tables = [table for table in results["tables"] if table["n_envs"] == n_envs]
         sections += [f"## {n_envs} environments", "Steps per second · share of the limit (quartiles)."]
         sections += ["\n".join(_table(tables, brief=False)), *_absences(tables)]
-        sections += ["How many times faster the fleet is:", "\n".join(_times_table(tables))]
+        sections += ["How many times as fast the fleet's `step` is:", "\n".join(_times_table(tables))]
     if "growth" in results:
-        sections += ["## How the cost grows", "\n".join(_growth(results["growth"]))]
+        sections += ["## Overhead by number of environments", "\n".join(_growth(results["growth"]))]
     if "speedup" in results.get("threads", {}):
         sections += ["## Threads", _threads(results["threads"])]
     if "startup" in results:
-        sections += ["## Starting", "\n".join(_startup(results["startup"]))]
+        sections += ["## Start-up", "\n".join(_startup(results["startup"]))]
     if targets := check_targets(results):
         sections += ["## Targets", "\n".join(targets_table(targets))]
     return "\n\n".join(sections) + "\n"
@@ -106,7 +105,7 @@ def _cell(row: dict[str, Any] | None, brief: bool) -> str:
 
 
 def _times_table(tables: list[dict[str, Any]]) -> Iterator[str]:
-    yield table_line("`step` against", *(WORKLOADS[table["workload"]].title for table in tables))
+    yield table_line("compared with", *(WORKLOADS[table["workload"]].title for table in tables))
     yield table_line("---", *("---:" for _ in tables))
     for name in dict.fromkeys(name for table in tables for name in table["rows"]):
         if not name.startswith("fleet"):
@@ -138,9 +137,9 @@ def _growth(growth: list[dict[str, Any]]) -> Iterator[str]:
 def _threads(threads: dict[str, Any]) -> str:
     speedup, ratio = threads["speedup"], threads["speedup"]["ratio"]
     return (
-        f"On {threads['n_envs']} environments whose step computes without the interpreter lock, "
+        f"The step of these {threads['n_envs']} environments releases the GIL. "
         f"{threads['processes']} independent processes are {speedup['processes']:.2f} times as fast as one "
-        f'plain loop, and the fleet with `backend="threads"` {speedup["threads"]:.2f} times: '
+        f'plain loop. The fleet with `backend="threads"` is {speedup["threads"]:.2f} times as fast, which is '
         f"{ratio['median']:.2f} ({ratio['lower']:.2f}–{ratio['upper']:.2f}) of that speed-up."
     )
 
@@ -151,16 +150,16 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
     yield table_line("---", "---:", "---:")
     for statement, seconds in imports.items():
         yield table_line(f"`{statement}`", *_seconds(seconds))
-    yield table_line("`from envfleet import make` beyond `import gymnasium`", *_seconds(startup["import_seconds_more"]))
+    yield table_line("`from envfleet import make` minus `import gymnasium`", *_seconds(startup["import_seconds_more"]))
     for script, seconds in startup["ready_seconds"].items():
-        yield table_line(f"64 CartPole-v1 on 2 spawned workers made and reset, {script}", *_seconds(seconds))
+        yield table_line(f"make and reset 64 CartPole-v1 on 2 spawned workers, {script}", *_seconds(seconds))
     yield ""
     yield (
-        "Private memory (USS). What the environments take is the growth of a process that has already "
+        "Private memory (USS). The memory of the environments is the growth of a process that has already "
         "imported Gymnasium, while it builds and steps the 32 environments of one worker."
     )
     yield ""
-    yield table_line("a stepping worker", "all of it", "beyond its environments", "beyond a plain loop with the same")
+    yield table_line("stepping worker", "total", "minus its environments", "minus a plain loop with the same")
     yield table_line("---", "---:", "---:", "---:")
     for script, figures in memory["workers"].items():
         keys = ("worker", "beyond_environments", "beyond_plain_loop")
@@ -168,7 +167,7 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
 
 
 def targets_table(targets: list[dict[str, Any]]) -> Iterator[str]:
-    """What was wanted, what was measured, and whether that is enough."""
+    """Yield a table of targets, measured values and whether each target is reached."""
     yield table_line("target", "wanted", "measured", "reached")
     yield table_line("---", "---:", "---:", "---")
     for target in targets:
@@ -184,7 +183,7 @@ def _measured(figure: float | None) -> str:
 
 
 def machine_line(results: dict[str, Any]) -> str:
-    """The machine, the versions and the time that the measurements took."""
+    """Return a line with the machine, the versions and the time that the measurements took."""
     machine = results["machine"]
     libraries = machine["libraries"] | {
         name: version for name, version in results["libraries"].items() if name not in machine["libraries"]
@@ -202,7 +201,7 @@ def _seconds(figures: dict[str, float]) -> tuple[str, str]:
 
 
 def rounded(speed: float) -> str:
-    """Three significant digits: more would be noise."""
+    """Round to three significant digits: more would be noise."""
     return f"{float(f'{speed:.3g}'):,.0f}"
 
 
@@ -212,7 +211,7 @@ def table_line(*cells: object) -> str:
 
 
 def with_block(text: str, block: str, start: str = START, end: str = END) -> str:
-    """`text` with what stands between the markers replaced."""
+    """Return `text` with the part between the markers replaced by `block`."""
     before, marker, rest = text.partition(start)
     _, end_marker, after = rest.partition(end)
     if not marker or not end_marker:
@@ -221,7 +220,7 @@ def with_block(text: str, block: str, start: str = START, end: str = END) -> str
 
 
 def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check: bool) -> int:
-    """Writes the files that differ from what the results say, or only says which do; the exit code."""
+    """Write the files that are out of date, or with `check` only report them; return the exit code."""
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:
@@ -234,12 +233,12 @@ def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check
 def render_main(
     arguments: Sequence[str] | None, module: str, results: Path, page: Path, pages: Callable[[Any], dict[Path, str]]
 ) -> int:
-    """The command that writes pages from a file of results, or says which are out of date."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=f"Writes what {results.name} says.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is out of date")
+    """Run the command that writes pages from a results file, or reports which are out of date."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=f"Render {results.name} as Markdown.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
     options = parser.parse_args(arguments)
     if options.check and not results.exists() and not page.exists():
-        return 0  # not measured yet, and nothing is said of it
+        return 0  # not measured yet, and there is no page about it
     if not results.exists():
         raise SystemExit(f"there is no {results}\nhint: python -m {module.rpartition('.')[0]} --output {results}")
     return write_or_check(pages(json.loads(results.read_text())), results, module, check=options.check)
@@ -250,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "benchmarks" / "fleet.json")
     parser.add_argument("--readme", type=Path, default=ROOT / "README.md")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks.md")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     options = parser.parse_args(arguments)
     results = json.loads(options.results.read_text())
     readme = options.readme.read_text()

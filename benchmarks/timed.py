@@ -1,8 +1,9 @@
-"""Makes the comparisons of docs/compare.md: `python -m benchmarks.timed FOLDER`.
+"""Make the comparisons shown in docs/compare.md: `python -m benchmarks.timed FOLDER`.
 
-Timed runs on one core and on all, three seeds each, by the commands that the page shows; beside CoinRun
-Stable-Baselines3 with the same settings. One run at a time, seed by seed, alone on the machine. FOLDER keeps the runs:
-those that have ended are not repeated. The figures go to docs/compare/ and into the page.
+It makes timed runs on one core and on all cores, with three seeds each and the commands that the page shows. On
+CoinRun, Stable-Baselines3 trains with the same settings. Runs go one at a time, seed by seed; nothing else should use
+the machine. FOLDER keeps the runs, and finished runs are not repeated. The figures go to docs/compare/ and into the
+page.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ VECTORS = {"dummy": "DummyVecEnv", "subproc": "SubprocVecEnv"}
 WAYS = {"sequential": "sequential", "parallel": "processes"}  # our runs, and the backend of each
 FOLDER, PAGE = ROOT / "docs" / "compare", ROOT / "docs" / "compare.md"
 START, END = "<!-- timed:start -->", "<!-- timed:end -->"
-# What is wanted: of the gain of independent processes in collecting, and of what that allows in all.
+# Targets: share of independent processes' speed-up when collecting, and of the training speed-up that it allows.
 LEAST_COLLECTING, LEAST_IN_ALL = 0.95, 0.9
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained: its flags, and the table of benchmarks/ppo.json that has what independent processes gain."""
+    """One training task: its flags, and the table in benchmarks/ppo.json with independent processes' speed-up."""
 
     name: str
     title: str
     flags: str
     scaling: str
-    game: str | None = None  # of Procgen: Stable-Baselines3 trains on it too
+    game: str | None = None  # Procgen game, on which Stable-Baselines3 trains too
 
     def command(self, way: str, seed: int) -> str:
-        """As the page shows it; the folder is relative to that of the runs."""
+        """Return the command shown on the page; its output folder is relative to that of the runs."""
         return (
             f"envfleet train ppo {self.flags} --duration {MINUTES / 60:.4f} --eval-every 0 --seed {seed} "
             f"--backend {WAYS[way]} --output-dir {self.name}/{way}-{seed}"
@@ -81,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="where the runs are kept")
     parser.add_argument("--subjects", nargs="+", choices=SUBJECTS, default=list(SUBJECTS))
     parser.add_argument("--page", action="store_true", help="only write the page from docs/compare/")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     options = parser.parse_args(arguments)
     if not (options.page or options.check):
         if options.folder is None:
@@ -113,14 +114,14 @@ def make_runs(subject: Subject, folder: Path) -> None:
 
 
 def call(command: str, folder: Path) -> None:
-    """One of our commands, as a user has it."""
+    """Run one of our commands as a user would."""
     print(command, file=sys.stderr, flush=True)
     words = shlex.split(command)
     subprocess.run([sys.executable, "-m", *words], cwd=folder, env=_environment(), check=True)
 
 
 def peer_course(subject: Subject, folder: Path, vector: str, seed: int) -> str:
-    """With the settings that our run of the same seed recorded."""
+    """Train Stable-Baselines3 with the settings of our run of the same seed; return its progress as JSON."""
     from envfleet.runs.folder import RunFolder
 
     if reason := reason_of_absence(PEER):
@@ -138,7 +139,7 @@ def _environment() -> dict[str, str]:
 
 
 def keep_figures(subject: Subject, folder: Path) -> None:
-    """The comparison's own files, and what the others did, under docs/compare/."""
+    """Copy the comparison's files and the other library's results to docs/compare/."""
     call(subject.comparison(), folder)
     kept = FOLDER / subject.name
     kept.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def keep_figures(subject: Subject, folder: Path) -> None:
     others = {}
     for vector in VECTORS if subject.game is not None else ():
         courses = [json.loads((folder / subject.name / f"{PEER}-{vector}-{seed}.json").read_text()) for seed in SEEDS]
-        others[vector] = [course[-1] for course in courses]  # where it was at the mark
+        others[vector] = [course[-1] for course in courses]  # last point within the time limit
     if others:
         version = version_of(PEER, "stable_baselines3")
         (kept / "others.json").write_text(json.dumps({"version": version, "runs": others}, indent=1) + "\n")
@@ -170,16 +171,16 @@ def _section(subject: Subject, comparison: Mapping[str, Any]) -> Iterator[str]:
     others = _others(subject)
     yield f"### {subject.title}"
     yield (
-        f"{len(SEEDS)} seeds, {MINUTES} minutes each, one run at a time. The commands, for each seed, and the "
-        f"comparison ([its report](compare/{subject.name}/comparison_report.txt)):"
+        f"{len(SEEDS)} seeds, {MINUTES} minutes each, one run at a time. The commands for seed 1 and for the "
+        f"comparison of all seeds ([report](compare/{subject.name}/comparison_report.txt)):"
     )
     yield "\n".join(f"    {subject.command(way, 1)}" for way in WAYS) + f"\n    {subject.comparison()}"
     yield f"![{subject.title}](compare/{subject.name}/comparison.png)"
     yield "\n".join(_table(sequential, parallel, others))
     learning = sequential["time_shares"]["learning"]
     yield (
-        f"Learning is {learning:.0%} of the time on one core, and takes as long on all: the learner has the same "
-        "threads in both, since they shape the mathematics."
+        f"Learning takes {learning:.0%} of the time on one core. It is not faster on all cores: the learner keeps its "
+        "number of threads, because that number affects the numerical results."
     )
     gains = _gains(subject, sequential, parallel)
     if gains:
@@ -187,7 +188,7 @@ def _section(subject: Subject, comparison: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _table(sequential: Mapping[str, Any], parallel: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[str]:
-    yield table_line("", "steps/s", "episodes/s", "return at the end", "CPU", "memory")
+    yield table_line("", "steps/s", "episodes/s", "final return", "CPU", "memory")
     yield table_line("---", "---:", "---:", "---:", "---:", "---:")
     for title, group in (("one core", sequential), ("all cores", parallel)):
         low, high = group["final_return_interval"] or (None, None)
@@ -219,7 +220,7 @@ def _others(subject: Subject) -> dict[str, list[dict[str, float]]]:
 
 
 def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Of collecting, and in all; what independent processes gain is measured by `benchmarks.ppo`."""
+    """Return the targets for collecting and for training; `benchmarks.ppo` measures the independent processes."""
     table = json.loads(PPO_RESULTS.read_text())["tables"].get(subject.scaling)
     if table is None:
         return []
@@ -234,13 +235,13 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
     allowed = times[0]["all"] / (times[0]["learning"] + collecting[0] / possible["median"])
     return [
         _at_least(
-            f"collecting is {gain:.2f} times as fast on all cores; of what independent processes gain "
+            f"collecting is {gain:.2f} times as fast on all cores; share of independent processes' speed-up "
             f"({spread(possible)})",
             gain / possible["median"],
             LEAST_COLLECTING,
         ),
         _at_least(
-            f"training is {in_all:.2f} times as fast; of what that allows beside learning ({allowed:.2f})",
+            f"training is {in_all:.2f} times as fast; share of the speed-up that collecting allows ({allowed:.2f})",
             in_all / allowed,
             LEAST_IN_ALL,
         ),
@@ -250,9 +251,9 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
 def _ahead(parallel: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, runs in others.items():
         speed = parallel["steps_per_second"] / fmean(run["steps"] / run["seconds"] for run in runs)
-        yield _at_least(f"times as many steps per second as Stable-Baselines3, {name}", speed, 1.0)
+        yield _at_least(f"steps per second divided by those of Stable-Baselines3, {name}", speed, 1.0)
         difference = parallel["final_return"] - fmean(run["return"] for run in runs)
-        yield _at_least(f"return at the end above that of Stable-Baselines3, {name}", difference, 0.0)
+        yield _at_least(f"final return minus that of Stable-Baselines3, {name}", difference, 0.0)
 
 
 def _at_least(name: str, measured: float, wanted: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""One timed run of Stable-Baselines3's PPO on Procgen, run by the Python that has it; prints its course as JSON.
+"""Train Stable-Baselines3's PPO on Procgen for a fixed time and print the progress as JSON.
 
-Its own `learn` with the settings of a run of ours, on `DummyVecEnv` or `SubprocVecEnv`. The clock begins with `learn`
-and is looked at after every rollout and its update: what is under way at the mark does not count.
+It runs in that library's virtual environment and calls `learn` with the settings of one of our runs, on `DummyVecEnv`
+or `SubprocVecEnv`. The clock starts with `learn` and is read after every rollout and update. A rollout or update that
+is unfinished at the time limit does not count.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from benchmarks.learning.peer_run import ppo_arguments
 from envfleet.environments.procgen.environment import ProcgenEnv
 
-RECENT = 100  # episodes whose mean return is the return
+RECENT = 100  # episodes over which the return is averaged
 
 
 class Course(BaseCallback):
-    """Takes note of every update: seconds, steps, episodes, mean return of the last ones."""
+    """Record every update: seconds, steps, episodes, and the mean return of the last ones."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Course(BaseCallback):
         return self._spent < self._seconds
 
     def _on_rollout_start(self) -> None:
-        """Also after every update but the last one, which ends beyond the mark anyway."""
+        """Record a point. This runs after every update except the last, which ends after the time limit anyway."""
         if self.num_timesteps and self._spent <= self._seconds:
             self.points.append(
                 {
@@ -78,7 +79,7 @@ def train(game: str, settings: dict[str, Any], vector: str, seed: int, seconds: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--game", required=True)
-    parser.add_argument("--settings", type=json.loads, required=True, help="of a run of ours, as JSON")
+    parser.add_argument("--settings", type=json.loads, required=True, help="settings of one of our runs, as JSON")
     parser.add_argument("--vector", choices=("dummy", "subproc"), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)

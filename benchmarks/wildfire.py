@@ -1,7 +1,8 @@
-"""The fire model against pyretechnics, and its cost: `python -m benchmarks.wildfire [--output FILE]`.
+"""Compare the fire model with pyretechnics and measure its speed: `python -m benchmarks.wildfire [--output FILE]`.
 
-Without `--output` it prints what it measures. `--reference` also writes pyretechnics' fires for the tests. The
-tables of docs/wildfire.md are made from docs/benchmarks/wildfire.json by `--tables`; `--check` says whether they are.
+Without `--output` the results are printed. Three flags do one thing only: `--reference` writes pyretechnics' fires for
+the tests, `--tables` renders the tables of docs/wildfire.md from docs/benchmarks/wildfire.json, and `--check` fails if
+those tables are out of date.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ Case = tuple[Landscape, Fire]
 
 
 def cases(size: int, cells: int) -> list[Case]:
-    """One fire on each of 12 landscapes: of those that do not reach the border, the one closest to `cells` cells.
+    """Return one fire on each of 12 landscapes: the one that burns closest to `cells` cells.
 
-    Not the border, because pyretechnics burns no cell there.
+    Fires that reach the border are avoided, because pyretechnics burns no cell there.
     """
     model, chosen = SurfaceFire(), []
     kinds = [(kind, risk) for kind in LANDSCAPE_TYPES for risk in ("medium", "high")] * 2
@@ -61,12 +62,12 @@ def cases(size: int, cells: int) -> list[Case]:
 
 
 def at_border(burned: Any) -> Any:
-    """Whether a fire [fire, row, column] reaches the border."""
+    """Return whether each fire of [fire, row, column] reaches the border."""
     return burned[:, [0, -1]].any(axis=(1, 2)) | burned[:, :, [0, -1]].any(axis=(1, 2))
 
 
 def peers_fires(fires: list[Case], repeats: int) -> dict[str, Any] | None:
-    """The same fires by pyretechnics: its input, arrival times and seconds; None if it is not installed."""
+    """Return the same fires by pyretechnics (input, arrival times, seconds), or None if it is not installed."""
     if reason := install.reason_of_absence("pyretechnics"):
         print(f"pyretechnics: {reason}", file=sys.stderr)
         return None
@@ -86,7 +87,7 @@ def peers_fires(fires: list[Case], repeats: int) -> dict[str, Any] | None:
 
 
 def compare(fires: list[Case], theirs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Burned cells and the order of arrival, fire by fire."""
+    """Compare burned cells and the order of arrival, fire by fire."""
     model, rows = SurfaceFire(), []
     for (landscape, fire), arrival in zip(fires, theirs["arrival"], strict=True):
         ours = model(landscape, (fire,), np.zeros(landscape.shape, np.bool_), MINUTES)[0]
@@ -104,13 +105,13 @@ def compare(fires: list[Case], theirs: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def rank_correlation(one: Any, other: Any) -> float:
-    """Spearman's: 1 if both arrive in the same order."""
+    """Spearman's rank correlation: 1 if both arrive in the same order."""
     ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
     return float(np.corrcoef(*ranks)[0, 1])
 
 
 def seconds_of(work: Callable[[], Any], repeats: int = 15) -> float:
-    """The median of the repeats, after one that does not count."""
+    """Return the median seconds of `work` over the repeats, after one warm-up call."""
     work()
     taken = []
     for _ in range(repeats):
@@ -121,7 +122,7 @@ def seconds_of(work: Callable[[], Any], repeats: int = 15) -> float:
 
 
 def seconds_per_fire(fires: list[Case]) -> list[float]:
-    """Ours, for each of the fires of the comparison, with the rates of the landscape at hand."""
+    """Return our seconds for each fire of the comparison; the warm-up call computes the spread rates."""
     found = []
     for landscape, fire in fires:
         model, given, breaks = SurfaceFire(), (fire,), np.zeros(landscape.shape, np.bool_)
@@ -130,7 +131,7 @@ def seconds_per_fire(fires: list[Case]) -> list[float]:
 
 
 def growth(sizes: Sequence[int] = (25, 62, 125, 250, 500, 1000)) -> list[dict[str, Any]]:
-    """A fire that burns everything, over the number of cells."""
+    """Time a fire that burns everything, by number of cells."""
     rows = []
     for size in sizes:
         landscape, model = generate_landscape("grassland", "high", size, 1), SurfaceFire()
@@ -144,9 +145,9 @@ def growth(sizes: Sequence[int] = (25, 62, 125, 250, 500, 1000)) -> list[dict[st
 
 
 def thread_scaling(threads: int = 2) -> dict[str, Any]:
-    """The same fires in several threads at once and one after the other: the kernels do not hold the GIL.
+    """Measure the speed-up of the same fires in several threads; the kernels release the GIL.
 
-    Sums of numbers, which touch no memory, take turns with them: more than those gain, nothing can gain here and now.
+    A loop of sums, which touches no memory, is measured alternately: its speed-up is the most that the machine allows.
     """
     landscape = generate_landscape("mixed", "high", 25, 1)
     fires = draw_fires(landscape, np.random.default_rng(0), 500)
@@ -159,7 +160,7 @@ def thread_scaling(threads: int = 2) -> dict[str, Any]:
 
 
 def arithmetic() -> Callable[[int], float]:
-    """A loop of sums that does not hold the GIL either."""
+    """Return a compiled loop of sums that also releases the GIL."""
     import numba
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]  # numba is untyped
@@ -174,7 +175,7 @@ def arithmetic() -> Callable[[int], float]:
 
 
 def _alone_over_together(pieces: Sequence[Callable[[], Any]]) -> float:
-    """How much faster the pieces are done in a thread each than one after the other."""
+    """Return how much faster the pieces run in one thread each than one after the other."""
 
     def alone() -> None:
         for piece in pieces:
@@ -191,7 +192,7 @@ def _alone_over_together(pieces: Sequence[Callable[[], Any]]) -> float:
 
 
 def experiences(backend: str, n_envs: int = 8, seconds: float = 5.0) -> dict[str, Any]:
-    """Steps a minute that are collected with the Q-network of the preset acting: 25 × 25 cells, two fires a reward."""
+    """Measure steps collected per minute with the preset's Q-network acting: 25 × 25 cells, two fires per reward."""
     from envfleet.algorithms.settings import DQN
     from envfleet.training.assembly import assemble, resolve
 
@@ -206,7 +207,7 @@ def experiences(backend: str, n_envs: int = 8, seconds: float = 5.0) -> dict[str
 
 
 def fire() -> dict[str, Any]:
-    """Ours beside pyretechnics: how long a fire takes, and what it burns."""
+    """Compare with pyretechnics: how long a fire takes, and what it burns."""
     fires = cases(25, 60)
     ours, theirs = seconds_per_fire(fires), peers_fires(fires, repeats=9)
     result: dict[str, Any] = {"ours_milliseconds": round(1e3 * statistics.median(ours), 4)}
@@ -230,7 +231,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def measure(parts: Sequence[str]) -> dict[str, Any]:
-    """The measurements of these parts, and how busy the machine was."""
+    """Measure these parts, and record how busy the machine is."""
     machine = {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
     result: dict[str, Any] = {"machine": machine}
     for part in parts:
@@ -240,10 +241,10 @@ def measure(parts: Sequence[str]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, help="write the measurements there, over those of the same parts")
+    parser.add_argument("--output", type=Path, help="JSON file in which to update the measured parts")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
-    parser.add_argument("--reference", action="store_true", help="write pyretechnics' fires for the tests, no more")
-    parser.add_argument("--tables", action="store_true", help="put the measurements into the page, no more")
+    parser.add_argument("--reference", action="store_true", help="only write pyretechnics' fires for the tests")
+    parser.add_argument("--tables", action="store_true", help="only put the measurements into the page")
     parser.add_argument("--check", action="store_true", help="fail if the page differs from the measurements")
     options = parser.parse_args(arguments)
     if options.tables or options.check:

@@ -1,8 +1,8 @@
-"""A training of DQN on wildfires by preset alone, and how its agent does: `python -m benchmarks.wildfire_agent RUN`.
+"""Train DQN on wildfires with the preset and compare the agent: `python -m benchmarks.wildfire_agent RUN`.
 
-Trains into the folder RUN (or, where it holds a run, takes that as far as it is), compares the agent with the
-baselines on held-out landscapes, and writes docs/benchmarks/wildfire_agent.json and the pictures of docs/wildfire.md.
-Its table is put into the page by `python -m benchmarks.wildfire --tables`.
+It trains into the folder RUN. If RUN already holds a run, finished or not, it uses that run as it is. It compares the
+agent with the baselines on held-out landscapes, and writes docs/benchmarks/wildfire_agent.json and the pictures of
+docs/wildfire.md. `python -m benchmarks.wildfire --tables` puts the table into the page.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LANDSCAPES = 50  # held out, as many as the page shows
 
 
 def trained(folder: Path) -> Any:
-    """The run in the folder as far as it is, trained if there is none."""
+    """Load the run in `folder` as it is, or train it if there is none."""
     import envfleet
 
     if (folder / "config.yaml").exists():
@@ -34,7 +34,7 @@ def trained(folder: Path) -> Any:
 
 
 def figures_of(run: Any, landscapes: int) -> dict[str, Any]:
-    """The comparison and the learning curve."""
+    """Return the comparison and the learning curve."""
     from envfleet.training.comparing import compare_run
 
     comparison = compare_run(run.path, episodes=landscapes)
@@ -48,13 +48,13 @@ def figures_of(run: Any, landscapes: int) -> dict[str, Any]:
 
 
 def draw_curve(figures: dict[str, Any], path: Path) -> None:
-    """The mean return of exploring episodes over the steps."""
+    """Plot the mean return of training episodes over the steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4), layout="constrained")
     axis = figure.subplots()
     axis.plot(*zip(*figures["curve"], strict=True))
-    axis.set_title("episodes while exploring, mean of 100")
+    axis.set_title("training episodes (with exploration), mean of 100")
     axis.set_xlabel("steps")
     axis.set_ylabel("burned area avoided, % of the landscape")
     axis.set_ylim(bottom=0)

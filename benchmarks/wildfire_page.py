@@ -1,4 +1,4 @@
-"""The tables of docs/wildfire.md, made from docs/benchmarks/wildfire.json and wildfire_agent.json."""
+"""Render the tables of docs/wildfire.md from docs/benchmarks/wildfire.json and wildfire_agent.json."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ PAGE = ROOT / "docs" / "wildfire.md"
 RESULTS = ROOT / "docs" / "benchmarks" / "wildfire.json"
 AGENT_RESULTS = ROOT / "docs" / "benchmarks" / "wildfire_agent.json"
 SEED_EXPERIENCES_PER_MINUTE = 280  # of the system that this environment replaces, with 8 environments
-# What is wanted: times as fast as pyretechnics, as one thread, as the system before; and how even the cost is.
+# Targets: speed relative to pyretechnics, one thread and the earlier system; largest cost over smallest, by size.
 TIMES_AS_PEER, TIMES_AS_ONE_THREAD, TIMES_AS_BEFORE, LARGEST_GROWTH = 30, 1.8, 300, 1.5
 
 
 def write(*, check: bool) -> int:
-    """Writes the page with its tables, or only says whether it is as the measured files have it; the exit code."""
+    """Write the page with its tables, or with `check` only report whether it is current; return the exit code."""
     return write_or_check({PAGE: page_with_tables()}, RESULTS, "benchmarks.wildfire --tables", check=check)
 
 
 def tables(result: dict[str, Any]) -> dict[str, str]:
-    """The tables of the page by name."""
+    """Return the tables of the page by name."""
     return {
         "comparison": _comparison(result["comparison"]),
         "speed": _speed(result),
@@ -47,17 +47,17 @@ def _comparison(rows: list[dict[str, Any]]) -> str:
 
 
 def _targets(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What is wanted beside what was measured."""
+    """Yield the targets with the measured values."""
     threads, growth = result["threads"], result["growth"]
     best = max(result["experiences"], key=lambda row: row["per_minute"])
     setting = f"{best['n_envs']} environments, {best['backend']}"
     cells = [row["cells"] for row in growth]
     costs = [row["nanoseconds_per_n_log_n"] for row in growth]
     for name, measured, wanted in (
-        ("a fire, times as fast as by pyretechnics", result["times_as_fast"], TIMES_AS_PEER),
-        (f"fires in {threads['threads']} threads, times as fast as in one", threads["speedup"], TIMES_AS_ONE_THREAD),
+        ("one fire: speed relative to pyretechnics", result["times_as_fast"], TIMES_AS_PEER),
+        (f"fires in {threads['threads']} threads: speed relative to one", threads["speedup"], TIMES_AS_ONE_THREAD),
         (
-            f"experiences a minute, {setting}, over {SEED_EXPERIENCES_PER_MINUTE}",
+            f"experiences per minute divided by {SEED_EXPERIENCES_PER_MINUTE}, {setting}",
             best["per_minute"] / SEED_EXPERIENCES_PER_MINUTE,
             TIMES_AS_BEFORE,
         ),
@@ -65,7 +65,7 @@ def _targets(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"target": name, "wanted": f">= {wanted:g}", "measured": measured, "reached": measured >= wanted}
     spread = max(costs) / min(costs)
     yield {
-        "target": f"cost per n log n from {min(cells):,} to {max(cells):,} cells, largest over smallest",
+        "target": f"cost per n log n from {min(cells):,} to {max(cells):,} cells, largest divided by smallest",
         "wanted": f"<= {LARGEST_GROWTH:g}",
         "measured": spread,
         "reached": spread <= LARGEST_GROWTH,
@@ -74,33 +74,33 @@ def _targets(result: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _speed(result: dict[str, Any]) -> str:
     speed = ["| what | measured |", "|---|---|"]
-    speed.append(f"| a fire, 25 × 25 cells, 120 minutes | {result['ours_milliseconds']:.3f} ms |")
-    speed.append(f"| the same fire by pyretechnics | {result['pyretechnics_milliseconds']:.1f} ms |")
-    speed.append(f"| times as fast (median over the fires) | {result['times_as_fast']:.0f} |")
+    speed.append(f"| one fire, 25 × 25 cells, 120 minutes | {result['ours_milliseconds']:.3f} ms |")
+    speed.append(f"| the same fire in pyretechnics | {result['pyretechnics_milliseconds']:.1f} ms |")
+    speed.append(f"| speed relative to pyretechnics (median over the fires) | {result['times_as_fast']:.0f} |")
     for row in result["growth"]:
         figures = f"{row['seconds']:.3g} s, {row['nanoseconds_per_n_log_n']} ns per n log₂ n"
-        speed.append(f"| a fire over all of {row['cells']:,} cells | {figures} |")
+        speed.append(f"| one fire across {row['cells']:,} cells | {figures} |")
     threads = result["threads"]
     figures = (
-        f"{threads['speedup']} times as fast; arithmetic without memory, in turns with it: {threads['arithmetic']}"
+        f"{threads['speedup']} times as fast (pure arithmetic, measured alternately: {threads['arithmetic']} times)"
     )
-    speed.append(f"| {threads['threads']} threads over one | {figures} |")
+    speed.append(f"| {threads['threads']} threads relative to one | {figures} |")
     for row in result["experiences"]:
         times = row["per_minute"] / SEED_EXPERIENCES_PER_MINUTE
-        figures = f"{row['per_minute']:,} a minute ({times:,.0f} × {SEED_EXPERIENCES_PER_MINUTE})"
+        figures = f"{row['per_minute']:,} per minute ({times:,.0f} × {SEED_EXPERIENCES_PER_MINUTE})"
         speed.append(f"| experiences, {row['n_envs']} environments, {row['backend']} | {figures} |")
     machine = result["machine"]
-    speed.append(f"| the machine | {machine['cores']} cores with {machine['load']} processes running or waiting |")
+    speed.append(f"| the machine | {machine['cores']} cores, load average {machine['load']} |")
     return "\n".join(speed)
 
 
 def page_with_tables() -> str:
-    """The page with its tables as the measured file has them."""
+    """Return the page with tables rendered from the measured files."""
     text = PAGE.read_text()
     found = tables(json.loads(RESULTS.read_text()))
     if AGENT_RESULTS.exists():
         agent = json.loads(AGENT_RESULTS.read_text())
-        trained = f"An agent of {agent['steps']:,} steps, seed {agent['seed']}. {summary(agent['comparison'])}"
+        trained = f"An agent trained for {agent['steps']:,} steps, seed {agent['seed']}. {summary(agent['comparison'])}"
         found["agent"] = f"{trained}\n\n{comparison_table(agent['comparison'])}"
     for name, table in found.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)

@@ -1,10 +1,10 @@
-"""The environments that every benchmark steps, built the same way wherever they run.
+"""The environments that the benchmarks step, built the same way everywhere.
 
-Needs Gymnasium and NumPy alone (MuJoCo and the Arcade Learning Environment where a workload is theirs), so
-that the limit, the fleet and every other library's own virtual environment import this very file.
+This file needs only Gymnasium and NumPy (and MuJoCo or the Arcade Learning Environment for their workloads), so the
+limit, the fleet and every other library's virtual environment can import it.
 
-Milliseconds are computed, never slept through, but for the workloads whose subject is waiting: simulators that wait
-for another process or the network are real.
+Slow steps compute; they do not sleep. The exceptions are the `waited` workloads, which stand for simulators that wait
+for another process or the network.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-# Fixed amounts of work, never adapted to the clock: a slower machine takes longer, and the limit with it.
+# Fixed amounts of work, not adapted to the clock: a slower machine takes longer, for the limit as well.
 # Both take about a millisecond on one 2.4 GHz EPYC core; each result records what a step took.
 PYTHON_ITERATIONS = 10_000
 HASHED_BYTES = 3 * 2**19
 EPISODE_STEPS = 500
-ACTION_ROWS = 128  # batches of actions drawn beforehand and used in turn
+ACTION_ROWS = 128  # batches of actions drawn in advance and used in turn
 
 _HASHED = bytes(range(256)) * (HASHED_BYTES // 256)
 
 
 class PythonMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """About a millisecond of pure Python a step, holding the interpreter lock, with 84×84 observations."""
+    """About a millisecond of pure Python per step, holding the GIL, with 84×84 observations."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
@@ -56,7 +56,7 @@ class PythonMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """About a millisecond of SHA-256 a step, which computes without the interpreter lock."""
+    """About a millisecond of SHA-256 per step, which releases the GIL."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (32,), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
@@ -78,7 +78,7 @@ class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 class Slow(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """A step of some milliseconds, computed in Python or waited for, with a small observation."""
+    """Some milliseconds per step, computing in Python or waiting, with a small observation."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gymnasium.spaces.Discrete(4)
@@ -114,16 +114,16 @@ class Workload:
     name: str
     title: str
     env: str | Callable[[], gymnasium.Env[Any, Any]]
-    registered_by: str | None = None  # the module that tells Gymnasium of the id
+    registered_by: str | None = None  # the module that registers the id with Gymnasium
     env_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def register(self) -> None:
-        """Makes the id known to Gymnasium."""
+        """Register the id with Gymnasium."""
         if self.registered_by is not None:
             importlib.import_module(self.registered_by)
 
     def make_env(self) -> gymnasium.Env[Any, Any]:
-        """One environment, built exactly as the fleet builds it."""
+        """Build one environment exactly as the fleet does."""
         self.register()
         if isinstance(self.env, str):
             return gymnasium.make(self.env, disable_env_checker=True, **self.env_kwargs)
@@ -143,7 +143,7 @@ WORKLOADS = {
         *(
             Workload(
                 f"{'waited' if waits else 'computed'}-{milliseconds}",
-                f"{milliseconds} ms, {'waited for' if waits else 'computed'}",
+                f"{milliseconds} ms, {'waiting' if waits else 'computing'}",
                 functools.partial(Slow, milliseconds, waits),
             )
             for waits in (False, True)
@@ -154,7 +154,7 @@ WORKLOADS = {
 
 
 def batches_of_actions(workload: Workload, n_envs: int, first_env: int = 0) -> NDArray[Any]:
-    """Random actions drawn beforehand: `ACTION_ROWS` batches for `n_envs` environments."""
+    """Return random actions drawn in advance: `ACTION_ROWS` batches for `n_envs` environments."""
     env = workload.make_env()
     env.action_space.seed(first_env)
     rows = [[env.action_space.sample() for _ in range(n_envs)] for _ in range(ACTION_ROWS)]

@@ -1,1 +1,1 @@
-"""DQN's speed: against Stable-Baselines3, with a replay of a million steps, and with images."""
+"""Benchmarks of DQN: against Stable-Baselines3, with a replay buffer of a million steps, and with images."""

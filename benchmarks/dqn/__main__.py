@@ -1,8 +1,9 @@
-"""Measures DQN's training speed, against Stable-Baselines3 among others.
+"""Benchmark DQN's training speed, replay buffer and checkpoints; compare with Stable-Baselines3.
 
-`python -m benchmarks.dqn --output docs/benchmarks/dqn.json` measures everything and writes the page from it, in about
-10 minutes on 2 cores that do nothing else; with `--parts` the rest of that file stays. Stable-Baselines3 is set up
-by `python -m benchmarks.peers.install stable-baselines3`; where it is not, its rows are reported as absent.
+`python -m benchmarks.dqn --output docs/benchmarks/dqn.json` measures everything and writes the page, in about 10
+minutes on 2 otherwise idle cores. With `--parts` it measures only those parts and keeps the rest of that file. Install
+Stable-Baselines3 with `python -m benchmarks.peers.install stable-baselines3`. If it is not installed, its rows are
+reported as absent.
 """
 
 from __future__ import annotations

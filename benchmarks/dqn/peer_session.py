@@ -1,7 +1,7 @@
-"""A session that trains with Stable-Baselines3's DQN, run by the Python that has it.
+"""Session that trains Stable-Baselines3's DQN, in that library's virtual environment.
 
-Its own loop, `collect_rollouts` and `train` in turn, without loggers and callbacks; environments in a
-`DummyVecEnv`, which is by far its fastest here, and without the `Monitor` that its helpers would add.
+It alternates `collect_rollouts` and `train`, like the library's own loop, without loggers and callbacks. Environments
+run in a `DummyVecEnv`, by far its fastest here, without the `Monitor` that the library's helpers would add.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from benchmarks.stepping import Stepper, serve, training_options
 
 
 def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
-    """Collecting and learning in turn, as `learn` does, warmed up until it learns."""
+    """Build a model that collects and learns in turn, as `learn` does, and warm it up until it learns."""
     import torch
     from stable_baselines3 import DQN
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -26,7 +26,7 @@ def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
         buffer_size=sizes.replay_size,
         learning_starts=sizes.learning_starts,
         batch_size=sizes.minibatch_size,
-        train_freq=1,  # steps of all environments at once
+        train_freq=1,  # in steps of the whole vector env
         gradient_steps=1,
         target_update_interval=sizes.target_updates * sizes.n_envs,
         exploration_initial_eps=sizes.epsilon,

@@ -1,7 +1,7 @@
-"""How fast images are drawn from a replay of a million steps, against a plain gather of the same bytes.
+"""Compare sampling images from a replay buffer of a million steps with a plain gather of as many bytes.
 
-Prints one line of JSON. A batch is 256 transitions: 256 observations and those that follow, each a stack of four
-frames of 84×84. The plain gather copies as many bytes from the same memory, a stack's worth from each random place.
+Prints one line of JSON. A batch is 256 transitions: 256 observations and their successors, each a stack of four 84×84
+frames. The plain gather copies as many bytes from the same memory, one stack from each random position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCHES_PER_ROUND = 20
 
 
 def filled_replay(steps: int) -> Replay:
-    """A replay in which every frame was written."""
+    """Return a replay buffer in which every frame has been written."""
     space = spaces.Box(0, 255, (FRAMES, SIDE, SIDE), np.uint8)
     replay = Replay(space, ((), np.int64), capacity=steps, n_envs=N_ENVS, frame_stack=FRAMES)
     generator = np.random.default_rng(0)
@@ -60,8 +60,8 @@ def _rollout(stacks: Any, *, ends: bool) -> Rollout:
 
 
 def measure(steps: int, rounds: int) -> dict[str, Any]:
-    """Seconds of a batch drawn and of a plain gather, in turn."""
-    keep_freed_memory()  # as trainings do
+    """Measure the seconds per sampled batch and per plain gather, alternately."""
+    keep_freed_memory()  # as training does
     replay = filled_replay(steps)
     stored: Any = replay._stores[""]
     memory = stored._newest[: len(stored._newest) // FRAMES * FRAMES].reshape(-1, FRAMES * SIDE * SIDE)

@@ -1,4 +1,4 @@
-"""How long a checkpoint with a replay of a million steps holds up a training: the first one, and those after it.
+"""How long a checkpoint with a replay buffer of a million steps blocks training: the first one and later ones.
 
 Prints one line of JSON.
 """
@@ -21,7 +21,7 @@ NEW_STEPS = 10_000  # between two checkpoints
 
 
 def measure(steps: int, rounds: int) -> dict[str, Any]:
-    """Seconds of writing the learner's state, replay and priorities included."""
+    """Measure the seconds to write the learner's state, with replay buffer and priorities."""
     sizes = Sizes(replay_size=steps, learning_starts=steps)
     settings = sizes.ours(backend="sequential", prioritised=True)
     parts = assemble(resolve(DQN(**settings)))

@@ -1,4 +1,4 @@
-"""The workloads of DQN: which rows each of them has, and what it says beside them."""
+"""Tables of the DQN benchmark: the rows of each workload and the facts shown with them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Table = dict[str, Any]
 
 
 def our_row(name: str, title: str, settings: dict[str, Any]) -> Row:
-    """Envfleet with these settings."""
+    """Return a row for Envfleet with these settings."""
     arguments = ["--settings", json.dumps(settings)]
     return Row(name, title, lambda: Session(SESSION, arguments), ours=True)
 
 
 def cartpole(procedure: Procedure) -> Table:
-    """The same updates as Stable-Baselines3's, and what ours has by default."""
+    """Compare with Stable-Baselines3 on the same updates, and measure our default settings."""
     sizes = Sizes()
     rows = [
         our_row("sync", "Envfleet, `sync`", sizes.ours(**PLAIN)),
@@ -40,17 +40,17 @@ def cartpole(procedure: Procedure) -> Table:
 
 
 def million(procedure: Procedure) -> Table:
-    """A full replay of a million steps, drawn from evenly and by priority."""
+    """Compare uniform and prioritised sampling from a full replay buffer of a million steps."""
     sizes = Sizes(replay_size=MILLION, learning_starts=MILLION)
     rows = [
-        our_row("uniform", "drawn evenly", sizes.ours()),
-        our_row("prioritised", "drawn by priority", sizes.ours(prioritised=True)),
+        our_row("uniform", "uniform sampling", sizes.ours()),
+        our_row("prioritised", "prioritised sampling", sizes.ours(prioritised=True)),
     ]
-    return {"title": "A replay of a million steps", "rows": measure_rows("million", rows, procedure)}
+    return {"title": "A replay buffer of a million steps", "rows": measure_rows("million", rows, procedure)}
 
 
 def balanced(procedure: Procedure) -> Table:
-    """One worker and one learner, each on a core of its own, with as much to do."""
+    """Compare `sync` and `overlap` with one worker and one learner that have a core and equal work each."""
     iterations, relation = balance(SESSION, lambda iterations: _balanced_sizes(iterations).ours(workers=1), procedure)
     sizes = _balanced_sizes(iterations)
     rows = [
@@ -58,7 +58,7 @@ def balanced(procedure: Procedure) -> Table:
         our_row("overlap", "Envfleet, `overlap`", sizes.ours(workers=1, schedule="overlap")),
     ]
     return {
-        "title": "Collecting as dear as learning",
+        "title": "Collecting takes as long as learning",
         "iterations": iterations,
         "collecting_over_learning": relation,
         "rows": measure_rows("balanced", rows, procedure),
@@ -70,8 +70,8 @@ def _balanced_sizes(iterations: int) -> Sizes:
 
 
 def alone(module: str, procedure: Procedure) -> dict[str, Any]:
-    """What a module prints that measures by itself, in a process of its own."""
-    procedure.report(f"{module} measures")
+    """Run a measuring module in a separate process and return the JSON that it prints."""
+    procedure.report(f"measuring {module}")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     command = [sys.executable, "-m", f"benchmarks.dqn.{module}", "--rounds", str(procedure.rounds)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

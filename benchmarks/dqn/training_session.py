@@ -1,4 +1,4 @@
-"""A session that trains with Envfleet's DQN: cycles of collecting and learning, without console and checkpoints."""
+"""Session that trains Envfleet's DQN: cycles of collecting and learning, without console and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WARM_UPDATES = 2
 
 
 def build_training(settings: dict[str, Any]) -> Stepper:
-    """The parts of a training whose replay holds as many steps as learning starts with, warmed up."""
+    """Assemble a training, fill its replay buffer up to `learning_starts` and warm it up."""
     from envfleet.algorithms.settings import DQN
     from envfleet.training.assembly import assemble, resolve
 
     parts = assemble(resolve(DQN(**{**settings, "hidden": tuple(settings["hidden"])})))
-    if settings["learning_starts"] > 10_000:  # the same steps again fill it as well, and sooner
+    if settings["learning_starts"] > 10_000:  # adding one rollout repeatedly is faster
         rollout = parts.schedule.next()
         while not parts.learner.updates:
             parts.learner.learn(rollout, 0.0)
@@ -29,7 +29,7 @@ def build_training(settings: dict[str, Any]) -> Stepper:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", type=json.loads, required=True, help="of envfleet.DQN, as JSON")
+    parser.add_argument("--settings", type=json.loads, required=True, help="settings of envfleet.DQN, as JSON")
     options = parser.parse_args()
     serve(lambda: build_training(options.settings))
 

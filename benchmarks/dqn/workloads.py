@@ -1,6 +1,6 @@
-"""What is trained in each benchmark of DQN, the same for every library.
+"""Workloads of the DQN benchmark, the same for every library.
 
-Standard library alone: other libraries' virtual environments import this very file.
+Only the standard library is used, because other libraries' virtual environments import this file.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 
 COMPUTED_ENV = "benchmarks.ppo.environments:ComputedSteps"
 MILLION = 1_000_000
-# What Stable-Baselines3's DQN does not have is off.
+# Switches off what Stable-Baselines3's DQN does not have.
 PLAIN: dict[str, Any] = {"double": False, "dueling": False, "n_step": 1}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """One workload: an update of `minibatch_size` steps for every step of all environments."""
+    """One workload: one update on `minibatch_size` transitions per step of the vector env."""
 
     env: str = "CartPole-v1"
     n_envs: int = 8
@@ -24,7 +24,7 @@ class Sizes:
     hidden: tuple[int, ...] = (64, 64)
     replay_size: int = 100_000
     learning_starts: int = 1_000
-    target_updates: int = 1_250  # updates between two renewals of the target network: 10,000 steps
+    target_updates: int = 1_250  # updates between two updates of the target network: 10,000 steps
     epsilon: float = 0.05
     learning_rate: float = 1e-4
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Sizes:
         return asdict(self)
 
     def ours(self, **more: Any) -> dict[str, Any]:
-        """Settings for `envfleet.DQN`."""
+        """Return settings for `envfleet.DQN`."""
         return {
             "env": self.env,
             "env_kwargs": self.env_kwargs,

@@ -1,1 +1,1 @@
-"""Learning runs that take too long for the tests: what presets reach, and curves beside other libraries'."""
+"""Learning runs that take too long for the tests: returns of the presets, and curves of other libraries."""

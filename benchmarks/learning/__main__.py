@@ -1,8 +1,8 @@
-"""Learns the tasks that take too long for the tests: `python -m benchmarks.learning halfcheetah lunarlander`.
+"""Learn the tasks that take too long for the tests: `python -m benchmarks.learning halfcheetah lunarlander`.
 
-One run at a time; each goes to docs/learning/TASK.json as soon as it has ended, and those that the file has are
-not repeated. With the variable LEARNING_DIR the runs are kept there, and one that was cut short goes on. At the end the
-curves and docs/learning.md are made from the files.
+Runs go one at a time. Each is written to docs/learning/TASK.json when it ends, and runs that are already in the file
+are not repeated. If the environment variable LEARNING_DIR is set, run folders are kept there and an interrupted run
+resumes. At the end, the curves and docs/learning.md are rendered from the files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.learning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("tasks", nargs="+", choices=TASKS, help="what to learn")
-    parser.add_argument("--backend", default="auto", help="of our runs; `sequential` takes one core")
-    parser.add_argument("--again", action="store_true", help="repeat the runs that the files have")
+    parser.add_argument("tasks", nargs="+", choices=TASKS, help="tasks to learn")
+    parser.add_argument("--backend", default="auto", help="backend of our runs; `sequential` uses one core")
+    parser.add_argument("--again", action="store_true", help="repeat runs that are already in the files")
     options = parser.parse_args(arguments)
     for name in options.tasks:
         path = page.FOLDER / f"{name}.json"
@@ -61,7 +61,7 @@ def _missing(task: Task, runs: list[dict[str, Any]]) -> Iterator[tuple[str, int]
 
 
 def _run(task: str, library: str, seed: int, backend: str) -> dict[str, Any]:
-    """One run in a process of its own, whose progress is shown."""
+    """Train one run in a separate process and return its result; its progress is shown."""
     if library == PEER:
         command = [str(python_of(PEER)), "-m", "benchmarks.learning.peer_run", task, "--seed", str(seed)]
         paths = [ROOT]

@@ -1,6 +1,6 @@
-"""One learning run of Envfleet; prints its curve and its evaluation as one line of JSON.
+"""Train Envfleet on one task; print the curve and the evaluation as one line of JSON.
 
-With the variable LEARNING_DIR the run's folder is kept there, and a run that was cut short goes on.
+If the environment variable LEARNING_DIR is set, the run folder is kept there and an interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RETURN, EPISODES = "learning/return", "learning/episodes"
 
 
 class Curve(Callback):
-    """Writes the episodes that end in each rollout into the metrics: their mean return and their number."""
+    """Add the episodes that end in each rollout to the metrics: their mean return and their number."""
 
     def on_rollout(self, moment: Moment, rollout: Any) -> None:
         returns, _ = rollout.episodes()
@@ -37,7 +37,7 @@ class Curve(Callback):
 
 
 def learn(task: Task, seed: int, backend: str) -> dict[str, Any]:
-    """Trains with the preset and the task's settings, then evaluates the final policy."""
+    """Train with the preset and the task's settings, then evaluate the final policy."""
     with _folder() as parent:
         path = parent / f"{task.name}-seed-{seed}"
         if not (path / "config.yaml").exists():

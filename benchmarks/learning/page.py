@@ -1,6 +1,6 @@
-"""Draws the curves and renders docs/learning.md from docs/learning/*.json: `python -m benchmarks.learning.page`.
+"""Draw the curves and render docs/learning.md from docs/learning/*.json: `python -m benchmarks.learning.page`.
 
-`--check` writes nothing and fails where the page differs from what the files say.
+`--check` writes nothing and fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ TITLES = {"envfleet": "Envfleet", "stable-baselines3": "Stable-Baselines3"}
 COLOURS = {"envfleet": "#1f6feb", "stable-baselines3": "#d1782a"}
 
 INTRODUCTION = """\
-Runs that take too long for the tests, which hold the rest (CartPole-v1, Acrobot-v1, Pendulum-v1 and more). The
-weights of a run depend on its seed and its settings, never on the backend or the number of workers, so these
-commands give these curves on this machine whatever else it does; another processor may round differently."""
+These runs take too long for the tests, which cover CartPole-v1, Acrobot-v1, Pendulum-v1 and more. The weights of a run
+depend on its seed and its settings, never on the backend or the number of workers. So these commands reproduce these
+curves on this machine, whatever else it is doing. Another processor may round differently."""
 
 Run = Mapping[str, Any]
 
 _PEERS = {
-    "ppo": "two MLPs of 64×64 with tanh, {}; there observations and rewards are normalised by `VecNormalize`",
+    "ppo": "two 64×64 MLPs with tanh, {}. Stable-Baselines3 normalises observations and rewards with `VecNormalize`",
     "dqn": "{}",
 }
 
@@ -39,7 +39,7 @@ def _title(task: Task) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
     options = parser.parse_args(arguments)
     results = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
     if not options.check:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def end_of_curve(run: Run, episodes: int) -> float:
-    """Mean return of the last training episodes, at least so many."""
+    """Return the mean return of the last training episodes, at least `episodes` of them."""
     total = count = 0.0
     for _, mean, ended in reversed(run["curve"]):
         total, count = total + mean * ended, count + ended
@@ -62,14 +62,14 @@ def end_of_curve(run: Run, episodes: int) -> float:
 
 
 def smoothed(run: Run, episodes: int) -> tuple[list[int], list[float]]:
-    """Steps, and the mean return of the last episodes before each."""
+    """Return the steps of the curve, and the mean return of the last `episodes` episodes at each."""
     points = run["curve"]
     parts = [{**run, "curve": points[: end + 1]} for end in range(len(points))]
     return [point[0] for point in points], [end_of_curve(part, episodes) for part in parts]
 
 
 def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
-    """The curve of each run, thin, and for each library the mean over its seeds."""
+    """Draw a thin curve for each run, and the mean over the seeds of each library."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -103,11 +103,11 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
 
 
 def _draw_wanted(axes: Any, task: Task, steps: int) -> None:
-    """Lines at the wanted returns, and what others have published for as many steps."""
+    """Draw lines at the target returns, and published returns up to this number of steps."""
     grey = "#666666"
-    for wanted, words in ((task.least, "of the evaluation"), (task.least_in_training, "in training")):
+    for wanted, words in ((task.least, "in evaluation"), (task.least_in_training, "in training")):
         if wanted is not None:
-            axes.axhline(wanted, color=grey, linewidth=1, linestyle="--", label=f"wanted {words}: {wanted:g}")
+            axes.axhline(wanted, color=grey, linewidth=1, linestyle="--", label=f"target {words}: {wanted:g}")
     if task.published is None:
         return
     label = "published, each run or their mean"
@@ -121,10 +121,10 @@ def _draw_wanted(axes: Any, task: Task, steps: int) -> None:
 
 
 def render_page(results: Sequence[Mapping[str, Any]]) -> str:
-    """The page with every task that was learned."""
+    """Return the page with every task that was learned."""
     sections = ["# Learning", "<!-- made by python -m benchmarks.learning.page; do not edit -->", INTRODUCTION]
     names = " ".join(result["task"] for result in results)
-    sections.append(f"`python -m benchmarks.learning {names}` learns all of this and makes this page.")
+    sections.append(f"`python -m benchmarks.learning {names}` trains all of these runs and writes this page.")
     targets = []
     for result in results:
         task = TASKS[result["task"]]
@@ -141,20 +141,20 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
     if not task.beside_peer:
         words = (
-            f"By the preset alone: `envfleet train {task.algorithm} --env {task.env} --seed S`, then "
+            f"With the preset alone: `envfleet train {task.algorithm} --env {task.env} --seed S`, then "
             f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
         )
         if len(task.seeds) == 1:
-            words += " One seed: another may end elsewhere."
+            words += " This is one seed; another may reach a different return."
         return words
     settings = ", ".join(f"`{name}={value}`" for name, value in task.settings.items())
-    return f"Beside Stable-Baselines3 at equal steps and settings: {_PEERS[task.algorithm].format(settings)}. {where}"
+    return f"Compared with Stable-Baselines3 at equal settings: {_PEERS[task.algorithm].format(settings)}. {where}"
 
 
 def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
     played = f"{task.evaluation_episodes} episodes"
     with_held_out = any("held_out" in run["evaluation"] for run in runs)
-    evaluations = ["levels of the training", "all levels"] if with_held_out else ["evaluation"]
+    evaluations = ["training levels", "all levels"] if with_held_out else ["evaluation"]
     evaluations = [f"{name}, {played}" for name in evaluations]
     yield table_line("", "seed", "steps", f"last {task.recent} training episodes", *evaluations)
     yield table_line("---", "---:", "---:", "---:", *("---:" for _ in evaluations))
@@ -171,14 +171,14 @@ def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """With decimals where returns are small."""
+    """Format a return, with decimals if it is small."""
     return f"{value:,.0f}" if abs(value) >= 20 else f"{value:.2f}"
 
 
 def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
-    """Our training return where others have published theirs."""
+    """Compare our training returns with the published ones at the same steps."""
     assert task.published is not None
-    yield f"Beside the {task.published.source}:"
+    yield f"Compared with the {task.published.source}:"
     yield ""
     yield table_line("steps", "Envfleet, training", "published, training", "published, all levels")
     yield table_line("---:", "---:", "---:", "---:")
@@ -193,7 +193,7 @@ def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _comparison(task: Task, runs: Sequence[Run]) -> Iterator[str]:
-    """Both libraries in a sentence; a mean over few seeds says little without the seeds."""
+    """Compare both libraries in a sentence, with ranges: a mean over few seeds says little."""
     ends = {
         library: [end_of_curve(run, task.recent) for run in runs if run["library"] == library] for library in TITLES
     }
@@ -203,8 +203,8 @@ def _comparison(task: Task, runs: Sequence[Run]) -> Iterator[str]:
     spans = [f"{fmean(values):,.0f} ({min(values):,.0f}–{max(values):,.0f})" for values in (ours, theirs)]
     below = sum(value < min(theirs) for value in ours)
     yield (
-        f"Mean over the seeds of the last {task.recent} training episodes (lowest–highest): {spans[0]} against "
-        f"{spans[1]}. {below} of our {len(ours)} seeds ended below their lowest, "
+        f"Return of the last {task.recent} training episodes, mean over seeds (lowest–highest): Envfleet {spans[0]}, "
+        f"Stable-Baselines3 {spans[1]}. {below} of our {len(ours)} seeds ended below their lowest, "
         f"{sum(value > max(theirs) for value in ours)} above their highest."
     )
 
@@ -225,7 +225,7 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} episodes on all levels"
             yield _at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
     if ours and theirs:
-        name = f"{_title(task)}: our mean over the seeds against Stable-Baselines3's lowest seed"
+        name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's lowest seed"
         lowest = min(end_of_curve(run, task.recent) for run in theirs)
         yield _at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
         lowest = min(run["evaluation"]["mean"] for run in theirs)

@@ -1,6 +1,7 @@
-"""One learning run of Stable-Baselines3, run by the Python that has it; prints the same JSON as `our_run`.
+"""Train Stable-Baselines3 on one task, in its own virtual environment; print the same JSON as `our_run`.
 
-The task's settings under its own names; for PPO observations and rewards are normalised by its `VecNormalize`.
+The task's settings are translated to Stable-Baselines3's names. For PPO, `VecNormalize` normalises observations and
+rewards.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EVALUATION_SEED = 10_000  # far from those of the training environments
 
 
 class Curve(BaseCallback):
-    """Takes note of the episodes that end in each rollout: (steps so far, their mean return, their number)."""
+    """Record the episodes that end in each rollout: (steps so far, their mean return, their number)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class Curve(BaseCallback):
 
 
 def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of ours under the names that its PPO has for them."""
+    """Translate our settings to the arguments of Stable-Baselines3's PPO."""
     return {
         "n_steps": settings["rollout_steps"],
         "batch_size": settings["minibatch_size"],
@@ -60,7 +61,7 @@ def ppo_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def ppo(task: Task, seed: int) -> tuple[Any, Any]:
-    """A model with the task's settings, and its environments."""
+    """Build the model with the task's settings, and its vector env."""
     settings = task.settings
     vector = VecNormalize(make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed), gamma=settings["gamma"])
     model = PPO(
@@ -74,7 +75,7 @@ def ppo(task: Task, seed: int) -> tuple[Any, Any]:
 
 
 def dqn(task: Task, seed: int) -> tuple[Any, Any]:
-    """The same for DQN; its frequencies count steps of all environments at once, or of each."""
+    """Build the same for DQN. `train_freq` counts vector env steps, `target_update_interval` single env steps."""
     settings = task.settings
     vector = make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed)
     steps_per_update = settings["train_frequency"] // settings["gradient_steps"]
@@ -101,7 +102,7 @@ def dqn(task: Task, seed: int) -> tuple[Any, Any]:
 
 
 def learn(task: Task, seed: int) -> dict[str, Any]:
-    """Trains with the task's settings, then evaluates the final policy."""
+    """Train with the task's settings, then evaluate the final policy."""
     settings = task.settings
     model, vector = {"ppo": ppo, "dqn": dqn}[task.algorithm](task, seed)
     curve, began = Curve(), monotonic()

@@ -1,6 +1,6 @@
-"""What is learned, with which settings, and what it has to reach.
+"""Tasks to learn: settings, seeds and target returns.
 
-Standard library alone: other libraries' virtual environments import this very file.
+Only the standard library is used, because other libraries' virtual environments import this file.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """What others have reached with these settings: the mean return of the last 100 episodes at a number of steps."""
+    """Published results with these settings: the mean return of the last 100 episodes, by number of steps."""
 
     source: str
-    training: dict[int, tuple[float, ...]]  # one value for each of their runs, or their mean
+    training: dict[int, tuple[float, ...]]  # one value per run, or their mean
     held_out: dict[int, float]
 
 
@@ -27,16 +27,16 @@ class Task:
     seeds: tuple[int, ...]
     evaluation_episodes: int
     recent: int  # training episodes whose mean return counts as the end of a curve
-    settings: dict[str, Any] = field(default_factory=dict)  # beside the preset
+    settings: dict[str, Any] = field(default_factory=dict)  # in addition to the preset
     algorithm: str = "ppo"
-    least: float | None = None  # mean return of the evaluation that is wanted
-    least_in_training: float | None = None  # the same of the last training episodes
-    least_held_out: float | None = None  # and of the evaluation on what was never trained on
-    beside_peer: bool = False  # learned by Stable-Baselines3 too, with the same settings
+    least: float | None = None  # target: mean return in evaluation
+    least_in_training: float | None = None  # target: mean return of the last training episodes
+    least_held_out: float | None = None  # target: mean return in evaluation on all levels
+    beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
 
 
-# Every value is given, so that both libraries have the same; `peer_run` hands them to Stable-Baselines3.
+# Every value is explicit, so that both libraries use the same; `peer_run` passes them to Stable-Baselines3.
 _HALFCHEETAH = {
     "steps": 300_000,
     "n_envs": 8,
@@ -56,7 +56,7 @@ _HALFCHEETAH = {
     "normalise_rewards": True,
 }
 
-# Near those that the RL Zoo publishes for Stable-Baselines3: 8 environments, a smaller network, half as many updates.
+# Close to the RL Zoo's for Stable-Baselines3, but with 8 environments, a smaller network and half as many updates.
 _LUNARLANDER_DQN = {
     "steps": 100_000,
     "n_envs": 8,
@@ -76,7 +76,7 @@ _LUNARLANDER_DQN = {
     "exploration_fraction": 0.12,
     "hidden": (128, 128),
     "activation": "relu",
-    # What Stable-Baselines3 has not.
+    # Stable-Baselines3 does not have these.
     "double": False,
     "dueling": False,
     "n_step": 1,

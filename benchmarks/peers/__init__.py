@@ -1,1 +1,1 @@
-"""Other libraries, each in a virtual environment of its own, measured as sessions like everything else."""
+"""Other libraries, each in its own virtual environment, measured as sessions like everything else."""

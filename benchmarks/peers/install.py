@@ -1,7 +1,7 @@
-"""Makes the virtual environments of the other libraries: `python -m benchmarks.peers.install [NAME ...]`.
+"""Create the virtual environments of the other libraries: `python -m benchmarks.peers.install [NAME ...]`.
 
-Each lies in `.venvs/NAME` under the project and is left alone while its requirements have not changed. A
-library that cannot be installed leaves the reason in `.venvs/NAME.absent`, which the benchmark reports.
+Each is in `.venvs/NAME` under the project and is rebuilt only if its requirements change. If a library cannot be
+installed, the reason is written to `.venvs/NAME.absent` and the benchmarks report it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VENVS = HERE.parent.parent / ".venvs"
-PROCGEN = HERE.parent.parent / "procgen.txt"  # the library of the games
+PROCGEN = HERE.parent.parent / "procgen.txt"  # requirements of the Procgen library
 NAMES = ("gymnasium", "stable-baselines3", "tianshou", "pufferlib", "pyretechnics")
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of a library's virtual environment."""
+    """Return the Python interpreter of a library's virtual environment."""
     return VENVS / name / "bin" / "python"
 
 
 def reason_of_absence(name: str) -> str | None:
-    """Why a library cannot be measured here, or None if it is installed."""
+    """Return why a library cannot be measured here, or None if it is installed."""
     note = VENVS / f"{name}.absent"
     if note.exists():
         return note.read_text().strip()
@@ -37,20 +37,20 @@ def reason_of_absence(name: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """The version of each library that is installed, or why it is absent."""
+    """Return the version of each installed library, or why it is absent."""
     packages = {name: name.replace("-", "_") for name in NAMES}
     return {name: reason_of_absence(name) or version_of(name, package) for name, package in packages.items()}
 
 
 def version_of(name: str, package: str) -> str:
-    """The version of a package in a library's virtual environment."""
+    """Return the version of a package in a library's virtual environment."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
     command = [str(python_of(name)), "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def install(name: str) -> str | None:
-    """Installs one library, or says in a line why that did not work."""
+    """Install one library; return None, or one line that says why it failed."""
     note = VENVS / f"{name}.absent"
     wanted = _digest(name)
     stamp = _stamp(name)
@@ -63,13 +63,13 @@ def install(name: str) -> str | None:
         _run([sys.executable, "-m", "venv", str(VENVS / name)])
         requirements = HERE / f"{name}.txt"
         if "torch==2.13.0" in requirements.read_text():
-            # First and pinned: left to the resolver, torch comes with gigabytes of CUDA.
+            # Pinned and first: the resolver would choose a torch with gigabytes of CUDA.
             _pip(name, "install", "torch==2.13.0")
         if name == "pufferlib":
             _install_pufferlib(requirements)
         else:
             _pip(name, "install", "-r", str(requirements))
-        if name == "stable-baselines3":  # which is compared on CoinRun
+        if name == "stable-baselines3":  # compared on CoinRun
             _pip(name, "install", "--no-deps", "--require-hashes", "-r", str(PROCGEN))
     except subprocess.CalledProcessError as error:
         reason = _last_line(error.stderr or error.stdout or str(error))
@@ -80,10 +80,10 @@ def install(name: str) -> str | None:
 
 
 def _install_pufferlib(requirements: Path) -> None:
-    """Without its own C games, whose build downloads libraries outside the package index.
+    """Install PufferLib without its C games, whose build downloads libraries from outside the package index.
 
-    Version 3.0.0 offers NO_OCEAN for that, but then trips over a name that only the games' branch defines;
-    `pufferlib_build` defines it as the empty list that it should be.
+    Version 3.0.0 offers NO_OCEAN for that, but then fails on a name that only the games' branch of its setup.py
+    defines. `pufferlib_build` defines it as the empty list that it should be.
     """
     _pip("pufferlib", "install", "-r", str(requirements), "--no-deps", "--no-build-isolation")
     _pip("pufferlib", "install", "-r", str(HERE / "environments.txt"))
@@ -121,7 +121,7 @@ def _last_line(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)} (default: all)")
     options = parser.parse_args(arguments)
     for name in options.names or NAMES:
         print(f"{name}: setting up", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""A session that steps another library's vector environment, run by the Python that has this library.
+"""Session that steps another library's vector environment, in that library's virtual environment.
 
-Each is used as its documentation says: its default settings, actions as one array, the environments that
-`workloads.py` builds. Rows in which a library only resets an environment are not counted as steps.
+Each library is used as its documentation shows: default settings, actions as one array, environments built by
+`workloads.py`. Rows in which a library only resets an environment do not count as steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.workloads import WORKLOADS, Workload, batches_of_actions
 
 
 def _gymnasium(vector: Any, actions: Any) -> Stepper:
-    """Both of Gymnasium's vector environments: a finished environment is reset by its next row."""
+    """Step one of Gymnasium's vector environments; a finished environment is reset by its next row."""
     batches = cycle(actions)
     n_envs: int = vector.num_envs
     resetting = 0
@@ -50,7 +50,7 @@ def gymnasium_async(workload: Workload, n_envs: int, actions: Any) -> Stepper:
 
 
 def stable_baselines3_subproc(workload: Workload, n_envs: int, actions: Any) -> Stepper:
-    """Started by fork: the default, forkserver, imports torch once for each environment."""
+    """Start by fork: the default, forkserver, imports torch once per environment."""
     from stable_baselines3.common.vec_env import SubprocVecEnv
 
     vector = SubprocVecEnv([workload.make_env] * n_envs, start_method="fork")
@@ -66,7 +66,7 @@ def stable_baselines3_subproc(workload: Workload, n_envs: int, actions: Any) -> 
 
 
 def tianshou_shmem(workload: Workload, n_envs: int, actions: Any) -> Stepper:
-    """Does not reset by itself: finished environments are reset by number, as its collector does."""
+    """Reset finished environments by index, as Tianshou's collector does: there is no autoreset."""
     from tianshou.env import ShmemVectorEnv
 
     vector = ShmemVectorEnv([workload.make_env] * n_envs)
@@ -85,7 +85,7 @@ def tianshou_shmem(workload: Workload, n_envs: int, actions: Any) -> Stepper:
 
 
 def pufferlib_multiprocessing(workload: Workload, n_envs: int, actions: Any, *, batches_in_flight: int = 1) -> Stepper:
-    """One worker per core, as it advises; its workers spin while they wait, so they are stopped then."""
+    """Use one worker per core, as PufferLib advises. Idle workers spin, so they are stopped between measurements."""
     import pufferlib.emulation
     import pufferlib.vector
 
@@ -97,7 +97,7 @@ def pufferlib_multiprocessing(workload: Workload, n_envs: int, actions: Any, *, 
         num_envs=n_envs,
         num_workers=workers,
         batch_size=n_envs // batches_in_flight,
-        overwork=True,  # it counts physical cores; ours are the usable ones
+        overwork=True,  # PufferLib counts physical cores; we count usable ones
     )
     batches = cycle(actions)
     resetting = np.zeros(n_envs, bool)
@@ -114,7 +114,7 @@ def pufferlib_multiprocessing(workload: Workload, n_envs: int, actions: Any, *, 
             os.kill(process.pid, number)
 
     vector.async_reset(0)
-    for _ in range(2 * batches_in_flight):  # until every environment is built: stopped workers cannot
+    for _ in range(2 * batches_in_flight):  # until every environment is built: stopped workers cannot build any
         advance()
     return Stepper(
         advance,

@@ -1,9 +1,9 @@
-"""Writes what pyretechnics says of random fuels, moistures, winds and slopes, for the tests of our fire model.
+"""Write pyretechnics' results for random fuels, moistures, winds and slopes, for the tests of our fire model.
 
     python -m benchmarks.peers.install pyretechnics
     .venvs/pyretechnics/bin/python benchmarks/peers/pyretechnics_reference.py
 
-The file holds numbers only, nothing of pyretechnics itself.
+The file holds only numbers, no code of pyretechnics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def case(generator: np.random.Generator, burnable: list[int]) -> list[float]:
     slope, aspect = generator.uniform(0, 1) * generator.integers(0, 2), generator.uniform(0, 360)
     inputs = np.round([*dead, herbs, wood, wind, wind_from, slope, aspect], 4).tolist()
     *moistures, wind, wind_from, slope, aspect = inputs
-    # Their classes: dead 1 h, 10 h, 100 h, dead herbs (set by themselves), live herbs, live wood.
+    # Their classes: dead 1 h, 10 h, 100 h, dead herbs (computed by pyretechnics), live herbs, live wood.
     classes = (*moistures[:3], 0.0, *moistures[3:])
     base = sf.calc_surface_fire_behavior_no_wind_no_slope(fm.moisturize(fm.get_fuel_model(fuel), classes))
     head = sf.calc_surface_fire_behavior_max(base, wind, wind_from, slope, aspect)

@@ -1,8 +1,8 @@
-"""Spreads fires with pyretechnics: `.venvs/pyretechnics/bin/python benchmarks/peers/pyretechnics_spread.py IN OUT`.
+"""Simulate fires with pyretechnics: `.venvs/pyretechnics/bin/python benchmarks/peers/pyretechnics_spread.py IN OUT`.
 
-IN (.npz): layers [case, 8, row, column] as our landscapes have them, weathers [case, 7], ignitions [case],
-minutes, cell_size, repeats. OUT (.npz): arrival [case, row, column] in minutes (infinite where nothing burned)
-and seconds [case], the median over the repeats. Surface fire only, so the canopy is too high to catch fire.
+IN (.npz): layers [case, 8, row, column] as in our landscapes, weathers [case, 7], ignitions [case], minutes,
+cell_size, repeats. OUT (.npz): arrival [case, row, column] in minutes (infinite where nothing burned) and
+seconds [case], the median over the repeats. Surface fire only: the canopy is set too high to catch fire.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BAND_MINUTES = 60
 
 
 def cubes_of(layers: np.ndarray, weather: np.ndarray, shape: tuple[int, int, int]) -> dict[str, SpaceTimeCube]:
-    """Its inputs. Its rows begin in the south, ours in the north."""
+    """Return the inputs of pyretechnics, whose rows start in the south; ours start in the north."""
     slope, aspect, _, cover, _, _, height, fuel = layers[:, ::-1]
     wind_kmh, wind_from, dead_1h, dead_10h, dead_100h, herbs, wood = map(float, weather)
     inputs = {

@@ -1,1 +1,1 @@
-"""Benchmarks of PPO: whole cycles of collecting and learning, against other libraries and against arithmetic alone."""
+"""Benchmarks of PPO: collecting and learning, compared with other libraries and with arithmetic alone."""

@@ -1,9 +1,9 @@
-"""Measures PPO's training speed against other libraries and against the limit of this machine.
+"""Benchmark PPO's training speed against other libraries and against the limit of this machine.
 
-`python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures everything and writes the page from it, in
-about 35 minutes on 2 cores that do nothing else; with `--parts` the rest of that file stays. Stable-Baselines3
-and sb3-contrib are set up by `python -m benchmarks.peers.install stable-baselines3`; where they are not, their
-rows are reported as absent.
+`python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures everything and writes the page, in about 35
+minutes on 2 otherwise idle cores. With `--parts` it measures only those parts and keeps the rest of that file. Install
+Stable-Baselines3 and sb3-contrib with `python -m benchmarks.peers.install stable-baselines3`. If they are not
+installed, their rows are reported as absent.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _measure(name: str, procedure: Procedure, results: dict[str, Any]) -> None:
 
 
 def _failed(results: dict[str, Any]) -> bool:
-    """Whether a row of our own could not be measured; other libraries may be absent."""
+    """Return whether one of our own rows could not be measured; other libraries may be absent."""
     tables = [*results["tables"].values(), *([results["upkeep"]] if "upkeep" in results else [])]
     return any("absent" in row for table in tables for row in table["rows"].values() if row["ours"])
 

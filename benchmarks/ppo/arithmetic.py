@@ -1,9 +1,9 @@
-"""A session with nothing but the arithmetic of PPO on images: the limit of what two cores can learn from.
+"""Session that runs only the arithmetic of PPO on images: the upper limit of training speed on these cores.
 
-The same passes as the workload has, on tensors that are ready: forward passes for acting, in batches
-as large as the groups are, one for the values at the rollout's edge, and forward, backward and Adam for every
-minibatch. No environment, no rollout, no shuffling, no loss; gradients begin at the heads, as given numbers.
-One of several processes does its share of all of it and never waits for the others.
+It makes the same passes as the workload, on prepared tensors: forward passes for acting in batches of the group size,
+one for the values at the end of the rollout, and forward, backward and Adam for every minibatch. There is no
+environment, rollout, shuffling or loss; backward starts from fixed gradients at the heads. With several processes,
+each does its share of all passes and never waits for the others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def nature() -> nn.Module:
 
 
 def impala() -> nn.Module:
-    """Espeholt et al. (2018), figure 3, right, with 16, 32 and 32 channels."""
+    """IMPALA network: Espeholt et al. (2018), figure 3, right, with 16, 32 and 32 channels."""
     from torch import nn
 
     class Residual(nn.Module):
@@ -59,11 +59,11 @@ def impala() -> nn.Module:
     return nn.Sequential(*sections, *end)
 
 
-BODIES = {"images": (nature, 512), "impala": (impala, 256)}  # and how many features each has
+BODIES = {"images": (nature, 512), "impala": (impala, 256)}  # and their numbers of features
 
 
 def build_arithmetic(workload: str, *, threads: int, channels_last: bool, parts: int) -> Stepper:
-    """One cycle of the workload, divided by the number of processes that share it."""
+    """Build one cycle of the workload, divided among `parts` processes."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""What a run costs before it has learned anything: seconds to its first step, and the memory of its workers."""
+"""Start-up cost of a run: seconds to its first step, and memory of its workers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PATIENCE = 120.0
 
 
 def measure_beginning(procedure: Procedure) -> dict[str, Any]:
-    """Seconds from the command to the first environment step, and megabytes of a worker's private memory."""
+    """Measure the seconds from the command to the first environment step, and the private MB of a worker."""
     procedure.report("start: seconds to the first step")
-    first_step_seconds()  # fills the file cache and writes the byte code
+    first_step_seconds()  # fill the file cache and write the byte code
     seconds = [first_step_seconds() for _ in range(procedure.rounds)]
     procedure.report("start: memory of a worker")
     memory = {
@@ -44,14 +44,14 @@ def measure_beginning(procedure: Procedure) -> dict[str, Any]:
 
 
 def help_seconds() -> float:
-    """How long `envfleet --help` takes."""
+    """Return the seconds that `envfleet --help` takes."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "envfleet.cli", "--help"], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
 def first_step_seconds() -> float:
-    """Runs the command, waits for the first step of any environment, ends it."""
+    """Run the command, wait for the first step of any environment, kill it; return the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "first-step"
         paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -68,7 +68,7 @@ def first_step_seconds() -> float:
                     time.sleep(0.002)
                 return float(told.read_text()) - began
             finally:
-                with suppress(ProcessLookupError):  # it ended by itself
+                with suppress(ProcessLookupError):  # it has ended already
                     os.killpg(run.pid, signal.SIGKILL)
                 run.wait()
 

@@ -1,7 +1,7 @@
-"""Environments whose steps are computed, for training as fast as their cost allows.
+"""Environments with a fixed amount of computation per step, for the training benchmarks.
 
-Needs Gymnasium and NumPy alone, so that other libraries' virtual environments import this very file. None of
-them sleeps: a step is a fixed number of iterations in Python, never adapted to the clock while it is measured.
+This file needs only Gymnasium and NumPy, so other libraries' virtual environments can import it. No environment
+sleeps: a step is a fixed number of iterations in Python, not adapted to the clock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _advance(state: int, iterations: int) -> int:
 
 
 class SyntheticImages(gymnasium.Env[NDArray[np.uint8], np.int64]):
-    """Images of 64×64×3 and about 50 µs a step, with as many actions as Procgen has."""
+    """Images of 64×64×3 at about 50 µs per step, with as many actions as Procgen."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
     action_space = gymnasium.spaces.Discrete(15)
@@ -52,7 +52,7 @@ class SyntheticImages(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 class ComputedSteps(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """Observations and actions like CartPole's, with steps of as many iterations as asked for."""
+    """Observations and actions like CartPole's, with a chosen number of iterations per step."""
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -84,14 +84,14 @@ class _TellsFirstStep(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         if self._file is not None:
             try:
-                with self._file.open("x") as file:  # only the first of all environments
+                with self._file.open("x") as file:  # succeeds only for the first environment
                     file.write(repr(time.time()))
             except FileExistsError:
-                pass  # another one was first
+                pass  # another environment was first
             self._file = None
         return self.env.step(action)
 
 
 def tells_first_step(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """Writes down when the first step of a run was taken: for seconds from the command to that step."""
+    """Wrap an environment so that the time of the run's first step is written to a file."""
     return _TellsFirstStep(env)

@@ -34,7 +34,7 @@ ROWS: dict[str, tuple[str, Callable[[int], Session]]] = {
 
 
 def measure_goal(procedure: Procedure) -> dict[str, Any]:
-    """Every row with every seed, one run at a time, the rows in turn."""
+    """Run every row with every seed, one run at a time, alternating the rows."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ROWS}
     absent: dict[str, str] = {}
     for seed in SEEDS:
@@ -56,7 +56,7 @@ def measure_goal(procedure: Procedure) -> dict[str, Any]:
 
 
 def _summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A run that did not reach the goal counts with all the time that it had: a lower bound."""
+    """Summarise the runs; one that missed the goal counts with its full time, which is a lower bound."""
     return {
         "seconds": quartiles(run["seconds"] for run in runs),
         "steps": quartiles(run["steps"] for run in runs),

@@ -1,8 +1,8 @@
-"""A session that trains CartPole-v1 until the last 100 training episodes have a mean return of 475.
+"""Session that trains CartPole-v1 until the last 100 training episodes have a mean return of 475.
 
-One run is one measurement; imports and the building of networks and environments are not part of it. Ours is
-measured with its preset, Stable-Baselines3 with the settings that its RL Zoo publishes: they are the same
-numbers. Looked at after every rollout.
+One run is one measurement, without imports and without building networks and environments. Envfleet uses its preset,
+Stable-Baselines3 the settings that its RL Zoo publishes; they are the same numbers. The goal is checked after every
+rollout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENV = "CartPole-v1"
 
 
 def _stepper(rollout: Callable[[], int], learn: Callable[[], None], reached: Callable[[], bool]) -> Stepper:
-    """Runs until the goal is reached or the budget spent."""
+    """Return a stepper that runs until the goal is reached or the budget is spent."""
     steps = [0]
 
     def advance() -> int:

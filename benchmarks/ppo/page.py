@@ -1,6 +1,6 @@
-"""Renders docs/benchmarks-ppo.md and a table in README.md from docs/benchmarks/ppo.json.
+"""Render docs/benchmarks-ppo.md and a table in README.md from docs/benchmarks/ppo.json.
 
-`python -m benchmarks.ppo.page` writes both, `--check` only looks.
+`python -m benchmarks.ppo.page` writes both; `--check` writes nothing and fails if one is out of date.
 """
 
 from __future__ import annotations
@@ -31,48 +31,48 @@ README, START, END = ROOT / "README.md", "<!-- ppo-benchmark:start -->", "<!-- p
 TIMES = ("environment", "acting", "learning", "waiting", "rest")
 
 METHOD = """\
-Every row is a process of its own (with its workers), built once and warmed up with two updates. When its turn
-comes, it does one cycle that is not counted and then whole cycles of collecting and learning for {seconds:g} s,
-at least one. All rows of a workload are measured in turn, {rounds} times, in another order each time. A ratio of
-two rows is taken within each round; figures are medians, quartiles in brackets.
+Every row is a separate process (with its workers), built once and warmed up with two updates. In its turn it runs one
+cycle that is not counted, then whole cycles of collecting and learning for {seconds:g} s, at least one. All rows of a
+workload are measured in turn, {rounds} times, in rotating order. The ratio of two rows is computed within each round.
+Figures are medians, with quartiles in brackets.
 
-Everyone trains the same network with the same number of updates: two MLPs of 64×64 with tanh, or one Nature CNN,
-or a memory of {memory} units. Neither console nor checkpoints nor evaluations are part of the loop. Envfleet runs
-with `backend="processes"` and its default settings; normalisation is off, as it is in Stable-Baselines3 by
-default. Stable-Baselines3 runs `collect_rollouts` and `train` in turn on a `DummyVecEnv`, its fastest way here,
-without `Monitor`. CleanRL cannot be installed as a package, so a plain loop of PyTorch that does what its `ppo.py`
-does, on Gymnasium's `SyncVectorEnv`, stands for it. Both are measured with as many threads as torch chooses and
-with one, and the fastest of all is what we compare with. sb3-contrib's RecurrentPPO has one LSTM for actor and
-critic, as ours, not its default of two, and no encoder before it; ours learns through pieces of {piece} steps,
-theirs through whole episodes.
+All libraries train the same network with the same number of updates: two 64×64 MLPs with tanh, one Nature CNN, or a
+recurrent layer of {memory} units. Console, checkpoints and evaluations are not part of the loop. Envfleet runs with
+`backend="processes"` and default settings, except that normalisation is off, as it is by default in Stable-Baselines3.
 
-*Where the time goes* is seen from the learner: while it waits for the workers, their time counts as environment
-or acting, and as waiting where they were idle or messages were under way. What is collected while the learner
-learns is not counted."""
+Stable-Baselines3 alternates `collect_rollouts` and `train` on a `DummyVecEnv`, its fastest option here, without
+`Monitor`. CleanRL cannot be installed as a package. A plain PyTorch loop on Gymnasium's `SyncVectorEnv` stands in for
+it and does what CleanRL's `ppo.py` does. Both are measured with torch's choice of threads and with one thread, and we
+compare with the fastest of all. sb3-contrib's RecurrentPPO has one LSTM for actor and critic, like ours (its default is
+two), and no encoder before it. Ours learns through sequences of {piece} steps, theirs through whole episodes.
+
+The columns *environment* to *rest* show where the time goes, as seen by the learner. While the learner waits for the
+workers, their time counts as environment or acting, or as waiting if they were idle or messages were in transit.
+Collecting that overlaps with learning is not counted."""
 
 NOTES = {
     "images": """\
-The environment computes about 50 µs a step ({iterations} iterations in Python). *Arithmetic alone* does the same
-forward passes (acting in groups of 8, values with them, one more at the rollout's edge), backward passes and Adam
-steps on tensors that are ready: no environment, no loss, no shuffling, nothing to wait for. Its fastest way is
-the limit.""",
+The environment computes for about 50 µs per step ({iterations} iterations in Python). *Arithmetic alone* makes the same
+forward passes (acting and values in groups of 8, one more at the end of the rollout), backward passes and Adam steps on
+prepared tensors. It has no environment, no loss, no shuffling and nothing to wait for. Its fastest variant is the
+limit.""",
     "coinrun": """\
-Procgen's CoinRun (easy, 200 levels), the Nature CNN for everyone; the other libraries step our environment of it.""",
+Procgen's CoinRun (easy, 200 levels) with the Nature CNN. The other libraries step our CoinRun environment.""",
     "collecting-coinrun": """\
-Stepping alone: `step` with actions that are drawn beforehand, rollouts of 128 steps with a policy in the workers that
-likes all actions alike and costs nothing, and independent processes that step their share of the environments in a
-plain loop, keep nothing and talk to nobody.""",
+Stepping only, without learning. `step` gets actions drawn in advance. Rollouts of 128 steps use a policy in the workers
+that gives every action the same probability and costs almost nothing. Independent processes step their share of the
+environments in a plain loop, store nothing and do not communicate.""",
     "balanced": """\
-A step of the environment computes so long ({iterations} iterations) that collecting takes {relation:.2f} times as
-long as learning in `sync`, found by trials before the rounds; the learner has one thread.""",
+The environment computes {iterations} iterations per step, a number found by trial before the rounds. With it,
+collecting takes {relation:.2f} times as long as learning in `sync`. The learner has one thread.""",
     "scaling": """\
-Collection alone, the policy in the workers: 32 environments in 4 groups. Independent processes do the same work
-on their share of the environments with nobody to talk to.""",
+Collecting only, with the policy in the workers and 32 environments in 4 groups. Independent processes do the same work
+on their share of the environments, without communication.""",
 }
 
 
 def render_page(results: Mapping[str, Any]) -> str:
-    """The page with everything that was measured."""
+    """Return the page with all results."""
     settings = {**results["settings"], "rounds": _rounds(results)}
     sections = [
         "# Benchmarks of PPO",
@@ -90,7 +90,7 @@ def render_page(results: Mapping[str, Any]) -> str:
     if "goal" in results:
         sections += ["## Seconds to a mean return of 475", *_goal(results["goal"])]
     if "beginning" in results:
-        sections += ["## Starting", "\n".join(_beginning(results["beginning"]))]
+        sections += ["## Start-up", "\n".join(_beginning(results["beginning"]))]
     if "upkeep" in results:
         sections += ["## Console, metrics and checkpoints", *_upkeep(results["upkeep"])]
     targets = check_targets(results)
@@ -100,19 +100,19 @@ def render_page(results: Mapping[str, Any]) -> str:
 
 
 def render_readme(results: Mapping[str, Any]) -> str:
-    """The table for the README: what is trained, how fast, and how many times as fast as the fastest other."""
+    """Return the README table: our speed on each workload, and how many times as fast as the fastest other."""
     machine = results["machine"]
     introduction = (
-        f"Training PPO, environment steps per second on {machine['cores']} cores ({machine['cpu']}), same network and "
-        "same number of updates, and how many times as fast that is as the fastest of Stable-Baselines3 (with memory "
-        "sb3-contrib) and a plain loop of PyTorch as in CleanRL "
+        f"PPO training speed in environment steps per second on {machine['cores']} cores ({machine['cpu']}), with the "
+        "same network and number of updates. The factor compares it with the fastest of Stable-Baselines3 "
+        "(sb3-contrib for recurrent policies) and a plain PyTorch loop as in CleanRL "
         f"(medians of {_rounds(results)} interleaved rounds; "
-        "[how it was measured, and everything else](docs/benchmarks-ppo.md)):"
+        "[method and full results](docs/benchmarks-ppo.md)):"
     )
     lines = [
         introduction,
         "",
-        table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "the fastest other"),
+        table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "fastest other"),
         table_line("---", "---:", "---:", "---:"),
     ]
     for table in results.get("tables", {}).values():
@@ -120,7 +120,7 @@ def render_readme(results: Mapping[str, Any]) -> str:
         peer = fastest(rows, PEERS)
         if peer is None:
             continue
-        columns = [("sync", "gru"), ("overlap",)]  # with memory, the row is named after it
+        columns = [("sync", "gru"), ("overlap",)]  # recurrent rows are named after the memory
         named = [next((name for name in names if name in rows), None) for names in columns]
         ours = ["" if name is None else _times(rows, name) for name in named]
         lines.append(table_line(table["title"], *ours, rounded(rows[peer]["steps_per_second"]["median"])))
@@ -128,7 +128,7 @@ def render_readme(results: Mapping[str, Any]) -> str:
 
 
 def _rounds(results: Mapping[str, Any]) -> str:
-    """How often a row was measured; tables of one file may come from several runs."""
+    """Return how often rows were measured; tables of one file may come from several runs of the benchmark."""
     rows = [row for table in results.get("tables", {}).values() for row in table["rows"].values()]
     counts = sorted({len(row["rounds"]) for row in rows if "rounds" in row} or {results["settings"]["rounds"]})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -141,7 +141,7 @@ def _times(rows: Mapping[str, Any], name: str) -> str:
 
 
 def _disturbance(load: float) -> str:
-    return f" Other work kept {load:.1f} cores busy when it began." if load > BUSY_LOAD else ""
+    return f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
 
 
 # ---------------------------------------------------------------------------------------------- workloads
@@ -183,20 +183,20 @@ def _table(name: str, rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float] | None]]:
-    """Columns of ratios: their heading, and the ratio of each row that is ours."""
+    """Return the ratio columns: their headings, and the ratio of each row that has one."""
     ours = [row for row in rows if rows[row]["ours"]]
     columns: dict[str, dict[str, dict[str, float] | None]] = {}
     if any(row.startswith(PEERS) for row in rows):
         compared = [row for row in ours if row != "feed-forward"]
-        columns["times the fastest other"] = {row: times_peer(rows, row) for row in compared}
+        columns["relative to the fastest other"] = {row: times_peer(rows, row) for row in compared}
     if any(row.startswith(ARITHMETIC) for row in rows):
-        columns["of the limit"] = {row: share_of_limit(rows, row) for row in ours}
+        columns["share of the limit"] = {row: share_of_limit(rows, row) for row in ours}
     if name == "collecting-coinrun":
-        columns["of independent processes"] = {row: ratio(rows, row, "limit") for row in ours}
+        columns["share of independent processes"] = {row: ratio(rows, row, "limit") for row in ours}
     if name == "recurrent":
-        columns["of the speed without memory"] = {row: ratio(rows, row, "feed-forward") for row in ("gru", "lstm")}
+        columns["relative to no memory"] = {row: ratio(rows, row, "feed-forward") for row in ("gru", "lstm")}
     if name == "balanced":
-        columns["times `sync`"] = {"overlap": ratio(rows, "overlap", "sync")}
+        columns["relative to `sync`"] = {"overlap": ratio(rows, "overlap", "sync")}
     if name.startswith("scaling"):
         columns["speed-up"] = {
             "workers": ratio(rows, "workers", "worker"),
@@ -208,7 +208,7 @@ def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict
 def _scaling(rows: Mapping[str, Any]) -> Iterator[str]:
     share = share_of_speedup(rows)
     if share is not None:
-        yield f"Of the speed-up that independent processes have, the workers have {spread(share)}."
+        yield f"The workers reach {spread(share)} of the speed-up of independent processes."
 
 
 def _absences(rows: Mapping[str, Any]) -> Iterator[str]:
@@ -223,10 +223,11 @@ def _absences(rows: Mapping[str, Any]) -> Iterator[str]:
 def _goal(goal: Mapping[str, Any]) -> Iterator[str]:
     rows = goal["rows"]
     yield (
-        f"CartPole-v1 until the last {goal['episodes']} training episodes have a mean return of {goal['goal']:g}, "
-        "without imports and building: our preset against the settings that the RL Zoo publishes for "
-        f"Stable-Baselines3 (the same numbers), schedules over {goal['budget']:,} steps. Medians over the seeds, "
-        "each seed in brackets; a run that does not get there counts with all its time."
+        f"CartPole-v1 is trained until the last {goal['episodes']} training episodes have a mean return of "
+        f"{goal['goal']:g}. Imports and building do not count. Envfleet uses its preset, Stable-Baselines3 the "
+        f"settings that the RL Zoo publishes (the same numbers), with schedules over {goal['budget']:,} steps. "
+        "Figures are medians over the seeds, with each seed in brackets. A run that misses the goal counts with its "
+        "full time."
     )
     lines = [table_line("", "seconds", "steps", "reached"), table_line("---", "---:", "---:", "---:")]
     for name, row in rows.items():
@@ -248,7 +249,7 @@ def _goal(goal: Mapping[str, Any]) -> Iterator[str]:
     yield from _absences(rows)
     found = time_to_goal(rows)
     if found is not None:
-        yield f"Our seconds over theirs, median over the seeds: {found[2]:.2f}."
+        yield f"Our seconds divided by theirs, median over the seeds: {found[2]:.2f}."
 
 
 def _beginning(beginning: Mapping[str, Any]) -> Iterator[str]:
@@ -259,7 +260,7 @@ def _beginning(beginning: Mapping[str, Any]) -> Iterator[str]:
     if "help_seconds" in beginning:
         yield table_line("`envfleet --help`", _seconds(beginning["help_seconds"]))
     yield table_line("private memory (USS) of a worker that acts, 32 CartPole-v1", f"{memory['worker']:.0f} MB")
-    yield table_line('of one that only steps (`acting="central"`)', f"{memory['central']:.0f} MB")
+    yield table_line('the same of a worker that only steps (`acting="central"`)', f"{memory['central']:.0f} MB")
 
 
 def _seconds(measured: Mapping[str, float]) -> str:
@@ -268,8 +269,8 @@ def _seconds(measured: Mapping[str, float]) -> str:
 
 def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        "The workload of CartPole-v1 with 8 environments, trained by `train` with the live view in a terminal, "
-        "metrics and TensorBoard files, against the bare loop that all tables above measure."
+        "`train`, with the live view in a terminal, metrics and TensorBoard files, is compared with the bare loop that "
+        "all tables above measure. The workload is CartPole-v1 with 8 environments."
     )
     lines = [table_line("", "steps/s"), table_line("---", "---:")]
     for row in upkeep["rows"].values():
@@ -280,8 +281,8 @@ def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
     yield "\n".join(lines)
     if "reporting" in upkeep:
         yield (
-            f"`train` has {spread(upkeep['speed_over_bare'])} of the bare loop's speed; "
-            f"{100 * upkeep['reporting']:.1f} % of its time is spent in console, metrics and TensorBoard. "
+            f"`train` reaches {spread(upkeep['speed_over_bare'])} of the bare loop's speed. "
+            f"{100 * upkeep['reporting']:.1f} % of its time goes to console, metrics and TensorBoard. "
             f"{_sampling(upkeep)}A checkpoint takes {1000 * upkeep['checkpoint_seconds']:.0f} ms, which is "
             f"{100 * upkeep['checkpoint_seconds'] / 60:.2f} % of a minute."
         )
@@ -290,7 +291,7 @@ def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
 def _sampling(upkeep: Mapping[str, Any]) -> str:
     if "sampling" not in upkeep:
         return ""
-    return f"Samples of CPU and memory take {100 * upkeep['sampling']:.2f} %. "
+    return f"Sampling CPU and memory takes {100 * upkeep['sampling']:.2f} %. "
 
 
 def spread(figures: Mapping[str, float] | None) -> str:
@@ -300,7 +301,7 @@ def spread(figures: Mapping[str, float] | None) -> str:
 
 
 def pages(results: Mapping[str, Any]) -> dict[Path, str]:
-    """All that is written from the results."""
+    """Return all pages made from the results."""
     return {PAGE: render_page(results), README: with_block(README.read_text(), render_readme(results), START, END)}
 
 

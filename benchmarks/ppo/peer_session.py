@@ -1,7 +1,7 @@
-"""A session that trains with Stable-Baselines3 (or sb3-contrib), run by the Python that has it.
+"""Session that trains Stable-Baselines3's PPO (or sb3-contrib's), in that library's virtual environment.
 
-Its own loop, `collect_rollouts` and `train` in turn, without loggers and callbacks; environments in a
-`DummyVecEnv`, which is by far its fastest here, and without the `Monitor` that its helpers would add.
+It alternates `collect_rollouts` and `train`, like the library's own loop, without loggers and callbacks. Environments
+run in a `DummyVecEnv`, by far its fastest here, without the `Monitor` that the library's helpers would add.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ WARM_UPDATES = 2
 
 
 def make_env(name: str, **kwargs: Any) -> Any:
-    """One environment: a Gymnasium id, built as Envfleet does, or `module:callable`."""
+    """Build one environment from a Gymnasium id, as Envfleet does, or from `module:callable`."""
     import importlib
 
     import gymnasium
@@ -27,7 +27,7 @@ def make_env(name: str, **kwargs: Any) -> Any:
 
 
 def build_model(sizes: Sizes, *, recurrent: bool) -> Any:
-    """The model with the networks that Envfleet has: separate 64×64 tanh, one Nature CNN, or one memory for both."""
+    """Build the model with Envfleet's networks: separate 64×64 tanh MLPs, one Nature CNN, or one LSTM for both."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -43,7 +43,7 @@ def build_model(sizes: Sizes, *, recurrent: bool) -> Any:
     if recurrent:
         from sb3_contrib import RecurrentPPO
 
-        # One memory for actor and critic, as ours: by default it has two, which takes longer.
+        # One LSTM for actor and critic, like ours; the default of two takes longer.
         memory = {"lstm_hidden_size": MEMORY_UNITS, "shared_lstm": True, "enable_critic_lstm": False}
         return RecurrentPPO("MlpLstmPolicy", vector, policy_kwargs=memory, **shared)
     if sizes.has_images:
@@ -52,7 +52,7 @@ def build_model(sizes: Sizes, *, recurrent: bool) -> Any:
 
 
 def build_training(sizes: Sizes, *, recurrent: bool, threads: int | None) -> Stepper:
-    """Collecting and learning in turn, as `learn` does, warmed up."""
+    """Build a model that collects and learns in turn, as `learn` does, and warm it up."""
     import torch
 
     if threads is not None:

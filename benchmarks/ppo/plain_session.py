@@ -1,9 +1,9 @@
-"""A session that trains with PPO as one plain loop of PyTorch, run by the Python that Stable-Baselines3 has.
+"""Session that trains PPO in one plain PyTorch loop, in Stable-Baselines3's virtual environment.
 
-Stands for CleanRL, whose programs are files to copy and not a package to install: what its `ppo.py` does in each
-step and each update (Gymnasium's SyncVectorEnv, a tensor per step, torch.distributions, GAE as a loop over time,
-minibatches by index, Adam, gradients clipped, figures read after every minibatch), written anew for the sizes and
-networks that all others have here.
+It stands in for CleanRL, whose scripts are meant to be copied, not installed. It does what CleanRL's `ppo.py` does in
+each step and update: Gymnasium's SyncVectorEnv, one tensor per step, torch.distributions, GAE as a loop over time,
+minibatches by index, Adam, gradient clipping, statistics read after every minibatch. The code is our own, for the
+sizes and networks that all others have here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mlp(inputs: int, outputs: int, gain: float) -> nn.Module:
 
 
 class Agent(nn.Module):
-    """Actor and critic: separate 64×64 tanh, or one Nature CNN with two heads."""
+    """Actor and critic: separate 64×64 tanh MLPs, or one Nature CNN with two heads."""
 
     def __init__(self, envs: Any, *, images: bool) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Agent(nn.Module):
             self.actor, self.critic = mlp(inputs, outputs, 0.01), mlp(inputs, 1, 1.0)
 
     def forward(self, observations: Tensor, actions: Tensor | None = None) -> tuple[Any, Any, Any, Any]:
-        """Actions (drawn where none are given), their log-probabilities, entropies and values."""
+        """Return actions (sampled if none are given), their log-probabilities, entropies and values."""
         if self.images:
             observations = observations.permute(0, 3, 1, 2) / 255.0
         features = self.body(observations)
@@ -71,7 +71,7 @@ class Agent(nn.Module):
 
 
 class PlainPPO:
-    """One rollout's tensors, and the loops over them."""
+    """PPO as plain loops over the tensors of one rollout."""
 
     def __init__(self, sizes: Sizes) -> None:
         self._sizes = sizes
@@ -98,7 +98,7 @@ class PlainPPO:
             with torch.no_grad():
                 self._actions[t], self._log_probs[t], _, self._values[t] = self._agent(self._now)
             given = self._actions[t].numpy()
-            # A Box takes its actions within bounds, as the wrappers of such programs see to.
+            # Clip to the bounds of the Box, as the wrappers of such scripts do.
             given = given.astype(np.int64) if given.ndim == 1 else np.clip(given, -1.0, 1.0)
             after, reward, terminated, truncated, _ = self.envs.step(given)
             self._rewards[t] = torch.tensor(reward).view(-1)
@@ -141,7 +141,7 @@ class PlainPPO:
 
 
 def build_training(sizes: Sizes, *, threads: int | None) -> Stepper:
-    """Collecting and learning in turn, warmed up."""
+    """Build a training that collects and learns in turn, and warm it up."""
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""A policy that likes all actions alike and reads nothing: what is left is the cost of collecting."""
+"""Policy that ignores observations and picks actions uniformly: only the cost of collecting remains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Indifferent(nn.Module):
-    """The same number for every action, and for every value."""
+    """Return equal logits for all actions and the same value for all observations."""
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
         super().__init__()

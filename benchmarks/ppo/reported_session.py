@@ -1,7 +1,7 @@
-"""A session that trains as `envfleet.train` does: console in a terminal, metrics and TensorBoard files.
+"""Session that trains as `envfleet.train` does: console in a terminal, metrics and TensorBoard files.
 
-The training runs in the main thread, where its signal handlers belong; a second thread talks to the benchmark
-and hands it the turn for some updates at a time. Between measurements one checkpoint is written and timed.
+Training runs in the main thread, where its signal handlers belong. A second thread talks to the benchmark and lets
+the training run for some updates at a time. Between measurements one checkpoint is written and timed.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
 from envfleet.training.reporting import Reporter
 
-UPDATES_AT_ONCE = 10  # per turn: a change of threads costs some microseconds
+UPDATES_AT_ONCE = 10  # per turn: switching threads costs some microseconds
 NEVER = 10**12
 
 
 @dataclass
 class Turns(Callback):
-    """Lets the training go on for some updates, then waits."""
+    """Let the training run for some updates, then make it wait."""
 
-    updates: int = 0  # left of this turn
+    updates: int = 0  # left in this turn
     ended: bool = False
-    errand: Callable[[], None] | None = None  # to be done by the training's thread, between updates
+    errand: Callable[[], None] | None = None  # called by the training thread between updates
     go: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
 
@@ -57,7 +57,7 @@ class Turns(Callback):
         moment.stop = self.ended
 
     def take(self, updates: int = 0, errand: Callable[[], None] | None = None) -> None:
-        """Called by the thread that talks: waits until the updates, or the errand, are done."""
+        """Wait until the updates or the errand are done; called by the second thread."""
         self.updates, self.errand = updates, errand
         self.done.clear()
         self.go.set()
@@ -65,7 +65,7 @@ class Turns(Callback):
 
 
 class Reporting:
-    """Times what a run says and keeps, and its checkpoints."""
+    """Time a run's reporting (console, metrics, TensorBoard), its sampling and its checkpoints."""
 
     def __init__(self, training: Training, parts: Parts, reporter: Reporter) -> None:
         self._training, self._parts = training, parts
@@ -83,11 +83,11 @@ class Reporting:
             self.sampling_seconds += perf_counter() - began
             return figures
 
-        reporter.update = timed  # type: ignore[method-assign]  # nothing else sees every figure on its way
+        reporter.update = timed  # type: ignore[method-assign]  # no other hook covers all reporting
         reporter.sampler.sample = sample  # type: ignore[method-assign]
 
     def save(self) -> None:
-        """One checkpoint; the rollout that a checkpoint waits for is collected before, as it is not lost."""
+        """Write and time one checkpoint; the pending rollout is finished first, since that work is not lost."""
         self._parts.schedule.settle()
         began = perf_counter()
         self._training._save()
@@ -99,7 +99,7 @@ class Reporting:
 
 
 def in_a_terminal() -> None:
-    """Lets standard error be a terminal that somebody reads, so that the live view is drawn."""
+    """Make standard error a terminal with a reader, so that the live view is drawn."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     subprocess.Popen(["cat"], stdin=master, stdout=os.dup(sys.stderr.fileno()))
@@ -110,7 +110,7 @@ def in_a_terminal() -> None:
 
 
 def train(settings: dict[str, Any]) -> None:
-    """As `envfleet.training.loop.start` does, with a hand on the parts."""
+    """Train as `envfleet.training.loop.start` does, but with access to the parts."""
     with tempfile.TemporaryDirectory() as folder:
         kept: dict[str, Any] = {
             "output_dir": f"{folder}/run",
@@ -136,7 +136,7 @@ def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
 
     def advance() -> int:
         nonlocal seconds, whole
-        reporting.take_seconds()  # of the turn that is measured last, the whole of it counts
+        reporting.take_seconds()  # reset, so that `facts` covers exactly the last turn
         began = perf_counter()
         turns.take(UPDATES_AT_ONCE)
         seconds = perf_counter() - began
@@ -166,9 +166,9 @@ def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", type=json.loads, required=True, help="of envfleet.PPO, as JSON")
+    parser.add_argument("--settings", type=json.loads, required=True, help="settings of envfleet.PPO, as JSON")
     options = parser.parse_args()
-    # What is printed goes to standard error, and that to a terminal; answers have a descriptor of their own.
+    # Prints go to standard error, which becomes a terminal; answers have a separate descriptor.
     in_a_terminal()
     train(options.settings)
 

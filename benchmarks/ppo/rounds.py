@@ -1,7 +1,7 @@
-"""Rounds of measurements: every row once a round, in another order each time.
+"""Rounds of measurements: every row once per round, in rotating order.
 
-The speed of a shared or virtual machine wanders by tens of per cent within minutes. So rows are compared
-within a round only: the ratio of two rows is the median, over the rounds, of their ratio in each.
+The speed of a shared or virtual machine varies by tens of per cent within minutes, so rows are only compared within a
+round. The ratio of two rows is the median of their ratios in each round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.interleave import quartiles
 from benchmarks.ppo.rows import Measured, Row
 from benchmarks.sessions import Duration, SessionError
 
-ONE_CYCLE = 1e-9  # seconds of warm-up that the shortest cycle exceeds: exactly one, which is not counted
+ONE_CYCLE = 1e-9  # seconds of warm-up, shorter than any cycle: exactly one uncounted cycle
 
 Report = Callable[[str], None]
 Table = dict[str, Any]
@@ -24,7 +24,7 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True)
 class Procedure:
-    """How everything is measured."""
+    """Settings of the measurement."""
 
     cores: int
     rounds: int
@@ -37,7 +37,7 @@ class Procedure:
 
 
 def measure_rows(workload: str, rows: Sequence[Row], procedure: Procedure) -> dict[str, Any]:
-    """The results of each row by name; a row that cannot be measured says why."""
+    """Measure the rows; return the results by name, with the reason for each row that is absent."""
     report = procedure.report
     absent: dict[str, str] = {}
     measured: dict[str, list[dict[str, Any]]] = {row.name: [] for row in rows}
@@ -72,7 +72,7 @@ def _start(stack: ExitStack, rows: Sequence[Row], absent: dict[str, str]) -> dic
     for row in rows:
         try:
             process = stack.enter_context(closing(row.start()))
-            process.wait_until_ready()  # one after the other: they warm up, and memory is not for all to do so at once
+            process.wait_until_ready()  # one at a time: all warming up at once takes too much memory
             started[row.name] = process
         except SessionError as error:
             absent[row.name] = str(error)
@@ -91,12 +91,12 @@ def _summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def speeds(row: Mapping[str, Any]) -> dict[int, float]:
-    """Steps per second by round; none of a row that is absent."""
+    """Return steps per second by round; empty for an absent row."""
     return {each["round"]: each["steps_per_second"] for each in row.get("rounds", [])}
 
 
 def ratio(rows: Mapping[str, Any], one: str, other: str) -> dict[str, float] | None:
-    """How many times faster one row is than another, over the rounds that have both; None where there are none."""
+    """Return how many times as fast `one` is as `other`, over the rounds that have both; None if none has."""
     ours, theirs = (speeds(rows.get(name, {})) for name in (one, other))
     common = sorted(ours.keys() & theirs.keys())
     if not common:
@@ -105,7 +105,7 @@ def ratio(rows: Mapping[str, Any], one: str, other: str) -> dict[str, float] | N
 
 
 def fastest(rows: Mapping[str, Any], prefix: str | tuple[str, ...]) -> str | None:
-    """The fastest of the rows whose names begin so; None where all are absent."""
+    """Return the fastest row whose name starts with `prefix`; None if all are absent."""
     there = {
         name: row["steps_per_second"]["median"]
         for name, row in rows.items()

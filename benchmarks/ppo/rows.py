@@ -1,4 +1,4 @@
-"""What is measured: each row of a table, and how its processes are started."""
+"""Rows of the PPO tables, and how to start the processes of each."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Measured(Protocol):
 
 
 class Together:
-    """Independent processes that begin each measurement at the same time; their steps are added up."""
+    """Independent processes that begin each measurement at the same time; their speeds are added up."""
 
     def __init__(self, module: str, arguments: Sequence[object], processes: int) -> None:
-        with tempfile.TemporaryFile() as shared:  # the processes' meeting place; nothing with a name stays
+        with tempfile.TemporaryFile() as shared:  # memory for the barrier; unnamed, so nothing is left
             shared.truncate(16 * processes)
             self._sessions = [
                 Session(
@@ -45,7 +45,7 @@ class Together:
     def measure(self, duration: Duration) -> dict[str, Any]:
         for session in self._sessions:
             session.request(duration)
-        # Each has ended its last cycle at another moment: speeds are added, not steps.
+        # Each process ends its last cycle at a different time, so speeds are added, not steps.
         speed = sum(session.result(duration) for session in self._sessions)
         return {"steps": speed, "seconds": 1.0}
 
@@ -65,13 +65,13 @@ class Row:
 
 
 def our_row(name: str, title: str, settings: dict[str, Any], *, collect_only: bool = False) -> Row:
-    """Envfleet with these settings."""
+    """Return a row for Envfleet with these settings."""
     arguments = ["--settings", json.dumps(settings), *(["--collect-only"] if collect_only else [])]
     return Row(name, title, lambda: Session("benchmarks.ppo.training_session", arguments), ours=True)
 
 
 def independent_collectors(name: str, title: str, settings: dict[str, Any], processes: int) -> Row:
-    """As many processes as asked for, each collecting by itself, with nobody to talk to."""
+    """Return a row of independent processes that collect without communication."""
     arguments = ["--settings", json.dumps(settings), "--collect-only"]
     return Row(name, title, lambda: Together("benchmarks.ppo.training_session", arguments, processes))
 
@@ -83,11 +83,11 @@ def stable_baselines3_rows(sizes: Sizes, *, recurrent: bool = False) -> list[Row
 
 
 def plain_loop_rows(sizes: Sizes) -> list[Row]:
-    return peer_rows("plain", "a plain loop of PyTorch as in CleanRL", "benchmarks.ppo.plain_session", sizes.as_json())
+    return peer_rows("plain", "plain PyTorch loop as in CleanRL", "benchmarks.ppo.plain_session", sizes.as_json())
 
 
 def peer_rows(name: str, title: str, module: str, sizes: dict[str, Any], flags: Sequence[str] = ()) -> list[Row]:
-    """With the threads that torch chooses, and with one: whichever is faster is compared with."""
+    """Return rows with torch's choice of threads and with one thread; we compare with the faster."""
     arguments = ["--sizes", json.dumps(sizes), *flags]
     return [
         Row(name, f"{title}, torch's choice of threads", lambda: start_peer(module, arguments)),
@@ -96,7 +96,7 @@ def peer_rows(name: str, title: str, module: str, sizes: dict[str, Any], flags: 
 
 
 def start_peer(module: str, arguments: Sequence[object]) -> Session:
-    """A session in the virtual environment of Stable-Baselines3."""
+    """Start a session in the virtual environment of Stable-Baselines3."""
     reason = reason_of_absence(LIBRARY)
     if reason is not None:
         raise SessionError(reason)
@@ -104,19 +104,19 @@ def start_peer(module: str, arguments: Sequence[object]) -> Session:
 
 
 def stepping_row(name: str, title: str, workload: str, n_envs: int) -> Row:
-    """The fleet's `step` with actions that are drawn beforehand."""
+    """Return a row for the fleet's `step` with actions drawn in advance."""
     arguments = ["--mode", "step", "--workload", workload, "--envs", n_envs]
     return Row(name, title, lambda: Session("benchmarks.fleet_session", arguments), ours=True)
 
 
 def independent_loops(name: str, title: str, workload: str, n_envs: int, processes: int) -> Row:
-    """As many processes as asked for, each stepping its share of the environments in a plain loop."""
+    """Return a row of independent processes, each stepping its share of the environments in a plain loop."""
     arguments = ["--workload", workload, "--envs", n_envs // processes]
     return Row(name, title, lambda: Together("benchmarks.plain_loop", arguments, processes))
 
 
 def arithmetic_rows(workload: str, cores: int) -> list[Row]:
-    """The ways to use all cores for arithmetic alone; the fastest is the limit."""
+    """Return rows for the ways to use all cores for arithmetic alone; the fastest is the limit."""
     module = "benchmarks.ppo.arithmetic"
     threads = ["--workload", workload, "--threads", str(cores)]
     layout = ["--channels-last"]

@@ -1,4 +1,4 @@
-"""The workloads that compare speeds: which rows each of them has, and what it says beside them."""
+"""Tables of the PPO benchmark: the rows of each workload and the facts shown with them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def coinrun(procedure: Procedure) -> Table:
 
 
 def collecting_coinrun(procedure: Procedure) -> Table:
-    """CoinRun at random: with `step`, in rollouts of a policy that costs nothing, and by independent processes."""
+    """CoinRun with random actions: with `step`, in rollouts of a trivial policy, and in independent processes."""
     sizes, cores = SIZES["collecting-coinrun"], procedure.cores
     random = sizes.ours(policy="benchmarks.ppo.random_policy:Indifferent", acting="worker")
     rows = [
@@ -88,7 +88,7 @@ def collecting_coinrun(procedure: Procedure) -> Table:
         independent_loops("limit", f"{cores} independent processes, plain loops", "coinrun", sizes.n_envs, cores),
         independent_loops("loop", "1 process, plain loop", "coinrun", sizes.n_envs, 1),
     ]
-    return _table("collecting-coinrun", "CoinRun at random, 64 environments", rows, procedure)
+    return _table("collecting-coinrun", "CoinRun with random actions, 64 environments", rows, procedure)
 
 
 def recurrent(procedure: Procedure) -> Table:
@@ -99,7 +99,7 @@ def recurrent(procedure: Procedure) -> Table:
         our_row("feed-forward", "Envfleet, without memory, `sync`", sizes.ours()),
         *stable_baselines3_rows(sizes, recurrent=True),
     ]
-    return _table("recurrent", "With memory", rows, procedure)
+    return _table("recurrent", "Recurrent policies", rows, procedure)
 
 
 def balanced(procedure: Procedure) -> Table:
@@ -111,7 +111,7 @@ def balanced(procedure: Procedure) -> Table:
     sizes = _balanced(iterations)
     facts = {"sizes": sizes, "iterations": iterations, "collecting_over_learning": share}
     rows = _schedules(sizes, learner_threads=1)
-    return _table("balanced", "Collecting as dear as learning", rows, procedure, **facts)
+    return _table("balanced", "Collecting takes as long as learning", rows, procedure, **facts)
 
 
 def _balanced(iterations: int) -> Sizes:
@@ -119,7 +119,7 @@ def _balanced(iterations: int) -> Sizes:
 
 
 def _scaling(name: str, title: str, env: str, procedure: Procedure, network: str = "auto", **kwargs: Any) -> Table:
-    """Two workers against one, and two independent processes against one; nothing is learned."""
+    """Compare all cores with one, for workers and for independent processes; nothing is learned."""
     sizes = Sizes(env, SCALING_ENVS, 128, 1024, 1, kwargs, network)
     part = replace(sizes, n_envs=SCALING_ENVS // procedure.cores)
     groups: dict[str, Any] = {"group_size": SCALING_GROUP}
@@ -134,7 +134,7 @@ def _scaling(name: str, title: str, env: str, procedure: Procedure, network: str
 
 
 def scaling_computed(procedure: Procedure) -> Table:
-    title = "Two workers against one: 100 µs a step"
+    title = "Two workers against one: 100 µs per step"
     return _scaling("scaling-computed", title, COMPUTED_ENV, procedure, iterations=SCALING_ITERATIONS)
 
 

@@ -1,4 +1,4 @@
-"""The targets that PPO was built to, each with what was measured and whether it was reached."""
+"""Targets of the PPO benchmark, with the measured values and whether each is reached."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Target = dict[str, Any]
 Rows = Mapping[str, Any]
 
 PEERS, ARITHMETIC = ("sb3", "plain"), "arithmetic"
-IDLE = 0.15  # share of the time in which nothing is computed for the training
+IDLE = 0.15  # largest allowed share of the time without work for the training
 OUR_SCHEDULES = ("sync", "overlap")
 
 
 def check_targets(results: Mapping[str, Any]) -> list[Target]:
-    """Every target that these results say something about."""
+    """Return every target that these results cover."""
     targets: list[Target] = []
     tables: Mapping[str, Any] = results.get("tables", {})
     for name, table in tables.items():
@@ -38,19 +38,19 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
 
 
 def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
-    """How many times faster a row is than the fastest of the others."""
+    """Return how many times as fast a row is as the fastest other library."""
     peer = fastest(rows, PEERS)
     return None if peer is None else ratio(rows, name, peer)
 
 
 def share_of_limit(rows: Rows, name: str) -> dict[str, float] | None:
-    """A row's speed over that of the fastest way to do the arithmetic alone."""
+    """Return a row's speed divided by that of the fastest arithmetic-only row."""
     limit = fastest(rows, ARITHMETIC)
     return None if limit is None else ratio(rows, name, limit)
 
 
 def share_of_speedup(rows: Rows) -> dict[str, float] | None:
-    """The speed-up of two workers over one, over that of two independent processes over one."""
+    """Return the speed-up of several workers over one, divided by that of independent processes."""
     by_round = [speeds(rows.get(name, {})) for name in ("workers", "worker", "processes", "process")]
     common = sorted(set.intersection(*(set(each) for each in by_round)))
     if not common:
@@ -60,12 +60,12 @@ def share_of_speedup(rows: Rows) -> dict[str, float] | None:
 
 
 def best_of_ours(rows: Rows) -> str:
-    """The faster of our schedules."""
+    """Return the faster of our schedules."""
     return max(OUR_SCHEDULES, key=lambda name: rows[name].get("steps_per_second", {"median": 0.0})["median"])
 
 
 def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
-    peer = "times the fastest other"
+    peer = "speed relative to the fastest other"
     if name in {"cartpole-8", "cartpole-64"}:
         wanted = {"cartpole-8": (3.0, 4.0), "cartpole-64": (1.8, 2.3)}[name]
         for schedule, times in zip(OUR_SCHEDULES, wanted, strict=True):
@@ -88,16 +88,16 @@ def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
         yield at_least(f"{name}, rollouts: share of independent processes", ratio(rows, "rollouts", "limit"), 0.9)
     elif name == "recurrent":
         yield at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
-        yield at_least(f"{name}, GRU: times the better sb3-contrib", times_peer(rows, "gru"), 2.0)
+        yield at_least(f"{name}, GRU: speed relative to the faster sb3-contrib", times_peer(rows, "gru"), 2.0)
     elif name == "balanced":
-        yield at_least(f"{name}: `overlap` over `sync`", ratio(rows, "overlap", "sync"), 1.2)
+        yield at_least(f"{name}: `overlap` relative to `sync`", ratio(rows, "overlap", "sync"), 1.2)
     elif name.startswith("scaling"):
         wanted = 0.95 if name in {"scaling-coinrun", "scaling-gameboy"} else 0.9
         yield at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), wanted)
 
 
 def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
-    """Our fastest row, the other library's, and our seconds over theirs; None where one was not measured."""
+    """Return our fastest row, the other library's, and the ratio of seconds; None if one was not measured."""
     seconds = {name: row["seconds"]["median"] for name, row in rows.items() if "absent" not in row}
     ours = [name for name in seconds if name in OUR_SCHEDULES]
     theirs = [name for name in seconds if name.startswith(PEERS)]
@@ -110,7 +110,7 @@ def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
 
 def _goal_target(rows: Rows) -> Target:
     found = time_to_goal(rows)
-    name = "to 475: our seconds over the better Stable-Baselines3's"
+    name = "to 475: our seconds divided by those of the faster Stable-Baselines3"
     if found is None:
         return _target(name, "<= 0.333", None, False)
     ours, peer, share = found
@@ -122,16 +122,16 @@ def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
     memory = beginning["worker_memory_mb"]
     yield _below("seconds from the command to the first environment step", beginning["seconds"]["median"], 4.0)
     if "help_seconds" in beginning:
-        yield _below("seconds of `envfleet --help`", beginning["help_seconds"]["median"], 0.5)
+        yield _below("seconds for `envfleet --help`", beginning["help_seconds"]["median"], 0.5)
     yield _below("MB of private memory of a worker that acts", memory["worker"], 180.0)
     yield _below("MB of private memory of a worker that only steps", memory["central"], 30.0)
 
 
 def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
-    yield at_least("speed of `train` over that of the bare loop", upkeep.get("speed_over_bare"), 0.98)
+    yield at_least("speed of `train` relative to the bare loop", upkeep.get("speed_over_bare"), 0.98)
     yield _below("share of the time in console, metrics and TensorBoard", upkeep.get("reporting"), 0.02)
     if "sampling" in upkeep:
-        yield _below("share of the time for samples of CPU and memory", upkeep["sampling"], 0.005)
+        yield _below("share of the time for sampling CPU and memory", upkeep["sampling"], 0.005)
     seconds = upkeep.get("checkpoint_seconds")
     minute = None if seconds is None else seconds / 60.0
     yield _below("share of the time for a checkpoint every minute", minute, 0.01)

@@ -1,6 +1,6 @@
-"""A session that trains with Envfleet: whole cycles of collecting and learning, without console and checkpoints.
+"""Session that trains Envfleet's PPO: whole cycles of collecting and learning, without console and checkpoints.
 
-Says with each measurement where its time went, and how much private memory its workers have.
+Each measurement also reports where its time went and how much private memory the workers use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WARM_UPDATES = 2
 
 
 class TimeOfCycles:
-    """Adds up where the time of the measured cycles went; the first one after a pause is not measured."""
+    """Add up where the time of the measured cycles went; the first cycle after a pause is not counted."""
 
     def __init__(self, workers: int) -> None:
         from envfleet.training.progress import TimeShares
@@ -31,7 +31,7 @@ class TimeOfCycles:
         self._cycles.append((steps / shares.pop("time/fps"), shares))
 
     def take(self) -> dict[str, float]:
-        """Shares of the time since the last call, without its first cycle, which began in the pause."""
+        """Return the time shares since the last call, without the first cycle, which began in the pause."""
         measured = self._cycles[1:]
         self._cycles.clear()
         total = sum(seconds for seconds, _ in measured)
@@ -45,7 +45,7 @@ class TimeOfCycles:
 
 
 def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
-    """The parts of a training, warmed up; without learning, rollouts are collected with the first weights."""
+    """Assemble a training and warm it up; without learning, rollouts use the initial weights."""
     from envfleet.algorithms.settings import PPO
     from envfleet.training.assembly import assemble, resolve
 
@@ -53,7 +53,7 @@ def build_training(settings: dict[str, Any], *, learns: bool) -> Stepper:
 
 
 def stepper_of(parts: Any, *, learns: bool = True, warm: int) -> Stepper:
-    """Cycles of collecting and learning with the parts of a training, after so many that are not measured."""
+    """Return a stepper that collects and learns in cycles, after `warm` cycles that are not measured."""
     schedule, learner = parts.schedule, parts.learner
     times = TimeOfCycles(parts.fleet.workers)
 
@@ -76,15 +76,15 @@ def stepper_of(parts: Any, *, learns: bool = True, warm: int) -> Stepper:
     for _ in range(warm):
         advance()
     times.take()
-    # Where the next rollout is collected meanwhile, it must not be collected beside somebody else's measurement.
+    # With `overlap`, the next rollout must not be collected while another row is measured.
     pause: Callable[[], None] = schedule.settle if schedule.lag else lambda: None
     return Stepper(advance, parts.close, pause=pause, facts=facts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settings", type=json.loads, required=True, help="of envfleet.PPO, as JSON")
-    parser.add_argument("--collect-only", action="store_true", help="rollouts are not learned from")
+    parser.add_argument("--settings", type=json.loads, required=True, help="settings of envfleet.PPO, as JSON")
+    parser.add_argument("--collect-only", action="store_true", help="collect rollouts without learning")
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
     options = parser.parse_args()
     wait = Meeting(*options.barrier).wait if options.barrier else lambda: None

@@ -1,4 +1,4 @@
-"""What console, metrics, TensorBoard files and checkpoints cost: `train` against the bare loop."""
+"""Cost of console, metrics, TensorBoard files and checkpoints: `train` compared with the bare loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.sessions import Session
 
 
 def measure_upkeep(procedure: Procedure) -> dict[str, Any]:
-    """The whole loop over the bare one, shares of the time in reporting and sampling, seconds of a checkpoint."""
+    """Measure the speed of `train` over the bare loop, time shares of reporting and sampling, and a checkpoint."""
     settings = SIZES["cartpole-8"].ours()
     arguments = ["--settings", json.dumps(settings)]
     rows = measure_rows(
@@ -29,6 +29,6 @@ def measure_upkeep(procedure: Procedure) -> dict[str, Any]:
     if rounds:
         results["speed_over_bare"] = ratio(rows, "whole", "bare")
         results["reporting"] = median(each["reporting"] for each in rounds)
-        results["sampling"] = rounds[-1]["sampling"]  # of all rounds: there is one every few seconds
+        results["sampling"] = rounds[-1]["sampling"]  # over all rounds, since samples are seconds apart
         results["checkpoint_seconds"] = median(each["checkpoint_seconds"] for each in rounds)
     return results

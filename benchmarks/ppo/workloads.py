@@ -1,6 +1,6 @@
-"""What is trained in each benchmark: the environment and the sizes of PPO, the same for every library.
+"""Workloads of the PPO benchmark: the environment and the sizes of PPO, the same for every library.
 
-Standard library alone: other libraries' virtual environments import this very file.
+Only the standard library is used, because other libraries' virtual environments import this file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MEMORY_UNITS, PIECE_STEPS = 128, 32
 
 @dataclass(frozen=True)
 class Sizes:
-    """One workload: how much is collected, and how often it is passed over."""
+    """One workload: environment, rollout size, minibatch size and epochs."""
 
     env: str
     n_envs: int
@@ -44,7 +44,7 @@ class Sizes:
         memory: Literal["none", "gru", "lstm"] = "none",
         **more: Any,
     ) -> dict[str, Any]:
-        """Settings for `envfleet.PPO`: what no other library does by default is off, the rest is left as it is."""
+        """Return settings for `envfleet.PPO`; features that other libraries lack by default are off."""
         return {
             **asdict(self),
             "schedule": schedule,
@@ -74,6 +74,6 @@ SIZES = {
     "collecting-coinrun": Sizes(COINRUN_ENV, 64, 128, 1024, 1, COINRUN),
     "impala": Sizes(IMAGES_ENV, 32, 32, 512, 3, network="impala"),
     "recurrent": Sizes("CartPole-v1", 8, 128, 256, 4),
-    # More epochs than elsewhere: with four, acting alone takes as long as learning.
+    # More epochs than elsewhere: with four, acting alone would take as long as learning.
     "balanced": Sizes(COMPUTED_ENV, 8, 128, 256, 10),
 }

@@ -1,4 +1,4 @@
-"""Read by Python while PufferLib 3.0.0 is built with NO_OCEAN=1: gives its setup.py the name it forgot."""
+"""Loaded by Python while PufferLib 3.0.0 is built with NO_OCEAN=1: defines the name that its setup.py forgot."""
 
 import builtins
 
