@@ -64,6 +64,18 @@ class ValuesWithTwoDimensions(WholePolicy):
         return parameters, values.unsqueeze(1)
 
 
+class Indifferent(nn.Module):
+    """Gives every action the same probability. Its outputs are views of a parameter."""
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Discrete) -> None:
+        super().__init__()
+        self.outputs = nn.Parameter(torch.zeros(1, int(action_space.n) + 1))
+
+    def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.outputs.expand(len(observation), -1)
+        return outputs[:, :-1], outputs[:, -1]
+
+
 class ActionValues(nn.Module):
     """Returns the value of every action, plus `extra` columns."""
 

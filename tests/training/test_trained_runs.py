@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import closing
 from functools import partial
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from envfleet.training.assembly import assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import _start_from
 from tests.fleet.backends import same
+from tests.policies import own_networks
 from tests.training.running import SMALL, run, small
 from tests.training.worlds import Masked, Nested
 
@@ -193,6 +195,12 @@ run = Run.load({path!r})
 run.policy.act(__import__("numpy").zeros(4, "float32"))
 print(run.settings["env"], "evil" in sys.modules)
 """
+
+
+def test_a_policy_of_the_users_own_may_return_views_of_its_weights(tmp_path: Path) -> None:
+    """In inference mode such views still require gradients, which NumPy refuses."""
+    done = run(tmp_path / "run", policy=own_networks.Indifferent)
+    assert done.metrics[-1]["train/entropy"] == pytest.approx(math.log(2), abs=0.05)
 
 
 def test_nothing_that_a_run_names_is_imported_by_loading_it(tmp_path: Path) -> None:

@@ -90,9 +90,10 @@ class _Seat:
                 self._memory.copy_(acted.memory)
             actions = acted.actions.numpy()
             env_actions = self._policy.to_env(acted.actions).numpy()
+        # Detached, because even in inference mode a view of a parameter (a constant value, say) requires gradients.
         if self._count == 1:
             return Decision(env_actions, (actions,))
         if not self._with_values:
-            return Decision(env_actions, (actions, acted.log_probs.numpy()))
+            return Decision(env_actions, (actions, acted.log_probs.detach().numpy()))
         assert acted.values is not None
-        return Decision(env_actions, (actions, acted.log_probs.numpy(), acted.values.numpy()))
+        return Decision(env_actions, (actions, acted.log_probs.detach().numpy(), acted.values.detach().numpy()))
