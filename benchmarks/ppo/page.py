@@ -59,8 +59,8 @@ limit.""",
     "coinrun": """\
 Procgen's CoinRun (easy, 200 levels) with the Nature CNN. The other libraries step our CoinRun environment.""",
     "collecting-coinrun": """\
-Stepping only, without learning. `step` gets actions drawn in advance. Rollouts of 128 steps use a policy in the workers
-that gives every action the same probability and costs almost nothing. Independent processes step their share of the
+Stepping only, without learning. `step` gets actions drawn in advance. In rollouts of 128 steps the
+workers choose random actions themselves. Independent processes step their share of the
 environments in a plain loop, store nothing and do not communicate.""",
     "balanced": """\
 The environment computes {iterations} iterations per step, a number found by trial before the rounds. With it,

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from threading import Event, Thread
 from time import perf_counter
 from typing import Any
@@ -30,6 +31,7 @@ from envfleet.training.assembly import Parts, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
 from envfleet.training.reporting import Reporter
+from envfleet.training.sampling import LEAST_SECONDS
 
 UPDATES_AT_ONCE = 10  # per turn: switching threads costs some microseconds
 NEVER = 10**12
@@ -69,7 +71,8 @@ class Reporting:
 
     def __init__(self, training: Training, parts: Parts, reporter: Reporter) -> None:
         self._training, self._parts = training, parts
-        self._seconds, self.sampling_seconds, self.checkpoint_seconds = 0.0, 0.0, 0.0
+        self._seconds, self.checkpoint_seconds = 0.0, 0.0
+        self.samples: list[float] = []  # seconds of each
         told, sampled = reporter.update, reporter.sampler.sample
 
         def timed(*args: Any) -> None:
@@ -80,7 +83,7 @@ class Reporting:
         def sample(workers: Any) -> dict[str, float]:
             began = perf_counter()
             figures = sampled(workers)
-            self.sampling_seconds += perf_counter() - began
+            self.samples.append(perf_counter() - began)
             return figures
 
         reporter.update = timed  # type: ignore[method-assign]  # no other hook covers all reporting
@@ -132,15 +135,14 @@ def train(settings: dict[str, Any]) -> None:
 
 
 def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
-    seconds, whole = 0.0, 0.0  # of the last turn, and of all
+    seconds = 0.0  # of the last turn
 
     def advance() -> int:
-        nonlocal seconds, whole
+        nonlocal seconds
         reporting.take_seconds()  # reset, so that `facts` covers exactly the last turn
         began = perf_counter()
         turns.take(UPDATES_AT_ONCE)
         seconds = perf_counter() - began
-        whole += seconds
         return UPDATES_AT_ONCE * steps_per_update
 
     def facts() -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
         turns.take(errand=reporting.save)
         return {
             "reporting": share,
-            "sampling": reporting.sampling_seconds / whole,
+            "sampling": fmean(reporting.samples) / LEAST_SECONDS,  # samples of a run are at least that far apart
             "checkpoint_seconds": reporting.checkpoint_seconds,
         }
 

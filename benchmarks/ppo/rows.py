@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from benchmarks.peers.install import python_of, reason_of_absence
 from benchmarks.ppo.workloads import Sizes
-from benchmarks.sessions import Duration, Session, SessionError
+from benchmarks.sessions import Duration, Limit, Session, SessionError
 
 LIBRARY = "stable-baselines3"
 
@@ -52,6 +52,13 @@ class Together:
     def close(self) -> None:
         for session in self._sessions:
             session.close()
+
+
+class Lockstep(Limit):
+    """The limit as a row of a table."""
+
+    def measure(self, duration: Duration) -> dict[str, Any]:
+        return {"steps": self.steps_per_second(duration), "seconds": 1.0}
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,17 @@ def stepping_row(name: str, title: str, workload: str, n_envs: int) -> Row:
     """Return a row for the fleet's `step` with actions drawn in advance."""
     arguments = ["--mode", "step", "--workload", workload, "--envs", n_envs]
     return Row(name, title, lambda: Session("benchmarks.fleet_session", arguments), ours=True)
+
+
+def random_rollouts(name: str, title: str, workload: str, n_envs: int) -> Row:
+    """Return a row for rollouts of random actions that the workers choose."""
+    arguments = ["--workload", workload, "--envs", n_envs]
+    return Row(name, title, lambda: Session("benchmarks.ppo.random_session", arguments), ours=True)
+
+
+def lockstep_loops(name: str, title: str, workload: str, n_envs: int, processes: int) -> Row:
+    """Return a row like `independent_loops`, but the processes wait for each other after every step."""
+    return Row(name, title, lambda: Lockstep(workload, n_envs, processes, in_step=True))
 
 
 def independent_loops(name: str, title: str, workload: str, n_envs: int, processes: int) -> Row:

@@ -14,8 +14,10 @@ from benchmarks.ppo.rows import (
     arithmetic_rows,
     independent_collectors,
     independent_loops,
+    lockstep_loops,
     our_row,
     plain_loop_rows,
+    random_rollouts,
     stable_baselines3_rows,
     stepping_row,
 )
@@ -79,13 +81,13 @@ def coinrun(procedure: Procedure) -> Table:
 
 
 def collecting_coinrun(procedure: Procedure) -> Table:
-    """CoinRun with random actions: with `step`, in rollouts of a trivial policy, and in independent processes."""
+    """CoinRun with random actions: with `step`, in rollouts, and in independent processes."""
     sizes, cores = SIZES["collecting-coinrun"], procedure.cores
-    random = sizes.ours(policy="benchmarks.ppo.random_policy:Indifferent", acting="worker")
     rows = [
         stepping_row("step", "Envfleet, `step`", "coinrun", sizes.n_envs),
-        our_row("rollouts", "Envfleet, rollouts of a random policy in the workers", random, collect_only=True),
+        random_rollouts("rollouts", "Envfleet, rollouts of random actions in the workers", "coinrun", sizes.n_envs),
         independent_loops("limit", f"{cores} independent processes, plain loops", "coinrun", sizes.n_envs, cores),
+        lockstep_loops("lockstep", "the same, waiting for each other after every step", "coinrun", sizes.n_envs, cores),
         independent_loops("loop", "1 process, plain loop", "coinrun", sizes.n_envs, 1),
     ]
     return _table("collecting-coinrun", "CoinRun with random actions, 64 environments", rows, procedure)

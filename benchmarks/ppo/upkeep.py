@@ -29,6 +29,6 @@ def measure_upkeep(procedure: Procedure) -> dict[str, Any]:
     if rounds:
         results["speed_over_bare"] = ratio(rows, "whole", "bare")
         results["reporting"] = median(each["reporting"] for each in rounds)
-        results["sampling"] = rounds[-1]["sampling"]  # over all rounds, since samples are seconds apart
+        results["sampling"] = rounds[-1]["sampling"]  # the mean over all rounds
         results["checkpoint_seconds"] = median(each["checkpoint_seconds"] for each in rounds)
     return results

@@ -170,8 +170,8 @@ class PPO(TrainingSettings):
         """Threads of the learner. More than one only pays for large batches, and never beside busy workers."""
         if self.learner_threads is not None:
             return self.learner_threads
-        large = min(self.minibatch_size, self.rollout_size) >= 1024
-        return 2 if large and self.schedule == "sync" else 1
+        large = 128 if self.network == "impala" else 1024  # rows; a deep network has enough work for two with fewer
+        return 2 if min(self.minibatch_size, self.rollout_size) >= large and self.schedule == "sync" else 1
 
     def policy_settings(self) -> PolicySettings:
         """The settings of the policy."""

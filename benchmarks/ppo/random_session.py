@@ -1,0 +1,98 @@
+"""A session that collects rollouts of random actions, chosen in the workers: the cost of collecting alone."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.stepping import Stepper, serve
+from benchmarks.workloads import WORKLOADS
+from envfleet.rollout.acting import Decision
+from envfleet.rollout.arrays import Column
+
+Array = np.ndarray[Any, Any]
+STEPS = 128  # of each environment in a rollout
+
+
+class RandomActor:
+    """Implements `envfleet.rollout.acting.Actor` for Discrete actions: its noise is the actions."""
+
+    memory_size = weights_size = 0
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        self._actions = self.mask_size = int(action_space.n)
+        self.columns: Mapping[str, Column] = {"actions": Column((), "<i8")}
+
+    def load(self, weights: Array) -> None:
+        """Do nothing: there are no weights."""
+
+    def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
+        return generator.integers(self._actions, size=shape)
+
+    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> RandomActor:
+        return self
+
+    def act(self, noise: Array, *, masked: bool) -> Decision:
+        return Decision(noise, (noise,))
+
+
+@dataclass(frozen=True)
+class RandomActorMaker:
+    """Builds the actor in each worker."""
+
+    def load(self) -> None:
+        """Do nothing: everything is imported."""
+
+    def __call__(self, observation_space: Any, action_space: Any) -> RandomActor:
+        return RandomActor(observation_space, action_space)
+
+
+def build(workload_name: str, n_envs: int) -> Stepper:
+    import envfleet
+    from envfleet.rollout.collectors import WorkerCollector
+    from envfleet.rollout.program import ActingProgram
+    from envfleet.rollout.schedules import Schedule
+
+    workload = WORKLOADS[workload_name]
+    workload.register()
+    program = ActingProgram(RandomActorMaker(), STEPS, STEPS, 1)
+    fleet = envfleet.make(
+        workload.env,
+        n_envs,
+        backend="processes",
+        autoreset="same_step",
+        program=program,
+        seed=0,
+        quiet=True,
+        env_kwargs=workload.env_kwargs,
+    )
+    fleet.reset()
+    collector = WorkerCollector(fleet, program, 0)
+    schedule = Schedule(collector, lambda: np.empty(0, np.float32), lag=0)
+
+    def advance() -> int:
+        return int(schedule.next().rewards.size)
+
+    def close() -> None:
+        collector.close()
+        fleet.close()
+
+    for _ in range(2):  # the first rollouts touch new memory
+        advance()
+    return Stepper(advance, close)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", choices=WORKLOADS, required=True)
+    parser.add_argument("--envs", type=int, required=True)
+    options = parser.parse_args()
+    serve(lambda: build(options.workload, options.envs))
+
+
+if __name__ == "__main__":
+    main()
