@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -311,3 +312,20 @@ thread.join()
 """
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert all(int(faults) < 1000 for faults in told.split()), told
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("gymnasium.envs.mujoco.half_cheetah_v5", "mujoco"),
+        ("gymnasium.envs.classic_control.cartpole", "gymnasium"),
+        ("envfleet.environments.gameboy.environment", "pyboy"),
+        ("ale_py.env", "ale_py"),
+    ],
+)
+def test_the_version_of_a_simulator(module: str, package: str) -> None:
+    assert machine.simulator_versions(module) == {package: metadata.version(package)}
+
+
+def test_an_environment_of_a_script_has_no_version() -> None:
+    assert machine.simulator_versions("__main__") == machine.simulator_versions("my_module") == {}

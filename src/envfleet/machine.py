@@ -12,7 +12,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -255,8 +255,9 @@ def open_files() -> int:
 # ---------------------------------------------------------------------------------------------- description
 
 
-def describe(*, root: Path = ROOT) -> dict[str, Any]:
-    """Description of this machine for benchmark reports; no host names, no paths."""
+def describe(*, root: Path = ROOT, libraries: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Description of this machine for benchmark reports; no host names, no paths. `libraries` adds versions."""
+    versions = {name: version for name in _DESCRIBED_LIBRARIES if (version := _version(name))}
     return {
         "cores": usable_cores(root=root),
         "cpu": _cpu_model(root),
@@ -264,7 +265,7 @@ def describe(*, root: Path = ROOT) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{platform.system()} {platform.machine()}",
         "kernel": platform.release(),
-        "libraries": {name: version for name in _DESCRIBED_LIBRARIES if (version := _version(name))},
+        "libraries": {**versions, **(libraries or {})},
     }
 
 

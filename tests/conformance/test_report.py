@@ -102,7 +102,7 @@ def test_impossible_arguments_are_refused() -> None:
         check(Walk, steps=0)
     with pytest.raises(SettingsError, match="already built"):
         check(Walk(), env_kwargs={"render_mode": None})
-    with pytest.raises(SettingsError, match="nearest: CartPole-v1"):
+    with pytest.raises(SettingsError, match="did you mean CartPole-v1"):
         check("CartPol-v1")
     with pytest.raises(SettingsError, match="v99"):
         check("CartPole-v99")

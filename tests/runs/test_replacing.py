@@ -106,7 +106,7 @@ from envfleet.runs.folder import RunFolder
 from tests.runs.test_replacing import content, create, fill
 
 os.fsync = lambda descriptor: None  # a killed process loses nothing that it gave to the system
-module._git_commit, module.machine.describe = lambda: None, dict  # slow, and not the subject
+module._git_commit, module.machine.describe = lambda: None, lambda **_: {}  # slow, and not the subject
 CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "shutil.rmtree"}
 apart = sys.argv[2] == "True"
 

@@ -252,7 +252,6 @@ def _manifest(
     settings: Mapping[str, Any] | None,
     libraries: Mapping[str, str],
 ) -> dict[str, Any]:
-    here = machine.describe()  # includes the versions of Python, torch, Gymnasium and NumPy
     return {
         "format": _FORMAT,
         "env": env,
@@ -260,7 +259,7 @@ def _manifest(
         "seed": seed,
         "envfleet": metadata.version("envfleet"),
         "git": _git_commit(),
-        "machine": {**here, "libraries": {**here["libraries"], **libraries}},
+        "machine": machine.describe(libraries=libraries),  # and the versions of Python, torch, Gymnasium and NumPy
         "command": sys.argv,
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
