@@ -286,3 +286,6 @@ def test_the_learners_threads_are_in_the_config(tmp_path: Path) -> None:
     run(tmp_path / "many", n_envs=16, rollout_steps=64, minibatch_size=1024, steps=1024)
     threads = [RunFolder.open(tmp_path / name).read_config()["learner_threads"] for name in ("few", "many")]
     assert threads == [1, 2]
+    recorded = RunFolder.open(tmp_path / "many").read_manifest()
+    assert recorded["threads"] == {"learner": 2, "acting": 1, "worker": 1}
+    assert recorded["machine"]["libraries"].keys() == {"gymnasium", "numpy", "torch"}
