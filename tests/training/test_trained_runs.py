@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from contextlib import closing
 from functools import partial
-import math
 from pathlib import Path
 from typing import Any
 
