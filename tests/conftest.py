@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from envfleet.fleet import watch
-from envfleet.fleet.places import sequential
+from envfleet.fleet.backends import sequential
 from envfleet.fleet.plan import Timeouts
 
 # The same examples in every run, without a deadline: neither luck nor load decides.

@@ -156,7 +156,7 @@ def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() 
     with collecting(Counter, acting="worker") as crew:
         rollout = crew.collect(0)
         edge = rollout.observations[""][-1, :GROUP].copy()
-        (worker,) = crew.fleet._crew.place._workers.values()  # type: ignore[attr-defined]  # simulates a death here
+        (worker,) = crew.fleet._crew.backend._workers.values()  # type: ignore[attr-defined]  # simulates a death here
         group = worker.groups[0]
         crew.collector.arrays["progress"][0] = STEPS
         group.begin_anew(1 - group.newest_slot, seeds=[100, 101, 102, 103], tasks=[None] * GROUP)

@@ -29,7 +29,7 @@ from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
 from tests.training.running import weights
 from tests.training.test_rates import StopsAfter
-from tests.training.test_same_weights import ACTING, PLACES, SCHEDULES, WORKERS
+from tests.training.test_same_weights import ACTING, BACKENDS, SCHEDULES, WORKERS
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -77,7 +77,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("extras", "schedule", "place"),
+    ("extras", "schedule", "backend"),
     [
         ("plain", "sync", {"backend": "processes", "workers": 2}),
         ("plain", "overlap", {"backend": "threads", "workers": 2, "acting": "central"}),
@@ -87,27 +87,27 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ],
 )
 def test_the_same_weights_wherever_it_runs(
-    tmp_path: Path, reference: Any, extras: str, schedule: str, place: dict[str, Any]
+    tmp_path: Path, reference: Any, extras: str, schedule: str, backend: dict[str, Any]
 ) -> None:
-    train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **place))
+    train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **backend))
     assert weights(tmp_path / "run") == reference(extras, schedule)
 
 
 MATRIX = [
-    (extras, schedule, place, workers, acting)
-    for extras, schedule, place, workers, acting in itertools.product(
-        ("plain", "everything"), SCHEDULES, PLACES, WORKERS, ACTING
+    (extras, schedule, backend, workers, acting)
+    for extras, schedule, backend, workers, acting in itertools.product(
+        ("plain", "everything"), SCHEDULES, BACKENDS, WORKERS, ACTING
     )
-    if place != "sequential" or (workers == 1 and acting == "central")  # one worker; worker acting is the reference
+    if backend != "sequential" or (workers == 1 and acting == "central")  # one worker; worker acting is the reference
 ]
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize(("extras", "schedule", "place", "workers", "acting"), MATRIX, ids=lambda value: str(value))
+@pytest.mark.parametrize(("extras", "schedule", "backend", "workers", "acting"), MATRIX, ids=lambda value: str(value))
 def test_the_whole_matrix(
-    tmp_path: Path, reference: Any, extras: str, schedule: str, place: str, workers: int, acting: str
+    tmp_path: Path, reference: Any, extras: str, schedule: str, backend: str, workers: int, acting: str
 ) -> None:
-    where = {**PLACES[place], "workers": workers, "acting": acting}
+    where = {**BACKENDS[backend], "workers": workers, "acting": acting}
     train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **where))
     assert weights(tmp_path / "run") == reference(extras, schedule)
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.places import output
+from envfleet.fleet.backends import output
 from envfleet.training.callbacks import Callback
 from envfleet.training.process import TunedProcess
 from tests.training.running import run

@@ -108,9 +108,9 @@ class Endless(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
-@pytest.mark.parametrize("place", [{}, {"backend": "threads"}, {"backend": "processes"}], ids=str)
-def test_a_rollout_is_given_up_at_its_time(acting: str, place: dict[str, Any]) -> None:
-    with collecting("CartPole-v1", acting=acting, **place) as crew:
+@pytest.mark.parametrize("backend", [{}, {"backend": "threads"}, {"backend": "processes"}], ids=str)
+def test_a_rollout_is_given_up_at_its_time(acting: str, backend: dict[str, Any]) -> None:
+    with collecting("CartPole-v1", acting=acting, **backend) as crew:
         crew.collect(0)
         crew.collector.begin(1, time.monotonic())
         with pytest.raises(OutOfTimeError):

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from envfleet.clock import GRACE_SECONDS
 from envfleet.errors import ClosedError, EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
+from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, Run, SetAttr
@@ -46,12 +46,12 @@ class Crew:
 
     def __init__(
         self,
-        place: Place,
+        backend: Backend,
         plans: list[WorkerPlan],
         timeouts: Timeouts,
         restarts: Restarts,
     ) -> None:
-        self.place, self.plans = place, plans
+        self.backend, self.plans = backend, plans
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
         self.step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
@@ -73,7 +73,7 @@ class Crew:
     def start(self) -> list[Hello]:
         """Start all workers at once and wait until their environments are built."""
         for plan in self.plans:
-            self.place.start(plan)
+            self.backend.start(plan)
         if self.plans[0].program is not None:
             self.plans[0].program.load()  # in parallel with the workers, which load it too
         return [self._hello(plan) for plan in self.plans]
@@ -81,11 +81,11 @@ class Crew:
     def _hello(self, plan: WorkerPlan) -> Hello:
         limit = self._timeouts.start
         try:
-            return self.place.hello(plan.index, limit)
+            return self.backend.hello(plan.index, limit)
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
                 raise  # raised by the environment itself
-            stack = self.place.stack(plan.index)
+            stack = self.backend.stack(plan.index)
             context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
             raise EnvHungError(
                 f"worker {plan.index} did not build its environments within {limit:g} s",
@@ -93,15 +93,15 @@ class Crew:
                 original=stack,
             ) from None
         except ChannelClosed:
-            self.place.kill(plan.index)
+            self.backend.kill(plan.index)
             raise WorkerError(
-                f"worker {plan.index} died while it built its environments: {self.place.death(plan.index)}",
+                f"worker {plan.index} died while it built its environments: {self.backend.death(plan.index)}",
                 hint="run envfleet.check(env), or backend='sequential' to see the failure in this process",
             ) from None
 
     def attach(self, shape: FleetShape) -> FleetArrays:
         layout = shape.layout()
-        self.arrays = FleetArrays(shape, layout, self.place.block.allocate(layout.size))
+        self.arrays = FleetArrays(shape, layout, self.backend.block.allocate(layout.size))
         control = self.arrays.control
         self._words = control.words
         self._waits = control.caller_waits
@@ -117,8 +117,8 @@ class Crew:
             (line, len(plan.groups), plan.index) for line, plan in zip(self._worker_words, self.plans, strict=True)
         ]
         for plan in self.plans:
-            self.place.attach(plan.index, self.arrays)
-        self.step_inline = self.place.inline_step(self._timeouts)
+            self.backend.attach(plan.index, self.arrays)
+        self.step_inline = self.backend.inline_step(self._timeouts)
         return self.arrays
 
     # --- commands
@@ -141,7 +141,7 @@ class Crew:
         counts = self._worker_words[worker]
         words[counts] += 1
         if words[counts + WorkerWord.SLEEPING]:
-            self.place.wake(worker)
+            self.backend.wake(worker)
         if request is not None:  # last, so that the worker reads while a long request is being written
             self._send(worker, (group, request))
 
@@ -153,7 +153,7 @@ class Crew:
             words[line + WorkerWord.LOCKSTEP] = slot + 1
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
-                self.place.wake(worker)
+                self.backend.wake(worker)
 
     @property
     def can_lockstep(self) -> bool:
@@ -180,7 +180,7 @@ class Crew:
 
     def _send(self, worker: int, letter: tuple[int, Request]) -> None:
         try:
-            self.place.channel(worker).send(letter)
+            self.backend.channel(worker).send(letter)
         except ChannelClosed:
             pass  # the wait for the answer will notice that the worker died
 
@@ -195,7 +195,7 @@ class Crew:
 
         The caller sleeps until there are enough; spinning would take a core from the groups that still step.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         ready, lacking = self._finished_first(wanted, sizes)
         if lacking > 0:
             largest = max(sizes)
@@ -220,10 +220,10 @@ class Crew:
 
         While the caller wakes up, all workers are idle. So it spins instead of sleeping if the wait is usually short.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         began = time.monotonic()
         until = math.inf if seconds is None else began + seconds
-        spins = self.place.spins and self._usual_wait < SPIN_SECONDS
+        spins = self.backend.spins and self._usual_wait < SPIN_SECONDS
         spun = spins and self._spin(min(until, began + 2 * SPIN_SECONDS))
         finished = spun or self._sleep(self._unfinished, until)
         self._usual_wait += 0.05 * (time.monotonic() - began - self._usual_wait)
@@ -250,13 +250,13 @@ class Crew:
         `waiting` is called a few times per second in the meantime. Workers stop by themselves at the time `until`; if
         one is still inside a long step then, raise OutOfTimeError.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         if not self._sleep(self._unfinished, until + GRACE_SECONDS, waiting):
             raise OutOfTimeError
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Sleep until these groups are finished, whatever the others do."""
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
     def _sleep(
@@ -283,7 +283,7 @@ class Crew:
                 if lacking() == 0:  # they finished before they saw that the caller waits
                     return True
                 watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
-                if self.place.wait(min(watch.look_every, left)):
+                if self.backend.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()
@@ -325,7 +325,7 @@ class Crew:
             if group in self._inbox:
                 return self._inbox.pop(group)
             try:
-                sender, message = self.place.channel(self.host[group]).receive(self._timeouts.step)
+                sender, message = self.backend.channel(self.host[group]).receive(self._timeouts.step)
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
@@ -357,20 +357,20 @@ class Crew:
 
     def _mend_deaths(self) -> None:
         for plan in self.plans:
-            reason = self.place.death(plan.index)
+            reason = self.backend.death(plan.index)
             if reason is not None:
                 self._restart(plan.index, reason)
 
     def _how_it_ended(self, worker: int) -> str:
-        self.place.kill(worker)
-        return self.place.death(worker) or "it ended"
+        self.backend.kill(worker)
+        return self.backend.death(worker) or "it ended"
 
     def _hung(self, hang: Hang) -> None:
         """Handle a worker that made no progress: record its stack, then kill and restart it, or raise EnvHungError."""
         worker = hang.worker
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
-        stack = self.place.stack(worker)
-        if not self.place.killable:
+        stack = self.backend.stack(worker)
+        if not self.backend.killable:
             context = EnvContext(env, hang.operation, self.plans[worker].settings.seed + env)
             raise EnvHungError(
                 f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
@@ -379,7 +379,7 @@ class Crew:
                 original=stack,
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
-        self.place.kill(worker)
+        self.backend.kill(worker)
         self._restart(
             worker,
             f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
@@ -401,7 +401,7 @@ class Crew:
                 f"{env}: {reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
                 ending=reason,
-                stack=self.place.stack(worker) if stack is None else stack,
+                stack=self.backend.stack(worker) if stack is None else stack,
                 hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
@@ -411,10 +411,10 @@ class Crew:
         plan = self.plans[worker]
         self._name_lockstep()
         self._clear_words(plan)
-        self.place.start(plan)
+        self.backend.start(plan)
         try:
             self._hello(plan)
-            self.place.attach(worker, self.arrays)
+            self.backend.attach(worker, self.arrays)
         except (ChannelClosed, WorkerError):  # it died again before it was ready
             self._restart(worker, self._how_it_ended(worker))
             return
@@ -461,7 +461,7 @@ class Crew:
         if hasattr(self, "_words"):
             for line in self._worker_words:
                 self._words[line + WorkerWord.STOP] = 1
-        self.place.close(seconds)
+        self.backend.close(seconds)
         self.__dict__.pop("arrays", None)  # the memory is freed with the last array that is still in use
         self.step_inline = None
         for name in ("_words", "_outcomes", "_columns"):

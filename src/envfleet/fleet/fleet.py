@@ -417,7 +417,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The environment objects; only available with the sequential backend."""
-        workers = None if self._state is CLOSED else self._crew.place.local_workers()
+        workers = None if self._state is CLOSED else self._crew.backend.local_workers()
         if workers is None:
             where = "closed" if self._state is CLOSED else f"of the backend {self.backend!r}"
             raise AttributeError(

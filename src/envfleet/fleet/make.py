@@ -18,10 +18,10 @@ from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
 from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
+from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.crew import Crew
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
-from envfleet.fleet.places.base import Place
 from envfleet.fleet.plan import (
     EnvMaker,
     EnvPlan,
@@ -152,7 +152,7 @@ def make(
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
+    crew = Crew(_backend(name, count, wanted), plans, timeouts, settings.restarts)
     try:
         hellos = crew.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
@@ -256,7 +256,7 @@ def spec_of(env_id: str) -> Any:
         ) from None
     refuse_missing_extra(spec.entry_point)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        from envfleet.fleet.places.processes import resolved
+        from envfleet.fleet.backends.processes import resolved
 
         spec = resolved(spec)
     return spec
@@ -355,24 +355,24 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
         return make(env, 1, backend="sequential", **settings)
 
 
-def _place(name: str, workers: int, wanted: _Wanted) -> Place:
+def _backend(name: str, workers: int, wanted: _Wanted) -> Backend:
     if name == "sequential":
-        from envfleet.fleet.places.sequential import SequentialPlace
+        from envfleet.fleet.backends.sequential import SequentialBackend
 
-        return SequentialPlace()
+        return SequentialBackend()
     _refuse_too_few_files(workers)
     if name == "threads":
-        from envfleet.fleet.places.threads import ThreadsPlace
+        from envfleet.fleet.backends.threads import ThreadsBackend
 
-        return ThreadsPlace()
+        return ThreadsBackend()
     method = wanted.start_method or "spawn"
     if wanted.trusted:
-        from envfleet.fleet.places.hosted import HostedPlace
+        from envfleet.fleet.backends.caller_run import CallerRunBackend
 
-        return HostedPlace(method, workers)
-    from envfleet.fleet.places.processes import ProcessesPlace
+        return CallerRunBackend(method, workers)
+    from envfleet.fleet.backends.processes import ProcessesBackend
 
-    return ProcessesPlace(method)
+    return ProcessesBackend(method)
 
 
 def _refuse_too_few_files(workers: int) -> None:

@@ -72,7 +72,7 @@ class StatisticsKeeper:
             busy = crew.arrays.control.words[word]
             before = self._busy_at_last_look.get(plan.index, 0)
             self._busy_at_last_look[plan.index] = busy
-            pid = crew.place.pid(plan.index)
+            pid = crew.backend.pid(plan.index)
             share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
             workers.append(
                 WorkerStatistics(plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20)

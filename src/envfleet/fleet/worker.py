@@ -69,7 +69,7 @@ class Hello:
 
 
 class Worker:
-    """Hosts the groups of one plan; the place decides where it runs."""
+    """Hosts the groups of one plan; the backend decides where it runs."""
 
     def __init__(self, plan: WorkerPlan, channel: Channel, bells: Bells | None) -> None:
         self.plan, self._channel, self._bells = plan, channel, bells

@@ -248,8 +248,8 @@ def test_a_state_of_other_levels_is_refused(make: Any) -> None:
 @pytest.mark.parametrize("name", ["threads", "spawn", "fork", "forkserver"])
 def test_every_backend_gives_the_same_bytes(name: str) -> None:
     traces = []
-    for place in (BACKENDS["sequential"], BACKENDS[name]):
-        with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **place) as fleet:
+    for backend in (BACKENDS["sequential"], BACKENDS[name]):
+        with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **backend) as fleet:
             traces.append(trace(fleet, 60, seed=3))
     assert same(*traces)
 

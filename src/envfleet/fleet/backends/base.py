@@ -1,4 +1,4 @@
-"""The protocol of a place: a backend that runs workers. It knows nothing about environments or policies."""
+"""The protocol of a backend, which runs workers. It knows nothing about environments or policies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.worker import Answers, Hello, Worker
 
-__all__ = ["Place"]
+__all__ = ["Backend"]
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """Starts workers, wakes them, waits for them, notices their death and ends them."""
 
     name: str

@@ -24,10 +24,10 @@ from envfleet.fleet.worker import Answers, Hello, Worker
 
 T = TypeVar("T")
 
-__all__ = ["SequentialPlace", "interrupts_a_hang", "stack_of_thread"]
+__all__ = ["SequentialBackend", "interrupts_a_hang", "stack_of_thread"]
 
 
-class SequentialPlace:
+class SequentialBackend:
     """Runs its workers inside the call that waits for them."""
 
     name = "sequential"

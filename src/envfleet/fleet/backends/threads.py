@@ -7,17 +7,17 @@ import threading
 
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.sequential import stack_of_thread
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.places.sequential import stack_of_thread
 from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.portable import Doorbell
 from envfleet.fleet.worker import Bells, Hello, Worker
 
-__all__ = ["ThreadsPlace"]
+__all__ = ["ThreadsBackend"]
 
 
-class ThreadsPlace:
+class ThreadsBackend:
     """One thread per worker. An idle thread sleeps at once instead of spinning, which would hold the GIL."""
 
     name = "threads"

@@ -15,21 +15,21 @@ from gymnasium.envs.registration import EnvSpec
 
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
+from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
-from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
 from envfleet.fleet.worker import Hello
 
-__all__ = ["ProcessesPlace", "own_registrations", "resolved"]
+__all__ = ["ProcessesBackend", "own_registrations", "resolved"]
 
 _log = logging.getLogger("envfleet")
 
 
 class _Seat:
-    """The resources that the place holds for one worker."""
+    """The resources that the backend holds for one worker."""
 
     def __init__(self, process: Process, channel: CallerChannel, bell: Doorbell, stack: int) -> None:
         self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
@@ -41,7 +41,7 @@ class _Seat:
         os.close(self.stack)
 
 
-class ProcessesPlace:
+class ProcessesBackend:
     """One process per worker, connected to this one by a socket, two doorbells and anonymous shared memory."""
 
     name = "processes"

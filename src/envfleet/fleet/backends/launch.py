@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import envfleet
-from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
-from envfleet.fleet.places.output import streams_of_workers
+from envfleet.fleet.backends.entry import SINGLE_THREADED, Links, live
+from envfleet.fleet.backends.output import streams_of_workers
 from envfleet.fleet.plan import WorkerPlan
 from envfleet.fleet.portable import open_pidfd, wait_ready
 from envfleet.signals import blocked
@@ -145,7 +145,7 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
         "import sys; sys.path[:] = filter(None, sys.path); "
         f"sys.path.insert(0, {root!r}); import envfleet; sys.path.append(sys.path.pop(0)); "
         "from envfleet.signals import leave_to_caller; leave_to_caller(); "
-        "from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
+        "from envfleet.fleet.backends.entry import main; main(sys.argv[2:])"
     )
     command = [sys.executable, "-c", boot, *arguments]
     environment = {**os.environ, **SINGLE_THREADED}
@@ -188,7 +188,7 @@ def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Pr
 
 
 class ForkServer:
-    """A clean process with all imports done, from which workers are forked; one per place."""
+    """A clean process with all imports done, from which workers are forked; one per backend."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
