@@ -65,7 +65,7 @@ def test_workers_share_what_the_caller_keeps(kind: str) -> None:
         "one each": {"env": [functools.partial(Mapped, table) for _ in range(4)]},
     }[kind]
     fleet = envfleet.make(n_envs=4, backend="processes", workers=2, start_method="fork", seed=1, **given)
-    backend = fleet._crew.backend
+    backend = fleet._supervisor.backend
     parts = {id(part): part for messages in backend._plans.values() for message in messages for part in message}
     assert sum(len(part) >= table.nbytes for part in parts.values()) == 1
     fleet.reset()

@@ -27,7 +27,7 @@ _LASTING = {"weights", "progress", "carried", "allowed", "masked"}
 
 
 @dataclass
-class Crew:
+class Rig:
     """Fleet, collector and policy."""
 
     fleet: Fleet
@@ -71,8 +71,8 @@ def collecting(
     n_envs: int = ENVS,
     record_values: bool = True,
     **fleet_options: Any,
-) -> Iterator[Crew]:
-    """Yield a crew whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
+) -> Iterator[Rig]:
+    """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
     program = ActingProgram(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
     options = {"backend": "sequential", "group_size": 4, **fleet_options}
@@ -91,7 +91,7 @@ def collecting(
         policy.body.policy_head.weight.data.mul_(100.0)  # type: ignore[union-attr, operator]
         collector.publish(FlatParameters(policy).numpy())
         with closing(collector):
-            yield Crew(fleet, collector, policy, buffers)
+            yield Rig(fleet, collector, policy, buffers)
 
 
 def kept(rollout: Rollout) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.backends.base import Backend
-from envfleet.fleet.crew import Crew
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
 from envfleet.fleet.plan import (
@@ -36,6 +35,7 @@ from envfleet.fleet.plan import (
     stepping_group_count,
 )
 from envfleet.fleet.program import Program
+from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
 from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
@@ -152,12 +152,12 @@ def make(
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
     plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    crew = Crew(_backend(name, count, wanted), plans, timeouts, settings.restarts)
+    supervisor = Supervisor(_backend(name, count, wanted), plans, timeouts, settings.restarts)
     try:
-        hellos = crew.start()
+        hellos = supervisor.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
         fleet = Fleet(
-            crew,
+            supervisor,
             hellos,
             seed=seed,
             autoreset=mode,
@@ -167,7 +167,7 @@ def make(
             observation_mode=observation_mode,
         )
     except BaseException:
-        crew.stop(0.5)
+        supervisor.stop(0.5)
         raise
     if first_tasks is not None:
         fleet.set_tasks(first_tasks)

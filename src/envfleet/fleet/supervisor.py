@@ -1,6 +1,6 @@
-"""The crew: sends commands to the workers of a fleet, waits for answers, and restarts workers that die or hang.
+"""The supervisor: sends commands to the workers of a fleet, waits for answers, and restarts workers that die or hang.
 
-The crew knows groups by number and forwards requests without knowing what they mean; that is the fleet's job. It
+The supervisor knows groups by number and forwards requests without knowing what they mean; that is the fleet's job. It
 guarantees that every posted command is answered: by the group, by an error, or, after a worker's death, by the
 recovered group of the restarted worker.
 """
@@ -26,7 +26,7 @@ from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Reque
 from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
 
-__all__ = ["Crew"]
+__all__ = ["Supervisor"]
 
 # Requests that are repeated after a worker was restarted.
 _REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
@@ -41,7 +41,7 @@ class _Posted(NamedTuple):
     request: Request | None  # None: a plain step
 
 
-class Crew:
+class Supervisor:
     """Posts commands to groups and waits for their answers."""
 
     def __init__(
