@@ -316,18 +316,18 @@ class Fleet(VectorEnv[Any, Any, Array]):
         result[4]["env_id"] = rows.env_ids.copy()
         return result
 
-    def run_async(self, order: Any) -> None:
-        """Start an order for the fleet's program in every group; `run_wait` waits for it."""
+    def run_async(self, argument: Any) -> None:
+        """Start the fleet's program in every group with this argument; `run_wait` waits for it."""
         self._expect("run_async()", READY)
         for group in range(len(self.groups)):
-            self._supervisor.post(group, self._exchange.slots[group], Run(order))
+            self._supervisor.post(group, self._exchange.slots[group], Run(argument))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
-        """Wait until every group has carried out its order, which takes `steps` steps of each environment.
+        """Wait until every group has run its program, which takes `steps` steps of each environment.
 
         `waiting` is called a few times per second in the meantime, except by a sequential fleet, which does the work
-        itself. Raise OutOfTimeError if the order is still running shortly after the time `until` (`time.monotonic`);
+        itself. Raise OutOfTimeError if the program is still running shortly after the time `until` (`time.monotonic`);
         the fleet can then only be closed.
         """
         self._expect("run_wait()", RUNNING)

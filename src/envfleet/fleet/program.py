@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExtraArray", "GroupProgram", "Program"]
 
-GroupProgram = Callable[[Any], None]  # carries out one order on one group
+GroupProgram = Callable[[Any], None]  # runs on one group, with the argument of `Fleet.run_async`
 
 
 @dataclass(frozen=True)

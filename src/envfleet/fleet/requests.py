@@ -60,9 +60,9 @@ class Recover(Request):
 
 @dataclass(frozen=True)
 class Run(Request):
-    """Lets a group's program carry out an order; with `lost`, first replaces the episodes that a dead worker lost."""
+    """Runs a group's program with this argument; with `lost`, first replaces the episodes that a dead worker lost."""
 
-    order: Any
+    argument: Any
     lost: Recover | None = None
 
     def apply(self, group: Group, slot: int) -> int:
@@ -70,7 +70,7 @@ class Run(Request):
         if self.lost is not None:
             group.begin_anew(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
         assert group.program is not None, "a fleet made without a program is not asked to run one"
-        group.program(self.order)
+        group.program(self.argument)
         return group.newest_slot
 
 

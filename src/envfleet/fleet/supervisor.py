@@ -128,7 +128,7 @@ class Supervisor:
         if group in self._cut and request is None:
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, Run):
-            request = Run(request.order, lost=self.recovery(group))
+            request = Run(request.argument, lost=self.recovery(group))
         if isinstance(request, Recover | Reset | Restore | Run):
             self._cut.discard(group)
         words, rows, worker = self._words, self._rows, self.host[group]

@@ -21,7 +21,7 @@ from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
-__all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "Order", "Seat"]
+__all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "RolloutRequest", "Seat"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 11  # key of the random streams for action noise
@@ -75,7 +75,7 @@ class ActorMaker(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class RolloutRequest:
     """A request for one rollout: its number in the run, its buffer, the seed of its noise, and its deadline."""
 
     number: int
@@ -138,24 +138,24 @@ class GroupActor:
 
     # --- a rollout
 
-    def begin(self, order: Order, *, fresh: bool) -> int:
-        """Start an order and return its first step, which is above 0 if a worker died after it had begun.
+    def begin(self, request: RolloutRequest, *, fresh: bool) -> int:
+        """Start a rollout and return its first step, which is above 0 if a worker died after it had begun.
 
-        `order.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
+        `request.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
         """
-        self._now = views = self._views[order.buffer]
+        self._now = views = self._views[request.buffer]
         self._actor.load(self._arrays["weights"])
         begun = int(self._progress[self._group])
         self._noise = self._actor.draw_noise(
-            stream(order.seed, _NOISE, self._group, order.number), (order.steps, self._size)
+            stream(request.seed, _NOISE, self._group, request.number), (request.steps, self._size)
         )
         if begun == 0:
             views.seconds[:] = 0.0
             views.terminated[...] = False
             views.truncated[...] = False
             views.valid[...] = True
-        self._steps = order.steps
-        self._finals = views.finals_before(min(begun, order.steps))
+        self._steps = request.steps
+        self._finals = views.finals_before(min(begun, request.steps))
         self._memory[...] = 0.0 if fresh else self._carried
         return begun
 

@@ -17,7 +17,7 @@ import numpy as np
 from envfleet.clock import GRACE_SECONDS, check_time
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
-from envfleet.rollout.acting import EpisodeFigures, GroupActor, Order
+from envfleet.rollout.acting import EpisodeFigures, GroupActor, RolloutRequest
 from envfleet.rollout.arrays import Rollout, private_arrays
 from envfleet.rollout.program import ActingProgram
 
@@ -62,7 +62,7 @@ class WorkerCollector:
         self._fleet, self._program, self._seed = fleet, program, seed
         self.arrays: Mapping[str, Array] = fleet.program_arrays
         self.while_waiting: Callable[[], None] | None = None
-        self._order: Order | None = None
+        self._request: RolloutRequest | None = None
 
     def publish(self, weights: Array) -> None:
         self.arrays["weights"][...] = weights
@@ -70,13 +70,15 @@ class WorkerCollector:
     def begin(self, number: int, until: float = math.inf) -> None:
         self.arrays["progress"][...] = 0
         each_step = self.while_waiting if self._fleet.backend == "sequential" else None
-        self._order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until, each_step)
-        self._fleet.run_async(self._order)
+        self._request = RolloutRequest(
+            number, number % self._program.buffers, self._program.steps, self._seed, until, each_step
+        )
+        self._fleet.run_async(self._request)
 
     def finish(self) -> Rollout:
-        assert self._order is not None, "begun before it is finished"
-        self._fleet.run_wait(self._order.steps, self.while_waiting, self._order.until)
-        return Rollout.of(self.arrays, self._order.buffer, self._order.number)
+        assert self._request is not None, "begun before it is finished"
+        self._fleet.run_wait(self._request.steps, self.while_waiting, self._request.until)
+        return Rollout.of(self.arrays, self._request.buffer, self._request.number)
 
     @property
     def steps_so_far(self) -> int:
@@ -142,9 +144,9 @@ class CentralCollector:
                     account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
     def begin(self, number: int, until: float = math.inf) -> None:
-        order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until)
+        request = RolloutRequest(number, number % self._program.buffers, self._program.steps, self._seed, until)
         self.steps_so_far = 0
-        self._until, self._under_way = until, self._thread.submit(self._collect, order)
+        self._until, self._under_way = until, self._thread.submit(self._collect, request)
 
     def finish(self) -> Rollout:
         assert self._under_way is not None, "begun before it is finished"
@@ -156,16 +158,16 @@ class CentralCollector:
                 raise OutOfTimeError
         return self._under_way.result()
 
-    def _collect(self, order: Order) -> Rollout:
+    def _collect(self, request: RolloutRequest) -> Rollout:
         fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
         seats = list(zip(self._accounts, self._groups, strict=True))
         self.arrays["progress"][...] = 0
         for account, _ in seats:
-            account.begin(order, fresh=False)
+            account.begin(request, fresh=False)
         self._observe(0)
         acting = stepping = 0.0
-        for t in range(order.steps):
-            check_time(order.until)
+        for t in range(request.steps):
+            check_time(request.until)
             began = clock()
             for account, rows in seats:
                 self._actions[rows.start : rows.stop] = account.decide(t)
@@ -186,7 +188,7 @@ class CentralCollector:
             acting += clock() - began
         for account, _ in seats:
             account.finish((stepping / len(seats), (acting - stepping) / len(seats)))
-        return Rollout.of(self.arrays, order.buffer, order.number)
+        return Rollout.of(self.arrays, request.buffer, request.number)
 
     def _observe(self, t: int) -> None:
         newest = self._fleet.newest_observations()

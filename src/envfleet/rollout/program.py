@@ -15,7 +15,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
 from envfleet.fleet.program import ExtraArray, GroupProgram
 from envfleet.fleet.spaces import Path
-from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, Order
+from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, RolloutRequest
 from envfleet.rollout.arrays import RolloutShape
 
 __all__ = ["ActingProgram"]
@@ -96,27 +96,27 @@ class _GroupRollout:
         )
         self._figures = EpisodeFigures.of(arrays, rows)
 
-    def __call__(self, order: Order) -> None:
+    def __call__(self, request: RolloutRequest) -> None:
         group, account, clock = self._group, self._account, time.perf_counter
         stepping = acting = 0.0
-        first = account.begin(order, fresh=group.anew)
+        first = account.begin(request, fresh=group.anew)
         slot = group.newest_slot
         if group.anew:
             group.anew = False
-            if first > order.steps:  # the worker died while stepping another group, after this one was done
+            if first > request.steps:  # the worker died while stepping another group, after this one was done
                 account.forget()
                 return
-            if first < order.steps:  # episodes were cut, and the interrupted step counts as never happened
+            if first < request.steps:  # episodes were cut, and the interrupted step counts as never happened
                 account.lose(first)
                 account.observe(first + 1, self._observations[slot])
                 account.advance(first)
                 first += 1
             elif account.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
-                account.lose(order.steps - 1)
+                account.lose(request.steps - 1)
         else:
             account.observe(first, self._observations[slot])
-        for t in range(first, order.steps):
-            check_time(order.until)
+        for t in range(first, request.steps):
+            check_time(request.until)
             began = clock()
             self._actions[...] = account.decide(t)
             decided = clock()
@@ -130,8 +130,8 @@ class _GroupRollout:
             account.advance(t)
             acting += clock() - began - (stepped - decided)
             stepping += stepped - decided
-            if order.each_step is not None:
-                order.each_step()
+            if request.each_step is not None:
+                request.each_step()
         account.finish((stepping, acting))
 
 
