@@ -26,7 +26,6 @@ from envfleet.errors import (
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.observation_modes import ObservationMode, observation_spaces
-from envfleet.fleet.program import Program
 from envfleet.fleet.protocol import FleetState, ResetMaskError, SpacesError, WaitTimeoutError, misplaced_call
 from envfleet.fleet.requests import (
     Apply,
@@ -37,9 +36,10 @@ from envfleet.fleet.requests import (
     Request,
     Reset,
     Restore,
-    Run,
+    RunRoutine,
     SetAttr,
 )
+from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.spaces import Path
 from envfleet.fleet.statistics import FleetStatistics
@@ -70,7 +70,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         autoreset: AutoresetMode,
         copy: bool,
         backend: str,
-        program: Program | None = None,
+        routine: WorkerRoutine | None = None,
         observation_mode: ObservationMode = "same",
     ) -> None:
         self._supervisor = supervisor
@@ -81,10 +81,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self.observation_mode, self.autoreset_mode = observation_mode, autoreset
         self._describe(hellos, autoreset)
         single = (self.single_observation_space, self.single_action_space)
-        extra = () if program is None else program.arrays(*single, self.groups)
+        extra = () if routine is None else routine.arrays(*single, self.groups)
         numbers = len(supervisor.plans[0].settings.log_info)
         arrays = supervisor.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
-        self.program_arrays = arrays.extra  # arrays of the workers' program
+        self.routine_arrays = arrays.extra  # arrays of the workers' routine
         self._exchange = Exchange(supervisor, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
@@ -317,17 +317,17 @@ class Fleet(VectorEnv[Any, Any, Array]):
         return result
 
     def run_async(self, argument: Any) -> None:
-        """Start the fleet's program in every group with this argument; `run_wait` waits for it."""
+        """Start the fleet's routine in every group with this argument; `run_wait` waits for it."""
         self._expect("run_async()", READY)
         for group in range(len(self.groups)):
-            self._supervisor.post(group, self._exchange.slots[group], Run(argument))
+            self._supervisor.post(group, self._exchange.slots[group], RunRoutine(argument))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
-        """Wait until every group has run its program, which takes `steps` steps of each environment.
+        """Wait until every group has run its routine, which takes `steps` steps of each environment.
 
         `waiting` is called a few times per second in the meantime, except by a sequential fleet, which does the work
-        itself. Raise OutOfTimeError if the program is still running shortly after the time `until` (`time.monotonic`);
+        itself. Raise OutOfTimeError if the routine is still running shortly after the time `until` (`time.monotonic`);
         the fleet can then only be closed.
         """
         self._expect("run_wait()", RUNNING)

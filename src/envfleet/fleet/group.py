@@ -24,7 +24,7 @@ from envfleet.fleet.infos import ColumnWriter
 from envfleet.fleet.member import Member
 from envfleet.fleet.observations import ObservationStore
 from envfleet.fleet.plan import GroupPlan, GroupSettings
-from envfleet.fleet.program import GroupProgram
+from envfleet.fleet.routine import GroupRoutine
 from envfleet.fleet.spaces import read_rows
 from envfleet.fleet.validation import NUMBERS, BadReward
 
@@ -60,8 +60,8 @@ class Group:
         self._tick = 0  # steps of the group so far
         self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, as (environment of the group, info)
         self.episode_ended = False
-        self.anew = False  # a worker's death cut its episodes and they were restarted; the program must know
-        self.program: GroupProgram | None = None  # steps the group without the caller
+        self.anew = False  # a worker's death cut its episodes and they were restarted; the routine must know
+        self.routine: GroupRoutine | None = None  # steps the group without the caller
         self.info_sink: Callable[[int, dict[str, Any]], None] | None = None  # receives infos instead of the columns
 
     def build(self) -> list[gymnasium.Env[Any, Any]]:
@@ -301,7 +301,7 @@ class Group:
         return self._write(observations, slot, None)
 
     def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
-        """Begin new episodes after a worker's death, for a group whose program does its own bookkeeping."""
+        """Begin new episodes after a worker's death, for a group whose routine does its own bookkeeping."""
         self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
         self.anew = True
 

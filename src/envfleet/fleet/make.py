@@ -34,7 +34,7 @@ from envfleet.fleet.plan import (
     split_evenly,
     stepping_group_count,
 )
-from envfleet.fleet.program import Program
+from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
@@ -83,7 +83,7 @@ def make(
     copy: bool = True,
     trusted: bool = False,
     pin_cores: bool = False,
-    program: Program | None = None,
+    program: WorkerRoutine | None = None,
     log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
@@ -115,7 +115,7 @@ def make(
         copy: return copies; False returns views that stay valid until the step after the next.
         trusted: let the caller's own process act as the last worker: faster, without isolation.
         pin_cores: bind every worker process to one core, in turn. The operating system usually does better.
-        program: code that workers run on their environments without the caller (`run_async`); see `envfleet.rollout`.
+        program: a worker routine: code that workers run without the caller (`run_async`); see `envfleet.rollout`.
         log_info: info keys whose numbers are tracked over each episode (`last_step.episode_numbers`).
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
@@ -163,7 +163,7 @@ def make(
             autoreset=mode,
             copy=copy,
             backend=name,
-            program=program,
+            routine=program,
             observation_mode=observation_mode,
         )
     except BaseException:

@@ -12,7 +12,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.program import Program
+from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.validation import Validation
 
 __all__ = [
@@ -117,7 +117,7 @@ class WorkerPlan:
     name: str
     groups: tuple[GroupPlan, ...]
     settings: GroupSettings
-    program: Program | None = None  # code that the worker runs on its groups without the caller
+    routine: WorkerRoutine | None = None  # code that the worker runs on its groups without the caller
     core: int | None = None  # its process is pinned to this core
 
 

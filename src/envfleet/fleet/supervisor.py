@@ -22,14 +22,14 @@ from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, Run, SetAttr
+from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
 from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
 
 __all__ = ["Supervisor"]
 
 # Requests that are repeated after a worker was restarted.
-_REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
+_REPEATED = (Reset, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)
 SPIN_SECONDS = 0.002  # if waits are usually shorter than this, the caller spins instead of sleeping
 _log = logging.getLogger("envfleet")
 
@@ -74,8 +74,8 @@ class Supervisor:
         """Start all workers at once and wait until their environments are built."""
         for plan in self.plans:
             self.backend.start(plan)
-        if self.plans[0].program is not None:
-            self.plans[0].program.load()  # in parallel with the workers, which load it too
+        if self.plans[0].routine is not None:
+            self.plans[0].routine.load()  # in parallel with the workers, which load it too
         return [self._hello(plan) for plan in self.plans]
 
     def _hello(self, plan: WorkerPlan) -> Hello:
@@ -127,9 +127,9 @@ class Supervisor:
         """Post a command to a group; if the group lost its episodes, a step becomes a recovery."""
         if group in self._cut and request is None:
             request = self.recovery(group)
-        elif group in self._cut and isinstance(request, Run):
-            request = Run(request.argument, lost=self.recovery(group))
-        if isinstance(request, Recover | Reset | Restore | Run):
+        elif group in self._cut and isinstance(request, RunRoutine):
+            request = RunRoutine(request.argument, lost=self.recovery(group))
+        if isinstance(request, Recover | Reset | Restore | RunRoutine):
             self._cut.discard(group)
         words, rows, worker = self._words, self._rows, self.host[group]
         words[self._worker_words[worker] + WorkerWord.LOCKSTEP] = 0

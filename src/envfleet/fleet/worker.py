@@ -79,8 +79,8 @@ class Worker:
     def build(self) -> Hello:
         if self.plan.core is not None:
             os.sched_setaffinity(0, {self.plan.core})
-        if self.plan.program is not None:
-            self.plan.program.load()
+        if self.plan.routine is not None:
+            self.plan.routine.load()
         envs = [env for group in self.groups for env in group.build()]
         first = envs[0]
         return Hello(
@@ -112,9 +112,9 @@ class Worker:
         self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
         for group in self.groups:
             group.attach(arrays, index)
-        if self.plan.program is not None:
-            for group, program in zip(self.groups, self.plan.program.attach(self.groups, arrays), strict=True):
-                group.program = program
+        if self.plan.routine is not None:
+            for group, routine in zip(self.groups, self.plan.routine.attach(self.groups, arrays), strict=True):
+                group.routine = routine
 
     def serve(self) -> None:
         """Carry out commands until the caller sets STOP."""

@@ -19,7 +19,7 @@ from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.acting import EpisodeFigures, GroupActor, RolloutRequest
 from envfleet.rollout.arrays import Rollout, private_arrays
-from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.routine import ActingRoutine
 
 __all__ = ["CentralCollector", "Collector", "WorkerCollector"]
 
@@ -56,11 +56,11 @@ class Collector(Protocol):
 
 
 class WorkerCollector:
-    """Collects with the policy in the workers; the fleet was made with an `ActingProgram`."""
+    """Collects with the policy in the workers; the fleet was made with an `ActingRoutine`."""
 
-    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
-        self._fleet, self._program, self._seed = fleet, program, seed
-        self.arrays: Mapping[str, Array] = fleet.program_arrays
+    def __init__(self, fleet: Fleet, routine: ActingRoutine, seed: int) -> None:
+        self._fleet, self._routine, self._seed = fleet, routine, seed
+        self.arrays: Mapping[str, Array] = fleet.routine_arrays
         self.while_waiting: Callable[[], None] | None = None
         self._request: RolloutRequest | None = None
 
@@ -71,7 +71,7 @@ class WorkerCollector:
         self.arrays["progress"][...] = 0
         each_step = self.while_waiting if self._fleet.backend == "sequential" else None
         self._request = RolloutRequest(
-            number, number % self._program.buffers, self._program.steps, self._seed, until, each_step
+            number, number % self._routine.buffers, self._routine.steps, self._seed, until, each_step
         )
         self._fleet.run_async(self._request)
 
@@ -82,11 +82,11 @@ class WorkerCollector:
 
     @property
     def steps_so_far(self) -> int:
-        done = np.minimum(self.arrays["progress"], self._program.steps).tolist()
+        done = np.minimum(self.arrays["progress"], self._routine.steps).tolist()
         return sum(steps * len(group) for steps, group in zip(done, self._fleet.groups, strict=True))
 
     def collected(self, number: int) -> Rollout:
-        return Rollout.of(self.arrays, number % self._program.buffers, number)
+        return Rollout.of(self.arrays, number % self._routine.buffers, number)
 
     def close(self) -> None:
         """Nothing to close: the fleet is closed by its owner."""
@@ -101,13 +101,13 @@ class CentralCollector:
     One long-lived thread collects, so that the caller can learn at the same time.
     """
 
-    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int, groups: Sequence[range] | None = None) -> None:
-        self._fleet, self._program, self._seed = fleet, program, seed
+    def __init__(self, fleet: Fleet, routine: ActingRoutine, seed: int, groups: Sequence[range] | None = None) -> None:
+        self._fleet, self._routine, self._seed = fleet, routine, seed
         self._groups = fleet.groups if groups is None else list(groups)
         space = fleet.single_observation_space
-        actor = program.make_actor(space, fleet.single_action_space)
+        actor = routine.make_actor(space, fleet.single_action_space)
         self.arrays: Mapping[str, Array] = private_arrays(
-            program.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
+            routine.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
         )
         self._accounts = [
             GroupActor(
@@ -115,7 +115,7 @@ class CentralCollector:
                 self.arrays,
                 rows,
                 group=index,
-                piece_length=program.piece_length,
+                piece_length=routine.piece_length,
                 observation_space=space,
             )
             for index, rows in enumerate(self._groups)
@@ -144,7 +144,7 @@ class CentralCollector:
                     account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
     def begin(self, number: int, until: float = math.inf) -> None:
-        request = RolloutRequest(number, number % self._program.buffers, self._program.steps, self._seed, until)
+        request = RolloutRequest(number, number % self._routine.buffers, self._routine.steps, self._seed, until)
         self.steps_so_far = 0
         self._until, self._under_way = until, self._thread.submit(self._collect, request)
 
@@ -197,7 +197,7 @@ class CentralCollector:
             account.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
 
     def collected(self, number: int) -> Rollout:
-        return Rollout.of(self.arrays, number % self._program.buffers, number)
+        return Rollout.of(self.arrays, number % self._routine.buffers, number)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

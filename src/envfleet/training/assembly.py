@@ -19,7 +19,7 @@ from envfleet.fleet.plan import group_ranges
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
-from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.routine import ActingRoutine
 from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
@@ -151,7 +151,7 @@ def assemble(resolved: Resolved) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
     log_info = followed(settings.log_info)
-    program = ActingProgram(
+    routine = ActingRoutine(
         settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag, log_info
     )
     placement = place(settings, seed, resolved.stage)
@@ -165,7 +165,7 @@ def assemble(resolved: Resolved) -> Parts:
         seed=seed,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
-        program=program if in_worker else None,
+        program=routine if in_worker else None,
         log_info=log_info,
         quiet=settings.quiet,
         pin_cores=settings.pin_cores,
@@ -174,7 +174,7 @@ def assemble(resolved: Resolved) -> Parts:
     process = None
     try:
         process = TunedProcess()
-        return _with_fleet(resolved, fleet, program, lag, placement, process)
+        return _with_fleet(resolved, fleet, routine, lag, placement, process)
     except BaseException:
         fleet.close()
         if process is not None:
@@ -183,19 +183,19 @@ def assemble(resolved: Resolved) -> Parts:
 
 
 def _with_fleet(
-    resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int, placement: Choice, process: TunedProcess
+    resolved: Resolved, fleet: Fleet, routine: ActingRoutine, lag: int, placement: Choice, process: TunedProcess
 ) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
-    actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
-    shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
+    actor = routine.make_actor(fleet.single_observation_space, fleet.single_action_space)
+    shape = routine.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
     _refuse_too_large(shape)
     _, infos = fleet.reset()
     collector: WorkerCollector | CentralCollector
     if placement.acting == "worker":
-        collector = WorkerCollector(fleet, program, seed)
+        collector = WorkerCollector(fleet, routine, seed)
     else:
-        collector = CentralCollector(fleet, program, seed, groups)
+        collector = CentralCollector(fleet, routine, seed, groups)
         collector.see_infos(infos)
     learner = settings.build_learner(
         fleet.single_observation_space,

@@ -1,4 +1,4 @@
-"""Program for workers that run the policy themselves: one command fills a whole rollout, without messages per step."""
+"""The worker routine that runs the policy: one command fills a whole rollout, without messages per step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gymnasium import spaces
 from envfleet.clock import check_time
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
-from envfleet.fleet.program import ExtraArray, GroupProgram
+from envfleet.fleet.routine import ExtraArray, GroupRoutine
 from envfleet.fleet.spaces import Path
 from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, RolloutRequest
 from envfleet.rollout.arrays import RolloutShape
 
-__all__ = ["ActingProgram"]
+__all__ = ["ActingRoutine"]
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class ActingProgram:
+class ActingRoutine:
     """Keeps a copy of the policy in every worker and fills its groups' rows of the rollout arrays."""
 
     make_actor: ActorMaker
@@ -57,7 +57,7 @@ class ActingProgram:
         actor = self.make_actor(observation_space, action_space)
         return self.shape(actor, observation_space, groups[-1].stop, len(groups)).arrays()
 
-    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
+    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupRoutine]:
         space = arrays.shape.observation_space
         actor = self.make_actor(space, arrays.shape.action_space)  # one per worker: its groups take turns
         return [
