@@ -113,7 +113,7 @@ class Supervisor:
         self._outcomes = self._words[at : at + shape.groups]
         at = self._rows[GroupWord.COLUMNS]
         self._columns = self._words[at : at + shape.groups]
-        self._lockstep_seats = [
+        self._lockstep_workers = [
             (line, len(plan.groups), plan.index) for line, plan in zip(self._worker_words, self.plans, strict=True)
         ]
         for plan in self.plans:
@@ -149,7 +149,7 @@ class Supervisor:
         """Post a step to all groups at once: writes two words per worker, none per group."""
         self._lockstep = slot
         words = self._words
-        for line, count, worker in self._lockstep_seats:
+        for line, count, worker in self._lockstep_workers:
             words[line + WorkerWord.LOCKSTEP] = slot + 1
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:

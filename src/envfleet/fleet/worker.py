@@ -109,7 +109,7 @@ class Worker:
             self._own_core = own_core(self._words, cores, index)
         self._all_finished = [control.worker(w, WorkerWord.FINISHED) for w in range(control.workers)]
         rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
-        self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
+        self._word_indices = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
         for group in self.groups:
             group.attach(arrays, index)
         if self.plan.routine is not None:
@@ -135,11 +135,11 @@ class Worker:
         if self._own_core is not None:
             self._own_core.keep()
         lockstep = words[self._lockstep]
-        for group, seat in self._seats:
+        for group, indices in self._word_indices:
             if lockstep:
-                self._run(group, seat, Command.STEP, lockstep - 1)
-            elif words[seat[0]] != words[seat[1]]:
-                self._run(group, seat, words[seat[2]], words[seat[3]])
+                self._run(group, indices, Command.STEP, lockstep - 1)
+            elif words[indices[0]] != words[indices[1]]:
+                self._run(group, indices, words[indices[2]], words[indices[3]])
         words[self._busy] += time.perf_counter_ns() - began
 
     def step_groups(self, slot: int) -> Answers:
@@ -170,9 +170,9 @@ class Worker:
             raise failure
         return answers
 
-    def _run(self, group: Group, seat: tuple[int, ...], command: int, slot: int) -> None:
+    def _run(self, group: Group, indices: tuple[int, ...], command: int, slot: int) -> None:
         words = self._words
-        posted, finished, _, _, outcome, columns = seat
+        posted, finished, _, _, outcome, columns = indices
         message: Any = None
         try:
             if command == Command.STEP:

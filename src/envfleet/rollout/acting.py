@@ -21,7 +21,7 @@ from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
-__all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "RolloutRequest", "Seat"]
+__all__ = ["Actor", "ActorMaker", "BoundPolicy", "Decision", "EpisodeFigures", "RolloutRecorder", "RolloutRequest"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 11  # key of the random streams for action noise
@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     columns: tuple[Array, ...]  # in the order of `Actor.columns`
 
 
-class Seat(Protocol):
+class BoundPolicy(Protocol):
     """A policy bound to one group: it reads the group's buffers and updates the memory in place."""
 
     def act(self, noise: Array, *, masked: bool) -> Decision: ...
@@ -62,7 +62,7 @@ class Actor(Protocol):
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         """Sample the random numbers for `[time, env]` actions."""
 
-    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat: ...
+    def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> BoundPolicy: ...
 
 
 class ActorMaker(Protocol):
@@ -99,8 +99,8 @@ class EpisodeFigures(NamedTuple):
         return cls(arrays.episode_return[rows], arrays.episode_length[rows], arrays.episode_numbers[rows])
 
 
-class GroupActor:
-    """Chooses the actions of one group and writes its rows of the rollout."""
+class RolloutRecorder:
+    """Chooses the actions of one group and records its steps in the rollout."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class GroupActor:
         self._mask = arrays["allowed"][part]  # actions that are allowed now
         self._mask[...] = True
         self._final_mask = np.ones(self._mask.shape, np.bool_)  # actions allowed in final observations of this step
-        self._seat = actor.seat(self._scratch, self._memory, self._mask)
+        self._bound_policy = actor.bind(self._scratch, self._memory, self._mask)
         self._carried = arrays["carried"][part]
         self._masked = arrays["masked"]
         self._progress = arrays["progress"]
@@ -175,7 +175,7 @@ class GroupActor:
         if self._actor.memory_size and t % self._piece_length == 0:
             views.memory[t // self._piece_length] = self._memory
         masked = bool(self._masked[0])
-        decision = self._seat.act(self._noise[t], masked=masked)
+        decision = self._bound_policy.act(self._noise[t], masked=masked)
         if masked:
             self._mask[...] = True  # an info without a mask allows all actions
         for column, values in zip(views.columns, decision.columns, strict=True):

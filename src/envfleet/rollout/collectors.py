@@ -17,7 +17,7 @@ import numpy as np
 from envfleet.clock import GRACE_SECONDS, check_time
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
-from envfleet.rollout.acting import EpisodeFigures, GroupActor, RolloutRequest
+from envfleet.rollout.acting import EpisodeFigures, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import Rollout, private_arrays
 from envfleet.rollout.routine import ActingRoutine
 
@@ -109,8 +109,8 @@ class CentralCollector:
         self.arrays: Mapping[str, Array] = private_arrays(
             routine.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
         )
-        self._accounts = [
-            GroupActor(
+        self._recorders = [
+            RolloutRecorder(
                 actor,
                 self.arrays,
                 rows,
@@ -136,12 +136,12 @@ class CentralCollector:
         given, given_at_end = infos.get("_action_mask"), final.get("_action_mask")
         if given is None and given_at_end is None:
             return
-        for account, rows in zip(self._accounts, self._groups, strict=True):
+        for recorder, rows in zip(self._recorders, self._groups, strict=True):
             for row in rows:
                 if given_at_end is not None and given_at_end[row]:
-                    account.see_info(row - rows.start, {"final_info": {"action_mask": final["action_mask"][row]}})
+                    recorder.see_info(row - rows.start, {"final_info": {"action_mask": final["action_mask"][row]}})
                 if given is not None and given[row]:
-                    account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
+                    recorder.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
     def begin(self, number: int, until: float = math.inf) -> None:
         request = RolloutRequest(number, number % self._routine.buffers, self._routine.steps, self._seed, until)
@@ -160,41 +160,41 @@ class CentralCollector:
 
     def _collect(self, request: RolloutRequest) -> Rollout:
         fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
-        seats = list(zip(self._accounts, self._groups, strict=True))
+        recorders = list(zip(self._recorders, self._groups, strict=True))
         self.arrays["progress"][...] = 0
-        for account, _ in seats:
-            account.begin(request, fresh=False)
+        for recorder, _ in recorders:
+            recorder.begin(request, fresh=False)
         self._observe(0)
         acting = stepping = 0.0
         for t in range(request.steps):
             check_time(request.until)
             began = clock()
-            for account, rows in seats:
-                self._actions[rows.start : rows.stop] = account.decide(t)
+            for recorder, rows in recorders:
+                self._actions[rows.start : rows.stop] = recorder.decide(t)
             decided = clock()
             _, rewards, terminated, truncated, infos = fleet.step(self._actions)
             stepping += clock() - decided
             self.see_infos(infos)
             ended = bool((terminated | truncated).any())
-            for account, rows in seats:
+            for recorder, rows in recorders:
                 part = slice(rows.start, rows.stop)
-                account.store_rewards(t, rewards[part])
+                recorder.store_rewards(t, rewards[part])
                 if ended:
                     figures = EpisodeFigures.of(arrays, part)
                     final = {"/".join(map(str, path)): array[part] for path, array in arrays.final.items()}
-                    account.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
+                    recorder.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
             self._observe(t + 1)
             self.steps_so_far += fleet.num_envs
             acting += clock() - began
-        for account, _ in seats:
-            account.finish((stepping / len(seats), (acting - stepping) / len(seats)))
+        for recorder, _ in recorders:
+            recorder.finish((stepping / len(recorders), (acting - stepping) / len(recorders)))
         return Rollout.of(self.arrays, request.buffer, request.number)
 
     def _observe(self, t: int) -> None:
         newest = self._fleet.newest_observations()
-        for account, rows in zip(self._accounts, self._groups, strict=True):
+        for recorder, rows in zip(self._recorders, self._groups, strict=True):
             part = slice(rows.start, rows.stop)
-            account.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
+            recorder.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
 
     def collected(self, number: int) -> Rollout:
         return Rollout.of(self.arrays, number % self._routine.buffers, number)

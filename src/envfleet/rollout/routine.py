@@ -15,7 +15,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
 from envfleet.fleet.routine import ExtraArray, GroupRoutine
 from envfleet.fleet.spaces import Path
-from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, RolloutRequest
+from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import RolloutShape
 
 __all__ = ["ActingRoutine"]
@@ -64,7 +64,7 @@ class ActingRoutine:
             _GroupRollout(
                 group,
                 arrays,
-                GroupActor(
+                RolloutRecorder(
                     actor,
                     arrays.extra,
                     range(group.plan.start, group.plan.stop),
@@ -80,9 +80,9 @@ class ActingRoutine:
 class _GroupRollout:
     """Steps one group through a rollout."""
 
-    def __init__(self, group: Group, arrays: FleetArrays, account: GroupActor) -> None:
-        self._group, self._account = group, account
-        group.info_sink = account.see_info
+    def __init__(self, group: Group, arrays: FleetArrays, recorder: RolloutRecorder) -> None:
+        self._group, self._recorder = group, recorder
+        group.info_sink = recorder.see_info
         rows = slice(group.plan.start, group.plan.stop)
         self._observations = [_named(slot, rows) for slot in arrays.observations]
         self._final = _named(arrays.final, rows)
@@ -97,42 +97,42 @@ class _GroupRollout:
         self._figures = EpisodeFigures.of(arrays, rows)
 
     def __call__(self, request: RolloutRequest) -> None:
-        group, account, clock = self._group, self._account, time.perf_counter
+        group, recorder, clock = self._group, self._recorder, time.perf_counter
         stepping = acting = 0.0
-        first = account.begin(request, fresh=group.anew)
+        first = recorder.begin(request, fresh=group.anew)
         slot = group.newest_slot
         if group.anew:
             group.anew = False
             if first > request.steps:  # the worker died while stepping another group, after this one was done
-                account.forget()
+                recorder.forget()
                 return
             if first < request.steps:  # episodes were cut, and the interrupted step counts as never happened
-                account.lose(first)
-                account.observe(first + 1, self._observations[slot])
-                account.advance(first)
+                recorder.lose(first)
+                recorder.observe(first + 1, self._observations[slot])
+                recorder.advance(first)
                 first += 1
-            elif account.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
-                account.lose(request.steps - 1)
+            elif recorder.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
+                recorder.lose(request.steps - 1)
         else:
-            account.observe(first, self._observations[slot])
+            recorder.observe(first, self._observations[slot])
         for t in range(first, request.steps):
             check_time(request.until)
             began = clock()
-            self._actions[...] = account.decide(t)
+            self._actions[...] = recorder.decide(t)
             decided = clock()
             slot = 1 - slot
             group.step(slot)
-            account.store_rewards(t, self._rewards)
+            recorder.store_rewards(t, self._rewards)
             if group.episode_ended:
-                account.ended(t, self._terminated, self._truncated, self._lost, self._figures, self._final)
+                recorder.ended(t, self._terminated, self._truncated, self._lost, self._figures, self._final)
             stepped = clock()
-            account.observe(t + 1, self._observations[slot])
-            account.advance(t)
+            recorder.observe(t + 1, self._observations[slot])
+            recorder.advance(t)
             acting += clock() - began - (stepped - decided)
             stepping += stepped - decided
             if request.each_step is not None:
                 request.each_step()
-        account.finish((stepping, acting))
+        recorder.finish((stepping, acting))
 
 
 def _named(leaves: Mapping[Path, Array], rows: slice) -> dict[str, Array]:

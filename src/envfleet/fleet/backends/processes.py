@@ -28,8 +28,8 @@ __all__ = ["ProcessesBackend", "own_registrations", "resolved"]
 _log = logging.getLogger("envfleet")
 
 
-class _Seat:
-    """The resources that the backend holds for one worker."""
+class _WorkerProcess:
+    """The process of one worker, and the resources that connect it with this one."""
 
     def __init__(self, process: Process, channel: CallerChannel, bell: Doorbell, stack: int) -> None:
         self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
@@ -53,7 +53,7 @@ class ProcessesBackend:
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
         self._deaths_show = False  # whether `wait` also returns when a worker dies
-        self._seats: dict[int, _Seat] = {}
+        self._workers: dict[int, _WorkerProcess] = {}
         self._plans: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
         self._large: list[bytes] = []  # the large arrays in them, each stored once
         self._server = ForkServer() if start_method == "forkserver" else None
@@ -61,8 +61,8 @@ class ProcessesBackend:
     def start(self, plan: WorkerPlan) -> None:
         again = plan.index in self._plans
         messages = self._pickled(plan)
-        if plan.index in self._seats:
-            self._seats.pop(plan.index).release()
+        if plan.index in self._workers:
+            self._workers.pop(plan.index).release()
         channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
@@ -80,7 +80,7 @@ class ProcessesBackend:
             process = self._launch(links, plan, channel, again and bool(messages))
         finally:
             os.close(channel.worker_fd)
-        self._seats[plan.index] = _Seat(process, channel, bell, stack)
+        self._workers[plan.index] = _WorkerProcess(process, channel, bell, stack)
         self._watch_all()
         if messages and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
@@ -93,7 +93,7 @@ class ProcessesBackend:
         # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
         # fork could hang in a thread pool whose threads were not copied.
         if self.start_method == "fork" and not respawn:
-            ours = [channel.fd, *(seat.channel.fd for seat in self._seats.values())]
+            ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
             return fork_worker(links, plan, ours)
         return spawn_worker(links)
 
@@ -113,24 +113,24 @@ class ProcessesBackend:
         return self._plans[plan.index]
 
     def hello(self, index: int, seconds: float | None) -> Hello:
-        for seat in self._seats.values():
-            seat.channel.pump()  # keeps sending plans that are too long for the socket while the workers start
-        answer = self._seats[index].channel.receive(seconds)
+        for worker in self._workers.values():
+            worker.channel.pump()  # keeps sending plans that are too long for the socket while the workers start
+        answer = self._workers[index].channel.receive(seconds)
         if isinstance(answer, EnvfleetError):
             raise answer
         assert isinstance(answer, Hello)
         return answer
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
-        channel = self._seats[index].channel
+        channel = self._workers[index].channel
         channel.send(arrays.shape)
         channel.receive()
 
     def channel(self, index: int) -> Channel:
-        return self._seats[index].channel
+        return self._workers[index].channel
 
     def wake(self, index: int) -> None:
-        self._seats[index].bell.ring()
+        self._workers[index].bell.ring()
 
     def run_inline(self, timeouts: Timeouts) -> None:
         """Do nothing: no worker runs in the caller's thread."""
@@ -139,10 +139,12 @@ class ProcessesBackend:
         """Make `wait` return on a ring, a message or a death."""
         self._poll = select.poll()
         self._poll.register(self._caller_bell.read_fd, select.POLLIN)
-        self._channels = {seat.channel.fd: seat.channel for seat in self._seats.values() if not seat.channel.closed}
+        self._channels = {
+            worker.channel.fd: worker.channel for worker in self._workers.values() if not worker.channel.closed
+        }
         for fd in self._channels:
             self._poll.register(fd, select.POLLIN)
-        pidfds = [seat.process.pidfd for seat in self._seats.values()]
+        pidfds = [worker.process.pidfd for worker in self._workers.values()]
         self._deaths_show = None not in pidfds
         for pidfd in pidfds:
             if pidfd is not None:
@@ -182,37 +184,37 @@ class ProcessesBackend:
         return not channel.closed
 
     def death(self, index: int) -> str | None:
-        return self._seats[index].process.ending()
+        return self._workers[index].process.ending()
 
     def stack(self, index: int) -> str:
-        seat = self._seats[index]
-        if seat.process.ending() is not None:  # faulthandler wrote it at the crash
-            return os.pread(seat.stack, 65536, 0).decode(errors="replace")
-        seat.process.signal(STACK_SIGNAL)
+        worker = self._workers[index]
+        if worker.process.ending() is not None:  # faulthandler wrote it at the crash
+            return os.pread(worker.stack, 65536, 0).decode(errors="replace")
+        worker.process.signal(STACK_SIGNAL)
         until, text = time.monotonic() + 1.0, b""
         while time.monotonic() < until:
             time.sleep(0.02)
-            before, text = text, os.pread(seat.stack, 65536, 0)
+            before, text = text, os.pread(worker.stack, 65536, 0)
             if text and text == before:
                 break
         return text.decode(errors="replace")
 
     def kill(self, index: int) -> None:
-        self._seats[index].process.kill()
+        self._workers[index].process.kill()
 
     def pid(self, index: int) -> int:
-        return self._seats[index].process.pid
+        return self._workers[index].process.pid
 
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        for seat in list(self._seats.values()):
-            seat.bell.ring()
-        while self._seats:  # another thread may be restarting a worker right now
-            index, seat = self._seats.popitem()
-            if not seat.process.wait(max(0.0, until - time.monotonic())):
+        for worker in list(self._workers.values()):
+            worker.bell.ring()
+        while self._workers:  # another thread may be restarting a worker right now
+            index, worker = self._workers.popitem()
+            if not worker.process.wait(max(0.0, until - time.monotonic())):
                 _log.debug("worker %d did not close in time and was killed", index)
-                seat.process.kill()
-            seat.release()
+                worker.process.kill()
+            worker.release()
         self._plans.clear()
         self._large.clear()
         if self._server is not None:

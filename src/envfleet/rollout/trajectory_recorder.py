@@ -18,13 +18,13 @@ from envfleet.fleet.spaces import flat_mask
 from envfleet.rollout.columns import Columns
 from envfleet.rollout.trajectories import Collection, Trajectory, summarise
 
-__all__ = ["Recorder"]
+__all__ = ["TrajectoryRecorder"]
 
 Array = np.ndarray[Any, Any]
 REWARD = spaces.Box(-np.inf, np.inf, (), np.float64)
 
 
-class Recorder:
+class TrajectoryRecorder:
     """Turns the rows of a vector environment into trajectories, whatever its autoreset mode."""
 
     def __init__(self, fleet: VectorEnv[Any, Any, Any], mode: AutoresetMode, quota: Array | None) -> None:
