@@ -148,8 +148,8 @@ def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
     with collecting(env, acting="worker", **{**PROCESSES, "workers": 1}) as rig:
         rollout = rig.collect(0)
         assert not rollout.valid[STEP, GROUP:].any()
-        for member in range(GROUP):
-            assert_untouched(rollout, member)
+        for i in range(GROUP):
+            assert_untouched(rollout, i)
 
 
 def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() -> None:

@@ -17,14 +17,14 @@ from envfleet.fleet import state as simulator_state
 from envfleet.fleet.plan import EnvPlan, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
 
-__all__ = ["Member"]
+__all__ = ["EnvHandle"]
 
 Env = gymnasium.Env[Any, Any]
 _LIMIT_FIELDS = {"_max_episode_steps", "_elapsed_steps"}  # private to Gymnasium's TimeLimit
 _RESTARTED, _RECYCLED, _TASK = 1, 2, 3  # keys of the seed streams
 
 
-class Member:
+class EnvHandle:
     """An environment and the data that outlives its episodes: seed, task, and number of rebuilds.
 
     If Gymnasium's TimeLimit and OrderEnforcing are the outermost wrappers, `step` bypasses them. A group never steps
