@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envfleet.fleet.plan import Timeouts
+from envfleet.fleet.spec import Timeouts
 from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.arrays import Rollout
 from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept

@@ -88,8 +88,8 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
 def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     own = DQN(demonstrations="shown.npz", replay_size=1_000, learning_starts=500)
     learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
-    room = int(1.02 * learner._plan.bytes)
-    monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: room)
+    room = int(1.02 * learner._replay_spec.bytes)
+    monkeypatch.setattr("envfleet.rollout.replay_spec.available_memory", lambda: room)
     with pytest.raises(ResourceError, match="the demonstration replay needs"):
         learner.show(as_rollout(trajectories, SPACE))
 

@@ -20,7 +20,7 @@ from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import build_q_policy
 from envfleet.policies.q_settings import QSettings
 from envfleet.rollout.replay import Replay
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
 from envfleet.training.presets import preset_for
@@ -198,9 +198,9 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
     said: list[str] = []
     allocate = Replay.of
 
-    def listened(plan: ReplayPlan) -> Replay:
+    def listened(spec: ReplaySpec) -> Replay:
         said.append(capsys.readouterr().err)
-        return allocate(plan)
+        return allocate(spec)
 
     monkeypatch.setattr(Replay, "of", listened)
     train(small(tmp_path / "run", quiet=False, prioritised=True))

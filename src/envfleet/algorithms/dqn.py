@@ -35,7 +35,7 @@ from envfleet.policies.q_policy import QPolicy
 from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
@@ -62,7 +62,7 @@ class DQNLearner:
         self._target_flat = FlatParameters(self._target)
         self._tape, self._target_tape = make_q_tape(self.policy), make_q_tape(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
-        self._plan = ReplayPlan(
+        self._replay_spec = ReplaySpec(
             observation_space,
             (policy.action_shape, policy.action_dtype),
             capacity=settings.replay_size,
@@ -71,7 +71,7 @@ class DQNLearner:
             frame_stack=settings.frames,
             prioritised=settings.prioritised,
         )
-        self._plan.refuse_too_large()
+        self._replay_spec.refuse_too_large()
         self._tree: Any = None
         if settings.prioritised:
             from envfleet.rollout.sum_tree import SumTree  # compiled by Numba, so imported only if needed
@@ -97,17 +97,17 @@ class DQNLearner:
 
     def notices(self) -> list[str]:
         """Return a notice about the memory of the replay buffer."""
-        return [f"the replay holds {self._plan.text}"]
+        return [f"the replay holds {self._replay_spec.text}"]
 
     @cached_property
     def replay(self) -> Replay:
         """The replay buffer, allocated at the first rollout, after the console has announced its size."""
-        return Replay.of(self._plan)
+        return Replay.of(self._replay_spec)
 
     @cached_property
     def _priorities(self) -> Any:
         """The sum tree of priorities; None without prioritised replay."""
-        return None if self._tree is None else self._tree(self._plan.entries)
+        return None if self._tree is None else self._tree(self._replay_spec.entries)
 
     # --- demonstrations
 
@@ -121,9 +121,9 @@ class DQNLearner:
             self._step(batch, None, self._settings.learning_rate, told)
 
     def _room_to_show(self, steps: int) -> Replay:
-        plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
-        plan.refuse_too_large(beside=self._plan.bytes)  # leave room for the replay buffer, which comes later
-        return Replay.of(plan)
+        spec = replace(self._replay_spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        spec.refuse_too_large(beside=self._replay_spec.bytes)  # leave room for the replay buffer, which comes later
+        return Replay.of(spec)
 
     # --- one rollout
 

@@ -26,7 +26,7 @@ from envfleet.conformance.values import fingerprint
 from envfleet.errors import EnvError, EnvfleetError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
-from envfleet.fleet.plan import Restarts
+from envfleet.fleet.spec import Restarts
 from envfleet.seeding import derive_seed
 
 __all__ = ["COVER_ALL", "one_line_of", "why_inexact"]

@@ -14,7 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from envfleet.errors import EnvContext, EnvError, StateError, env_error_type
 from envfleet.fleet import state as simulator_state
-from envfleet.fleet.plan import EnvPlan, GroupSettings, OnError
+from envfleet.fleet.spec import FleetEnvSpec, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
 
 __all__ = ["EnvHandle"]
@@ -31,9 +31,9 @@ class EnvHandle:
     before a reset and counts steps itself, which is faster than calling through these wrappers.
     """
 
-    def __init__(self, plan: EnvPlan, settings: GroupSettings) -> None:
-        self.index, self._make, self._settings = plan.index, plan.make, settings
-        self.seed = settings.seed + plan.index
+    def __init__(self, spec: FleetEnvSpec, settings: GroupSettings) -> None:
+        self.index, self._make, self._settings = spec.index, spec.make, settings
+        self.seed = settings.seed + spec.index
         self.next_seed: int | None = None  # given to the next reset
         self.task: Any = None
         self.began_at = 0.0

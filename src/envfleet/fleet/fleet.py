@@ -74,16 +74,16 @@ class Fleet(VectorEnv[Any, Any, Array]):
         observation_mode: ObservationMode = "same",
     ) -> None:
         self._supervisor = supervisor
-        self.backend, self.workers, self.seed = backend, len(supervisor.plans), seed
-        plans = sorted((g for plan in supervisor.plans for g in plan.groups), key=lambda group: group.index)
-        self.groups = [range(plan.start, plan.stop) for plan in plans]
+        self.backend, self.workers, self.seed = backend, len(supervisor.specs), seed
+        specs = sorted((g for spec in supervisor.specs for g in spec.groups), key=lambda group: group.index)
+        self.groups = [range(spec.start, spec.stop) for spec in specs]
         self.num_envs = self.groups[-1].stop
         self.observation_mode, self.autoreset_mode = observation_mode, autoreset
         self._describe(hellos, autoreset)
         single = (self.single_observation_space, self.single_action_space)
         extra = () if routine is None else routine.arrays(*single, self.groups)
-        numbers = len(supervisor.plans[0].settings.log_info)
-        arrays = supervisor.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
+        numbers = len(supervisor.specs[0].settings.log_info)
+        arrays = supervisor.attach(FleetShape(self.num_envs, self.workers, len(specs), *single, extra, numbers))
         self.routine_arrays = arrays.extra  # arrays of the workers' routine
         self._exchange = Exchange(supervisor, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]

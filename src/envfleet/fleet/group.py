@@ -23,9 +23,9 @@ from envfleet.fleet.env_handle import EnvHandle
 from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.infos import ColumnWriter
 from envfleet.fleet.observations import ObservationStore
-from envfleet.fleet.plan import GroupPlan, GroupSettings
 from envfleet.fleet.routine import GroupRoutine
 from envfleet.fleet.spaces import read_rows
+from envfleet.fleet.spec import GroupSettings, GroupSpec
 from envfleet.fleet.validation import NUMBERS, BadReward
 
 __all__ = ["Extras", "Group"]
@@ -47,10 +47,10 @@ class Extras:
 class Group:
     """Steps its environments and writes their results into the fleet's arrays."""
 
-    def __init__(self, plan: GroupPlan, settings: GroupSettings) -> None:
-        self.plan, self._settings = plan, settings
+    def __init__(self, spec: GroupSpec, settings: GroupSettings) -> None:
+        self.spec, self._settings = spec, settings
         self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
-        self._handles = [EnvHandle(env, settings) for env in plan.envs]
+        self._handles = [EnvHandle(env, settings) for env in spec.envs]
         count = len(self._handles)
         self._ended = [False] * count  # needs a reset before the next step
         self._returns = [0.0] * count
@@ -76,7 +76,7 @@ class Group:
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         """Attach to its rows of the fleet's arrays; from then on it can reset and step."""
-        start, stop = self.plan.start, self.plan.stop
+        start, stop = self.spec.start, self.spec.stop
         rows = slice(start, stop)
         self._words = arrays.control.words
         self._current_word = arrays.control.worker(worker, WorkerWord.CURRENT)
@@ -115,7 +115,7 @@ class Group:
         self._begin()
         if actions is None:
             actions = read_rows(self._action_space, self._actions)
-        words, current, first, tick = self._words, self._current_word, self.plan.start, self._tick
+        words, current, first, tick = self._words, self._current_word, self.spec.start, self._tick
         rewards, returns, ended, due = self._reward, self._returns, self._ended, self._due
         check_rewards = self._settings.validation.checks_values
         numbers = self._numbers if self._numbers.needs_every_step else None
@@ -315,7 +315,7 @@ class Group:
 
     def _number(self, i: int, reward: Any, action: Any) -> float:
         try:
-            return self._settings.validation.number(self.plan.start + i, reward)
+            return self._settings.validation.number(self.spec.start + i, reward)
         except BadReward as bad:
             raise self._bad_reward(i, str(bad), action) from None
 

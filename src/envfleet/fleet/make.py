@@ -21,20 +21,20 @@ from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
-from envfleet.fleet.plan import (
+from envfleet.fleet.routine import WorkerRoutine
+from envfleet.fleet.spec import (
     EnvMaker,
-    EnvPlan,
-    GroupPlan,
+    FleetEnvSpec,
     GroupSettings,
+    GroupSpec,
     OnError,
     Restarts,
     Timeouts,
-    WorkerPlan,
+    WorkerSpec,
     default_group_count,
     split_evenly,
     stepping_group_count,
 )
-from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
@@ -150,9 +150,11 @@ def make(
     if pin_cores and trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
-    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
+    worker_specs = [
+        WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)
+    ]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    supervisor = Supervisor(_backend(name, count, wanted), plans, timeouts, settings.restarts)
+    supervisor = Supervisor(_backend(name, count, wanted), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
@@ -274,9 +276,9 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
     return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
 
 
-def _groups(makers: list[EnvMaker], count: int) -> list[GroupPlan]:
-    envs = [EnvPlan(i, make_env) for i, make_env in enumerate(makers)]
-    return [GroupPlan(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
+def _groups(makers: list[EnvMaker], count: int) -> list[GroupSpec]:
+    envs = [FleetEnvSpec(i, make_env) for i, make_env in enumerate(makers)]
+    return [GroupSpec(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
 
 
 def _named(setting: str, value: str, names: dict[str, str]) -> str:

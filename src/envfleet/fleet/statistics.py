@@ -67,15 +67,15 @@ class StatisticsKeeper:
         now = time.perf_counter()
         elapsed = max(now - self._last_look, 1e-9)
         workers = []
-        for plan in supervisor.plans:
-            word = supervisor.arrays.control.worker(plan.index, WorkerWord.BUSY_NS)
+        for spec in supervisor.specs:
+            word = supervisor.arrays.control.worker(spec.index, WorkerWord.BUSY_NS)
             busy = supervisor.arrays.control.words[word]
-            before = self._busy_at_last_look.get(plan.index, 0)
-            self._busy_at_last_look[plan.index] = busy
-            pid = supervisor.backend.pid(plan.index)
+            before = self._busy_at_last_look.get(spec.index, 0)
+            self._busy_at_last_look[spec.index] = busy
+            pid = supervisor.backend.pid(spec.index)
             share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
             workers.append(
-                WorkerStatistics(plan.index, pid, share, supervisor.restarted[plan.index], private_memory(pid) / 2**20)
+                WorkerStatistics(spec.index, pid, share, supervisor.restarted[spec.index], private_memory(pid) / 2**20)
             )
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps

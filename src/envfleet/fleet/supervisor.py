@@ -20,9 +20,9 @@ from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
 from envfleet.fleet.portable import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
+from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
 
@@ -47,23 +47,23 @@ class Supervisor:
     def __init__(
         self,
         backend: Backend,
-        plans: list[WorkerPlan],
+        specs: list[WorkerSpec],
         timeouts: Timeouts,
         restarts: Restarts,
     ) -> None:
-        self.backend, self.plans = backend, plans
+        self.backend, self.specs = backend, specs
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
         self.step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
         self._usual_wait = 0.0
-        self.host = {group.index: plan.index for plan in plans for group in plan.groups}
+        self.host = {group.index: spec.index for spec in specs for group in spec.groups}
         self.posted: dict[int, _Posted] = {}
-        self.restarted = [0] * len(plans)  # restarts of each worker
+        self.restarted = [0] * len(specs)  # restarts of each worker
         self.forgetful: set[int] = set()  # groups whose worker was restarted and has no info columns yet
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
-        self._restart_times: list[deque[float]] = [deque() for _ in plans]
+        self._restart_times: list[deque[float]] = [deque() for _ in specs]
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
         self._stopped = False  # may be set by another thread than the one that waits
@@ -72,30 +72,30 @@ class Supervisor:
 
     def start(self) -> list[Hello]:
         """Start all workers at once and wait until their environments are built."""
-        for plan in self.plans:
-            self.backend.start(plan)
-        if self.plans[0].routine is not None:
-            self.plans[0].routine.load()  # in parallel with the workers, which load it too
-        return [self._hello(plan) for plan in self.plans]
+        for spec in self.specs:
+            self.backend.start(spec)
+        if self.specs[0].routine is not None:
+            self.specs[0].routine.load()  # in parallel with the workers, which load it too
+        return [self._hello(spec) for spec in self.specs]
 
-    def _hello(self, plan: WorkerPlan) -> Hello:
+    def _hello(self, spec: WorkerSpec) -> Hello:
         limit = self._timeouts.start
         try:
-            return self.backend.hello(plan.index, limit)
+            return self.backend.hello(spec.index, limit)
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
                 raise  # raised by the environment itself
-            stack = self.backend.stack(plan.index)
-            context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
+            stack = self.backend.stack(spec.index)
+            context = EnvContext(spec.groups[0].start, "make", spec.settings.seed + spec.groups[0].start)
             raise EnvHungError(
-                f"worker {plan.index} did not build its environments within {limit:g} s",
+                f"worker {spec.index} did not build its environments within {limit:g} s",
                 context,
                 original=stack,
             ) from None
         except ChannelClosed:
-            self.backend.kill(plan.index)
+            self.backend.kill(spec.index)
             raise WorkerError(
-                f"worker {plan.index} died while it built its environments: {self.backend.death(plan.index)}",
+                f"worker {spec.index} died while it built its environments: {self.backend.death(spec.index)}",
                 hint="run envfleet.check(env), or backend='sequential' to see the failure in this process",
             ) from None
 
@@ -105,7 +105,7 @@ class Supervisor:
         control = self.arrays.control
         self._words = control.words
         self._waits = control.caller_waits
-        self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.plans))]
+        self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.specs))]
         self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._groups = shape.groups
         self._posted_at, self._finished_at = self._rows[GroupWord.POSTED], self._rows[GroupWord.FINISHED]
@@ -114,10 +114,10 @@ class Supervisor:
         at = self._rows[GroupWord.COLUMNS]
         self._columns = self._words[at : at + shape.groups]
         self._lockstep_workers = [
-            (line, len(plan.groups), plan.index) for line, plan in zip(self._worker_words, self.plans, strict=True)
+            (line, len(spec.groups), spec.index) for line, spec in zip(self._worker_words, self.specs, strict=True)
         ]
-        for plan in self.plans:
-            self.backend.attach(plan.index, self.arrays)
+        for spec in self.specs:
+            self.backend.attach(spec.index, self.arrays)
         self.step_inline = self.backend.inline_step(self._timeouts)
         return self.arrays
 
@@ -356,10 +356,10 @@ class Supervisor:
     # --- faults
 
     def _mend_deaths(self) -> None:
-        for plan in self.plans:
-            reason = self.backend.death(plan.index)
+        for spec in self.specs:
+            reason = self.backend.death(spec.index)
             if reason is not None:
-                self._restart(plan.index, reason)
+                self._restart(spec.index, reason)
 
     def _how_it_ended(self, worker: int) -> str:
         self.backend.kill(worker)
@@ -371,7 +371,7 @@ class Supervisor:
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
         stack = self.backend.stack(worker)
         if not self.backend.killable:
-            context = EnvContext(env, hang.operation, self.plans[worker].settings.seed + env)
+            context = EnvContext(env, hang.operation, self.specs[worker].settings.seed + env)
             raise EnvHungError(
                 f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
                 "so the fleet is broken",
@@ -408,20 +408,20 @@ class Supervisor:
         time.sleep(restarts.delay(len(times)))
         times.append(now)
         self.restarted[worker] += 1
-        plan = self.plans[worker]
+        spec = self.specs[worker]
         self._name_lockstep()
-        self._clear_words(plan)
-        self.backend.start(plan)
+        self._clear_words(spec)
+        self.backend.start(spec)
         try:
-            self._hello(plan)
+            self._hello(spec)
             self.backend.attach(worker, self.arrays)
         except (ChannelClosed, WorkerError):  # it died again before it was ready
             self._restart(worker, self._how_it_ended(worker))
             return
-        self._recover(plan, reason)
+        self._recover(spec, reason)
 
-    def _clear_words(self, plan: WorkerPlan) -> None:
-        words, line = self._words, self._worker_words[plan.index]
+    def _clear_words(self, spec: WorkerSpec) -> None:
+        words, line = self._words, self._worker_words[spec.index]
         for word in (
             WorkerWord.POSTED,
             WorkerWord.FINISHED,
@@ -430,13 +430,13 @@ class Supervisor:
             WorkerWord.PHASE,
         ):
             words[line + word] = 0
-        for group in plan.groups:
+        for group in spec.groups:
             for word in (GroupWord.POSTED, GroupWord.FINISHED):
                 words[self._rows[word] + group.index] = 0
 
-    def _recover(self, plan: WorkerPlan, reason: str) -> None:
+    def _recover(self, spec: WorkerSpec, reason: str) -> None:
         """Repeat the pending commands of a dead worker: a step as a recovery, a reset or a call unchanged."""
-        for group in (group.index for group in plan.groups):
+        for group in (group.index for group in spec.groups):
             self.forgetful.add(group)
             self._cut.add(group)
             self._inbox.pop(group, None)
@@ -449,7 +449,7 @@ class Supervisor:
                 self.post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
-                    f"worker {plan.index} died during {type(posted.request).__name__}: {reason}",
+                    f"worker {spec.index} died during {type(posted.request).__name__}: {reason}",
                     hint="it was restarted; ask again",
                 )
 

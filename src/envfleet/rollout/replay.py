@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from envfleet.fleet.spaces import leaves_of
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import Aside, Stacks, Store, Whole
 
 __all__ = ["Experience", "Replay", "joined"]
@@ -86,10 +86,10 @@ class Replay:
         mask_size: int = 0,
         frame_stack: int = 1,
     ) -> None:
-        self.plan = ReplayPlan(observation_space, action, capacity, n_envs, mask_size, frame_stack)
-        self.plan.refuse_too_large()
-        self.n_envs, self.most, self.rows = n_envs, self.plan.most, self.plan.rows
-        leaves, stacked, entries = leaves_of(observation_space), self.plan.stacked, self.plan.entries
+        self.spec = ReplaySpec(observation_space, action, capacity, n_envs, mask_size, frame_stack)
+        self.spec.refuse_too_large()
+        self.n_envs, self.most, self.rows = n_envs, self.spec.most, self.spec.rows
+        leaves, stacked, entries = leaves_of(observation_space), self.spec.stacked, self.spec.entries
         self._stores: dict[str, Store] = {
             leaf.name: Whole(leaf, entries) if leaf not in stacked else Stacks(leaf, entries, n_envs, frame_stack)
             for leaf in leaves
@@ -109,15 +109,15 @@ class Replay:
         self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
 
     @classmethod
-    def of(cls, plan: ReplayPlan) -> Replay:
-        """Build the replay buffer that `plan` describes."""
+    def of(cls, spec: ReplaySpec) -> Replay:
+        """Build the replay buffer that `spec` describes."""
         return cls(
-            plan.observation_space,
-            plan.action,
-            capacity=plan.capacity,
-            n_envs=plan.n_envs,
-            mask_size=plan.mask_size,
-            frame_stack=plan.frame_stack,
+            spec.observation_space,
+            spec.action,
+            capacity=spec.capacity,
+            n_envs=spec.n_envs,
+            mask_size=spec.mask_size,
+            frame_stack=spec.frame_stack,
         )
 
     def __len__(self) -> int:

@@ -67,8 +67,8 @@ class ActingRoutine:
                 RolloutRecorder(
                     actor,
                     arrays.extra,
-                    range(group.plan.start, group.plan.stop),
-                    group=group.plan.index,
+                    range(group.spec.start, group.spec.stop),
+                    group=group.spec.index,
                     piece_length=self.piece_length,
                     observation_space=space,
                 ),
@@ -83,7 +83,7 @@ class _GroupRollout:
     def __init__(self, group: Group, arrays: FleetArrays, recorder: RolloutRecorder) -> None:
         self._group, self._recorder = group, recorder
         group.info_sink = recorder.see_info
-        rows = slice(group.plan.start, group.plan.stop)
+        rows = slice(group.spec.start, group.spec.stop)
         self._observations = [_named(slot, rows) for slot in arrays.observations]
         self._final = _named(arrays.final, rows)
         ((_, actions),) = arrays.actions.items()

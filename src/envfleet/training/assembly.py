@@ -15,7 +15,7 @@ from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
-from envfleet.fleet.plan import group_ranges
+from envfleet.fleet.spec import group_ranges
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector

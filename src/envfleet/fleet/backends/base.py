@@ -8,7 +8,7 @@ from typing import Protocol
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Answers, Hello, Worker
 
 __all__ = ["Backend"]
@@ -25,7 +25,7 @@ class Backend(Protocol):
     def block(self) -> Block:
         """The memory block for the fleet's arrays."""
 
-    def start(self, plan: WorkerPlan) -> None:
+    def start(self, spec: WorkerSpec) -> None:
         """Start or restart a worker; do not wait for its environments."""
 
     def hello(self, index: int, seconds: float | None) -> Hello:

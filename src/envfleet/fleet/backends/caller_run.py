@@ -10,7 +10,7 @@ from envfleet.fleet.backends.processes import ProcessesBackend
 from envfleet.fleet.backends.sequential import SequentialBackend
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 
 __all__ = ["CallerRunBackend"]
@@ -35,8 +35,8 @@ class CallerRunBackend:
     def _of(self, index: int) -> ProcessesBackend | SequentialBackend:
         return self._caller if index == self._caller_run else self._processes
 
-    def start(self, plan: WorkerPlan) -> None:
-        self._of(plan.index).start(plan)
+    def start(self, spec: WorkerSpec) -> None:
+        self._of(spec.index).start(spec)
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         return self._of(index).hello(index, seconds)

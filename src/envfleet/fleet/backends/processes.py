@@ -19,8 +19,8 @@ from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
 from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
 from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 
 __all__ = ["ProcessesBackend", "own_registrations", "resolved"]
@@ -54,20 +54,20 @@ class ProcessesBackend:
         self._caller_bell = Doorbell.create()
         self._deaths_show = False  # whether `wait` also returns when a worker dies
         self._workers: dict[int, _WorkerProcess] = {}
-        self._plans: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
+        self._specs: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
         self._large: list[bytes] = []  # the large arrays in them, each stored once
         self._server = ForkServer() if start_method == "forkserver" else None
 
-    def start(self, plan: WorkerPlan) -> None:
-        again = plan.index in self._plans
-        messages = self._pickled(plan)
-        if plan.index in self._workers:
-            self._workers.pop(plan.index).release()
+    def start(self, spec: WorkerSpec) -> None:
+        again = spec.index in self._specs
+        messages = self._pickled(spec)
+        if spec.index in self._workers:
+            self._workers.pop(spec.index).release()
         channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
         links = Links(
-            plan.name,
+            spec.name,
             os.getpid(),
             channel.worker_fd,
             (bell.read_fd, bell.write_fd),
@@ -77,31 +77,31 @@ class ProcessesBackend:
             self.spins,
         )
         try:
-            process = self._launch(links, plan, channel, again and bool(messages))
+            process = self._launch(links, spec, channel, again and bool(messages))
         finally:
             os.close(channel.worker_fd)
-        self._workers[plan.index] = _WorkerProcess(process, channel, bell, stack)
+        self._workers[spec.index] = _WorkerProcess(process, channel, bell, stack)
         self._watch_all()
         if messages and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
             for parts in messages:
                 channel.send_parts(parts)
 
-    def _launch(self, links: Links, plan: WorkerPlan, channel: CallerChannel, respawn: bool) -> Process:
+    def _launch(self, links: Links, spec: WorkerSpec, channel: CallerChannel, respawn: bool) -> Process:
         if self._server is not None:
             return self._server.start(links)
         # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
         # fork could hang in a thread pool whose threads were not copied.
         if self.start_method == "fork" and not respawn:
             ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
-            return fork_worker(links, plan, ours)
+            return fork_worker(links, spec, ours)
         return spawn_worker(links)
 
-    def _pickled(self, plan: WorkerPlan) -> list[list[bytes]]:
-        """The caller's registered envs and the plan, pickled once in parts; empty if only a fork can pass them on."""
-        if plan.index not in self._plans:
+    def _pickled(self, spec: WorkerSpec) -> list[list[bytes]]:
+        """The caller's registered envs and the spec, pickled once in parts; empty if only a fork can pass them on."""
+        if spec.index not in self._specs:
             try:
-                self._plans[plan.index] = [dump_parts(each, self._large) for each in (own_registrations(), plan)]
+                self._specs[spec.index] = [dump_parts(each, self._large) for each in (own_registrations(), spec)]
             except Exception as error:
                 if self.start_method != "fork":
                     raise CannotBeSentError(
@@ -109,12 +109,12 @@ class ProcessesBackend:
                         hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
                         "that makes the environment, or use start_method='fork' or backend='threads'",
                     ) from None
-                self._plans[plan.index] = []
-        return self._plans[plan.index]
+                self._specs[spec.index] = []
+        return self._specs[spec.index]
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         for worker in self._workers.values():
-            worker.channel.pump()  # keeps sending plans that are too long for the socket while the workers start
+            worker.channel.pump()  # keeps sending specs that are too long for the socket while the workers start
         answer = self._workers[index].channel.receive(seconds)
         if isinstance(answer, EnvfleetError):
             raise answer
@@ -215,7 +215,7 @@ class ProcessesBackend:
                 _log.debug("worker %d did not close in time and was killed", index)
                 worker.process.kill()
             worker.release()
-        self._plans.clear()
+        self._specs.clear()
         self._large.clear()
         if self._server is not None:
             self._server.close()

@@ -18,7 +18,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.watch import limit_of
 from envfleet.fleet.worker import Answers, Hello, Worker
 
@@ -41,10 +41,10 @@ class SequentialBackend:
         self._watched_words: tuple[memoryview[int], int] | None = None  # control words, offset of the worker's
         self._watchdog: _Watchdog | None = None
 
-    def start(self, plan: WorkerPlan) -> None:
+    def start(self, spec: WorkerSpec) -> None:
         ours, theirs = LocalChannel.pair()
-        self._channels[plan.index] = ours
-        self._workers[plan.index] = Worker(plan, theirs, None)
+        self._channels[spec.index] = ours
+        self._workers[spec.index] = Worker(spec, theirs, None)
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         return self._watched(self._workers[index].build, Timeouts(seconds, seconds))
