@@ -20,7 +20,7 @@ from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.portable import yield_core
+from envfleet.fleet.os_compat import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang, ProgressWatch

@@ -29,7 +29,7 @@ from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
 from envfleet.fleet.cores import OwnCore, own_core
 from envfleet.fleet.group import Group
-from envfleet.fleet.portable import Doorbell, yield_core
+from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 from envfleet.fleet.spec import WorkerSpec
 

@@ -26,7 +26,7 @@ from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import ChannelClosed, SocketChannel, load_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
+from envfleet.fleet.os_compat import Doorbell, die_with_parent, name_process, open_pidfd
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.worker import Bells, Worker
 from envfleet.signals import blocked, leave_to_caller

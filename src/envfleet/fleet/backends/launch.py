@@ -26,7 +26,7 @@ from typing import Any
 import envfleet
 from envfleet.fleet.backends.entry import SINGLE_THREADED, Links, live
 from envfleet.fleet.backends.output import streams_of_workers
-from envfleet.fleet.portable import open_pidfd, wait_ready
+from envfleet.fleet.os_compat import open_pidfd, wait_ready
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.signals import blocked
 

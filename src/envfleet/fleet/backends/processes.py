@@ -19,7 +19,7 @@ from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
 from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
+from envfleet.fleet.os_compat import Doorbell, can_spin, nameless_file
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 

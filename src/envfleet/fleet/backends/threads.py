@@ -10,7 +10,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.sequential import stack_of_thread
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.portable import Doorbell
+from envfleet.fleet.os_compat import Doorbell
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Bells, Hello, Worker
 
