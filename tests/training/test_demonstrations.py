@@ -13,8 +13,8 @@ from gymnasium import spaces
 import envfleet
 from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.settings import DQN
+from envfleet.capabilities import Demonstration
 from envfleet.errors import ResourceError, SettingsError
-from envfleet.offers import Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.replay import Replay

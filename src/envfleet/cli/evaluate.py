@@ -13,7 +13,7 @@ import tyro
 from envfleet.errors import SettingsError
 
 if TYPE_CHECKING:
-    from envfleet.offers import Comparison
+    from envfleet.capabilities import Comparison
     from envfleet.training.evaluating import RunEvaluation
 
 __all__ = ["Evaluate"]

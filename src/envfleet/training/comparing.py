@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from envfleet.capabilities import Compares, Comparison
 from envfleet.fleet.wrapping import build_one
-from envfleet.offers import Compares, Comparison
 from envfleet.runs.trained_policy import Player
 from envfleet.training.evaluating import OpenedRun
 

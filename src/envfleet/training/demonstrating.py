@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from envfleet.capabilities import Demonstrates, Demonstration
 from envfleet.errors import SettingsError
 from envfleet.fleet.make import make
 from envfleet.fleet.spaces import leaves_of, pick, rebuild
-from envfleet.offers import Demonstrates, Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.trajectories import Trajectory

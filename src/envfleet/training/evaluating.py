@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.capabilities import HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
-from envfleet.offers import HeldOut, HoldsOut
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
