@@ -15,8 +15,8 @@ from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.dqn_figures import UpdateFigures
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
+from envfleet.policies.q_manual_gradients import _AutogradQPass
 from envfleet.policies.q_policy import build_q_policy
-from envfleet.policies.q_tape import _AutogradTape
 from envfleet.rollout.replay import Experience
 from tests.rollout.test_replay import World
 
@@ -63,7 +63,7 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     settings = {"double": double, "loss": loss, "dueling": dueling, "hidden": hidden, "noisy": noisy}
     learner = learner_of(**settings, max_gradient_norm=0.7, learning_rate=0.01)
     if network == "autograd":  # the path for networks other than an MLP
-        learner._tape, learner._target_tape = _AutogradTape(learner.policy), _AutogradTape(learner._target)
+        learner._gradient_pass, learner._target_pass = _AutogradQPass(learner.policy), _AutogradQPass(learner._target)
     with torch.no_grad():
         learner._target_flat.data.mul_(1.1)  # makes the two networks differ
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)

@@ -31,8 +31,8 @@ from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
+from envfleet.policies.q_manual_gradients import make_q_gradient_pass
 from envfleet.policies.q_policy import QPolicy
-from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
 from envfleet.rollout.replay_spec import ReplaySpec
@@ -60,7 +60,7 @@ class DQNLearner:
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
         self._target_flat = FlatParameters(self._target)
-        self._tape, self._target_tape = make_q_tape(self.policy), make_q_tape(self._target)
+        self._gradient_pass, self._target_pass = make_q_gradient_pass(self.policy), make_q_gradient_pass(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
         self._replay_spec = ReplaySpec(
             observation_space,
@@ -245,7 +245,9 @@ class DQNLearner:
         noise = self._head_noise(size)
         seen = self._tensors(batch.seen)
         bootstraps = settings.gamma > 0.0  # with gamma 0, no bootstrap values are needed
-        values, chooser = self._tape.forward(seen, size, (noise[0], noise[1]), both=settings.double and bootstraps)
+        values, chooser = self._gradient_pass.forward(
+            seen, size, (noise[0], noise[1]), both=settings.double and bootstraps
+        )
         wanted = self._tensor(batch.returns[:, None])
         if bootstraps:
             wanted = self._wanted(batch, wanted, seen, chooser, noise[2])
@@ -260,7 +262,7 @@ class DQNLearner:
         if settings.margin and batch.demonstrated:
             shown = slice(batch.demonstrated)
             margin = self._add_margin(values[shown], actions[shown], gradient[shown], batch.rivals)
-        self._tape.backward(gradient)
+        self._gradient_pass.backward(gradient)
         norm = float(torch.linalg.vector_norm(self._flat.gradient))
         if norm > settings.max_gradient_norm:
             self._flat.gradient.mul_(settings.max_gradient_norm / (norm + 1e-6))
@@ -300,7 +302,7 @@ class DQNLearner:
         """Return the TD targets. Without double Q-learning (`chooser` is None) the target network chooses actions."""
         size = len(batch.entries)
         following = {name: part[size:] for name, part in seen.items()}
-        valued = self._target_tape.values(following, noise)
+        valued = self._target_pass.values(following, noise)
         chooser = valued if chooser is None else chooser
         if batch.masks is not None:
             chooser = forbid(chooser, self._tensor(batch.masks))

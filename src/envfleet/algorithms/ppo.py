@@ -331,7 +331,7 @@ class PPOLearner:
         lost = part.memory is not None and not bool(part.valid.all())
         if lost:
             share = part.valid * share
-        parameters, values = copy.tape.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
+        parameters, values = copy.gradient_pass.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
         score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
         # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient if the clipped term is smaller.
@@ -356,7 +356,7 @@ class PPOLearner:
         if settings.entropy_coefficient:
             entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
 
-        copy.tape.backward(score.pull(log_probs_gradient, entropy_gradient), values_gradient)
+        copy.gradient_pass.backward(score.vjp(log_probs_gradient, entropy_gradient), values_gradient)
         rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)
         return tuple(column[part.valid] for column in rows) if lost else rows
 
