@@ -70,11 +70,11 @@ class Reporting:
     def __init__(self, training: Training, parts: Parts, reporter: Reporter) -> None:
         self._training, self._parts = training, parts
         self._seconds, self.sampling_seconds, self.checkpoint_seconds = 0.0, 0.0, 0.0
-        told, sampled = reporter.update, reporter.sampler.sample
+        update, sampled = reporter.update, reporter.sampler.sample
 
         def timed(*args: Any) -> None:
             began = perf_counter()
-            told(*args)
+            update(*args)
             self._seconds += perf_counter() - began
 
         def sample(workers: Any) -> dict[str, float]:

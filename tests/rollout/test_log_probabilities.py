@@ -24,11 +24,11 @@ class MaskedPair(Counter):
     def __init__(self) -> None:
         super().__init__(actions="multi_discrete")
 
-    def told(self) -> dict[str, Any]:
+    def current_info(self) -> dict[str, Any]:
         return {"action_mask": np.array([1, self.time % 2, 1, self.time % 2, self.seed % 2], np.int8)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        mask = self.told()["action_mask"]
+        mask = self.current_info()["action_mask"]
         if not (mask[action[0]] and mask[2 + action[1]]):
             raise ValueError(f"action {action} is forbidden now")
         return super().step(action)

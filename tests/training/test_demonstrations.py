@@ -149,7 +149,7 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
         ((batch, _),) = learner._batches(1, shown=1.0)
         following = {"": torch.from_numpy(batch.following[""])}
         values, online = learner._target.q_values(following), learner.policy.q_values(following)
-        wanted = learner._wanted(
+        targets = learner._td_targets(
             batch,
             torch.from_numpy(batch.returns[:, None]),
             {"": torch.from_numpy(batch.seen[""])},
@@ -167,11 +167,11 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
     for i, reward in enumerate(batch.returns):
         mask, chooser = allowed_after[float(reward)], (online if double else values)[i]
         if mask is None:
-            assert float(wanted[i]) == pytest.approx(float(reward))
+            assert float(targets[i]) == pytest.approx(float(reward))
             continue
         forbidden_was_best += not mask[int(chooser.argmax())]
         best = int(torch.where(torch.from_numpy(mask), chooser, -torch.inf).argmax())
-        assert float(wanted[i]) == pytest.approx(float(reward) + 0.99 * float(values[i, best]), rel=1e-5)
+        assert float(targets[i]) == pytest.approx(float(reward) + 0.99 * float(values[i, best]), rel=1e-5)
     assert forbidden_was_best > 0
 
 

@@ -208,7 +208,7 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
     assert "the replay holds 320 steps of 8 environments in 0 MiB, priorities included" in before
 
 
-def test_one_that_does_not_fit_is_told_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_does_not_fit_is_reported_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", "CartPole-v1", "--backend", "sequential", "--output-dir", str(tmp_path / "run")]
     assert cli.main(["train", "dqn", *flags, "--replay-size", str(10**13)]) != 0
     said = capsys.readouterr().err

@@ -116,9 +116,9 @@ class DQNLearner:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
-        told = UpdateFigures()
+        update_metrics = UpdateFigures()
         for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
-            self._step(batch, None, self._settings.learning_rate, told)
+            self._step(batch, None, self._settings.learning_rate, update_metrics)
 
     def _room_to_show(self, steps: int) -> Replay:
         spec = replace(self._replay_spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
@@ -155,18 +155,18 @@ class DQNLearner:
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        told = UpdateFigures()
+        update_metrics = UpdateFigures()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
-            for batch, counts in self._batches(int(self._owed)):
+            for batch, importance_weights in self._batches(int(self._owed)):
                 check_time(until)
-                self._step(batch, counts, rate, told)
+                self._step(batch, importance_weights, rate, update_metrics)
             self._owed -= int(self._owed)
         self._set_epsilon(begun if reached is None else reached)
-        if told.norms:
+        if update_metrics.norms:
             self._refuse_nan()
         return {
-            **told.figures(settings.loss),
+            **update_metrics.figures(settings.loss),
             "train/learning_rate": rate,
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
@@ -205,12 +205,14 @@ class DQNLearner:
             ours = self._drawn(generator, count, size - demonstrated)
         for theirs in self._taken(self._shown, entries):
             rivals = self._shown.allowed(theirs.entries) if settings.margin else None
-            parts, counts = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
+            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
             if demonstrated < size:
                 collected, weights = next(ours)
                 parts.append(collected)
-                counts = None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
-            yield joined(parts), counts
+                importance_weights = (
+                    None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
+                )
+            yield joined(parts), importance_weights
 
     def _drawn(
         self, generator: np.random.Generator, count: int, size: int
@@ -223,10 +225,10 @@ class DQNLearner:
                 yield batch, None
             return
         for uniform in generator.random((count, size)):
-            entries, counts = self._priorities.draw_batch(
+            entries, importance_weights = self._priorities.draw_batch(
                 uniform, among=len(self.replay), correction=settings.priority_correction
             )
-            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), counts
+            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), importance_weights
 
     def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
         """Yield the batches of entries [batch, step], reading several at a time."""
@@ -239,7 +241,9 @@ class DQNLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Experience, counts: Array | None, rate: float, told: UpdateFigures) -> None:
+    def _step(
+        self, batch: Experience, importance_weights: Array | None, rate: float, update_metrics: UpdateFigures
+    ) -> None:
         """Make one gradient step on a batch. The derivative of the loss is explicit, as in PPO."""
         settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
@@ -248,14 +252,14 @@ class DQNLearner:
         values, chooser = self._gradient_pass.forward(
             seen, size, (noise[0], noise[1]), both=settings.double and bootstraps
         )
-        wanted = self._tensor(batch.returns[:, None])
+        targets = self._tensor(batch.returns[:, None])
         if bootstraps:
-            wanted = self._wanted(batch, wanted, seen, chooser, noise[2])
+            targets = self._td_targets(batch, targets, seen, chooser, noise[2])
         actions = self._tensor(batch.actions[:, None])
         chosen = values.gather(1, actions)
-        errors = chosen - wanted
+        errors = chosen - targets
         slopes = errors.clamp(-1.0, 1.0) if settings.loss == "huber" else 2.0 * errors
-        weights = None if counts is None else self._tensor(counts[:, None])
+        weights = None if importance_weights is None else self._tensor(importance_weights[:, None])
         slopes.mul_(1.0 / size if weights is None else weights / size)
         gradient = torch.zeros_like(values).scatter_(1, actions, slopes)
         margin = None
@@ -271,7 +275,7 @@ class DQNLearner:
             self._set_priorities(batch, errors)
         self.updates += 1
         self._follow()
-        told.add(errors, weights, chosen, norm, margin)
+        update_metrics.add(errors, weights, chosen, norm, margin)
 
     def _set_priorities(self, batch: Experience, errors: Tensor) -> None:
         found, collected = errors.cpu().numpy()[:, 0], slice(batch.demonstrated, None)
@@ -291,7 +295,7 @@ class DQNLearner:
         gradient.scatter_add_(1, rivals, share).scatter_add_(1, actions, -share)
         return (highest - values.gather(1, actions)).mean()
 
-    def _wanted(
+    def _td_targets(
         self,
         batch: Experience,
         returns: Tensor,

@@ -137,19 +137,19 @@ class PPOLearner:
         )
         clip = settings.clip_range * share_of_rate(settings.clip_range_schedule, begun)
         values, returns, batch = self._targets(rollout)
-        told = UpdateFigures()
+        update_metrics = UpdateFigures()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
                 check_time(until)
-                self._step(batch, index, rate, clip, told)
-                if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
+                self._step(batch, index, rate, clip, update_metrics)
+                if settings.target_kl is not None and update_metrics.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True
                     break
             if stopped:
                 break
-        self.updates += told.count
-        figures = told.figures(settings, clip)
+        self.updates += update_metrics.count
+        figures = update_metrics.figures(settings, clip)
         self._refuse_nan(rollout.number, figures)
         if settings.normalise_observations:
             self.policy.update_normaliser(
@@ -300,7 +300,7 @@ class PPOLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: UpdateFigures) -> None:
+    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, update_metrics: UpdateFigures) -> None:
         """Make one gradient step on a minibatch, split over the learner's threads."""
         settings, copies = self._settings, self._copies
         advantages = batch.figures[1].index_select(0, index)
@@ -316,7 +316,7 @@ class PPOLearner:
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
         self._adam.step(rate)
-        told.add(rows, norm)
+        update_metrics.add(rows, norm)
 
     def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> Rows:
         """Add the gradient of a part of a minibatch to the copy's gradient.

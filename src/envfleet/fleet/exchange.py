@@ -43,8 +43,8 @@ class Exchange:
         self._some_ended = True  # some of `ended` may be set
         self.object_actions = not all(leaf.fixed for leaf in arrays.shape.action_leaves)
         self._columns = ColumnTable(arrays.columns, groups[-1].stop)
-        self._columns_told = [0] * len(groups)  # how many columns each group knows
-        self._all_told = 0  # how many columns every group knows
+        self._columns_known = [0] * len(groups)  # how many columns each group knows
+        self._known_by_all = 0  # how many columns every group knows
         self._rows_by_ids: dict[bytes, Rows] = {}
         self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
 
@@ -75,11 +75,11 @@ class Exchange:
         return self.results(self.all, step(slot))
 
     def _tell_new_columns(self, rows: Rows) -> None:
-        if self._columns.count != self._all_told or self._supervisor.forgetful:
+        if self._columns.count != self._known_by_all or self._supervisor.forgetful:
             for group in rows.groups:
-                if self._columns_told[group] != self._columns.count or group in self._supervisor.forgetful:
+                if self._columns_known[group] != self._columns.count or group in self._supervisor.forgetful:
                     self.tell_columns(group)
-            self._all_told = min(self._columns_told)
+            self._known_by_all = min(self._columns_known)
 
     def next_slot(self) -> int:
         """The slot that all groups fill next; after send() and recv(), first copies them to a common slot."""
@@ -130,7 +130,7 @@ class Exchange:
         self._supervisor.forgetful.discard(group)
         if self._columns.count:
             self._supervisor.ask({group: DefineColumns(self._columns.definitions)}, self.slots[group])
-        self._columns_told[group] = self._columns.count
+        self._columns_known[group] = self._columns.count
 
     def rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
         """Rows of the given environments, which must form whole groups."""

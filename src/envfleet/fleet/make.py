@@ -124,7 +124,7 @@ def make(
     makers = _makers(env, n_envs, env_kwargs)
     if wrapping := checked_wrappers(wrappers):
         makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
-    wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
+    requested = _RequestedBackend(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
     mode = _autoreset_mode(autoreset)
@@ -140,7 +140,7 @@ def make(
         log_info=tuple(log_info),
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)
-    name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)
+    name, count, reason = requested.settle(makers, seed, group_size, acting_groups)
     if reason and not quiet:
         counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
@@ -154,7 +154,7 @@ def make(
         WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)
     ]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    supervisor = Supervisor(_backend(name, count, wanted), worker_specs, timeouts, settings.restarts)
+    supervisor = Supervisor(_backend(name, count, requested), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
@@ -308,7 +308,7 @@ def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _RequestedBackend:
     """The user's choice of backend and workers."""
 
     backend: str
@@ -357,7 +357,7 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
         return make(env, 1, backend="sequential", **settings)
 
 
-def _backend(name: str, workers: int, wanted: _Wanted) -> Backend:
+def _backend(name: str, workers: int, requested: _RequestedBackend) -> Backend:
     if name == "sequential":
         from envfleet.fleet.backends.sequential import SequentialBackend
 
@@ -367,8 +367,8 @@ def _backend(name: str, workers: int, wanted: _Wanted) -> Backend:
         from envfleet.fleet.backends.threads import ThreadsBackend
 
         return ThreadsBackend()
-    method = wanted.start_method or "spawn"
-    if wanted.trusted:
+    method = requested.start_method or "spawn"
+    if requested.trusted:
         from envfleet.fleet.backends.caller_run import CallerRunBackend
 
         return CallerRunBackend(method, workers)

@@ -138,9 +138,9 @@ class Supervisor:
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
         self._number += 1
         words[rows[GroupWord.POSTED] + group] = self._number
-        counts = self._worker_words[worker]
-        words[counts] += 1
-        if words[counts + WorkerWord.SLEEPING]:
+        line = self._worker_words[worker]
+        words[line] += 1
+        if words[line + WorkerWord.SLEEPING]:
             self.backend.wake(worker)
         if request is not None:  # last, so that the worker reads while a long request is being written
             self._send(worker, (group, request))

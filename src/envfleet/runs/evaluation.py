@@ -88,8 +88,8 @@ def evaluate(
             hint="the log above says how each of them ended",
         )
     returns = tuple(episode.total for episode, _ in played)
-    told = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
-    succeeded = successes(told)
+    numbers_by_key = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
+    succeeded = successes(numbers_by_key)
     return Evaluation(
         mean_reward=float(np.mean(returns)),
         std_reward=float(np.std(returns)),
@@ -100,7 +100,7 @@ def evaluate(
         seeds=tuple(seed for _, seed in played),
         deterministic=deterministic,
         successes=None if succeeded is None else tuple(succeeded),
-        infos=means(told),
+        infos=means(numbers_by_key),
         lost=len(tried) - len(played),
         cut=sum(episode.cut for episode, _ in played),
     )

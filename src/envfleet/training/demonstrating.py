@@ -85,12 +85,12 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
         **protection(settings),
     )
     try:
-        return collect(fleet, policy, steps=_wanted(resolved), seed=seed).trajectories
+        return collect(fleet, policy, steps=_demonstration_steps(resolved), seed=seed).trajectories
     finally:
         fleet.close()
 
 
-def _wanted(resolved: Resolved) -> int:
+def _demonstration_steps(resolved: Resolved) -> int:
     return int(getattr(resolved.settings, "demonstration_steps", 1))
 
 
@@ -110,7 +110,7 @@ def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory],
             hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
         )
     trajectories: list[Trajectory] = resolved.stage.apply(
-        functools.partial(_demonstrated, seed=seed, steps=_wanted(resolved))
+        functools.partial(_demonstrated, seed=seed, steps=_demonstration_steps(resolved))
     )
     if trajectories:
         kept.mkdir(parents=True, exist_ok=True)

@@ -231,8 +231,8 @@ def _together(
 def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
     """Mean of each info number over all episodes."""
     names = dict.fromkeys(name for result in results for name in result.infos)
-    told = {name: [result for result in results if name in result.infos] for name in names}
+    with_name = {name: [result for result in results if name in result.infos] for name in names}
     return {
         name: sum(result.infos[name] * result.episodes for result in those) / sum(result.episodes for result in those)
-        for name, those in told.items()
+        for name, those in with_name.items()
     }

@@ -27,8 +27,12 @@ def shown_env(stage: Stage, mode: str | None, film: VideoWriter | None, flag: st
     try:
         env = stage.fresh()
     except EnvError as error:
-        told = error.message
-        if mode is not None and told.startswith("TypeError") and ("render_mode" in told or "no arguments" in told):
+        message = error.message
+        if (
+            mode is not None
+            and message.startswith("TypeError")
+            and ("render_mode" in message or "no arguments" in message)
+        ):
             raise _cannot_render(mode, flag, "it takes no render_mode") from None
         _refuse_missing(error)
         raise

@@ -94,7 +94,7 @@ def test_levels_are_those_that_were_asked_for(make: Any) -> None:
     assert levels == {40, 41, 42}
 
 
-def test_success_is_told_at_the_end_of_an_episode(make: Any) -> None:
+def test_success_is_reported_at_the_end_of_an_episode(make: Any) -> None:
     """A coin is worth 10 and solves the level; falling into a pit is worth nothing and does not."""
     env = make(**EASY)
     env.reset(seed=3)
