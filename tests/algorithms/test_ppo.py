@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from envfleet.algorithms.ppo import PPOLearner
-from envfleet.algorithms.ppo_figures import explained_variance
+from envfleet.algorithms.ppo_metrics import explained_variance
 from envfleet.errors import TrainingError
 from envfleet.policies.encoders import NatureCNN
 from envfleet.policies.policy import Policy, build_policy

@@ -61,7 +61,7 @@ class Lengths(Callback):
         self.all.append(length)
 
 
-def own_figures(trained: Run) -> list[dict[str, float]]:
+def own_metrics(trained: Run) -> list[dict[str, float]]:
     names = ("info/", "rollout/success_rate", "eval/")
     return [{name: value for name, value in row.items() if name.startswith(names)} for row in trained.metrics]
 
@@ -106,7 +106,7 @@ def test_they_are_the_same_wherever_it_is_trained(
 ) -> None:
     options = {"backend": backend, "acting": acting, "schedule": schedule, "eval_every": 2 * ROLLOUT}
     again = run(tmp_path / "run", env=Scored, log_info=KEYS, eval_episodes=3, **options, **OPTIONS)
-    assert own_figures(again) == own_figures(reference[0])
+    assert own_metrics(again) == own_metrics(reference[0])
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
@@ -119,7 +119,7 @@ def test_a_resumed_run_continues_them(tmp_path: Path, schedule: str) -> None:
     whole = run(tmp_path / "whole", **options)
     run(tmp_path / "run", [Stop()], **options)
     resumed = resume(tmp_path / "run", env=Scored, quiet=True)
-    assert own_figures(resumed) == own_figures(whole)
+    assert own_metrics(resumed) == own_metrics(whole)
 
 
 def test_a_resumed_run_can_log_other_keys(tmp_path: Path) -> None:

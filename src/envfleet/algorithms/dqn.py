@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
-from envfleet.algorithms.dqn_figures import UpdateFigures
+from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
@@ -116,7 +116,7 @@ class DQNLearner:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
-        update_metrics = UpdateFigures()
+        update_metrics = DQNUpdateMetrics()
         for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
             self._step(batch, None, self._settings.learning_rate, update_metrics)
 
@@ -155,7 +155,7 @@ class DQNLearner:
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        update_metrics = UpdateFigures()
+        update_metrics = DQNUpdateMetrics()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, importance_weights in self._batches(int(self._owed)):
@@ -166,7 +166,7 @@ class DQNLearner:
         if update_metrics.norms:
             self._refuse_nan()
         return {
-            **update_metrics.figures(settings.loss),
+            **update_metrics.means(settings.loss),
             "train/learning_rate": rate,
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
@@ -242,7 +242,7 @@ class DQNLearner:
     # --- the gradient step
 
     def _step(
-        self, batch: Experience, importance_weights: Array | None, rate: float, update_metrics: UpdateFigures
+        self, batch: Experience, importance_weights: Array | None, rate: float, update_metrics: DQNUpdateMetrics
     ) -> None:
         """Make one gradient step on a batch. The derivative of the loss is explicit, as in PPO."""
         settings, size = self._settings, len(batch.entries)

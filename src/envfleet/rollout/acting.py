@@ -21,7 +21,7 @@ from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
-__all__ = ["Actor", "ActorMaker", "BoundPolicy", "Decision", "EpisodeFigures", "RolloutRecorder", "RolloutRequest"]
+__all__ = ["Actor", "ActorMaker", "BoundPolicy", "Decision", "EpisodeStatistics", "RolloutRecorder", "RolloutRequest"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 11  # key of the random streams for action noise
@@ -86,7 +86,7 @@ class RolloutRequest:
     each_step: Callable[[], None] | None = None  # called after every step if the caller itself steps the fleet
 
 
-class EpisodeFigures(NamedTuple):
+class EpisodeStatistics(NamedTuple):
     """Statistics of the episodes that ended in a step."""
 
     returns: Array  # [env]
@@ -94,7 +94,7 @@ class EpisodeFigures(NamedTuple):
     numbers: Array  # [env, key of log_info]
 
     @classmethod
-    def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeFigures:
+    def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeStatistics:
         """Statistics of some environments, as views."""
         return cls(arrays.episode_return[rows], arrays.episode_length[rows], arrays.episode_numbers[rows])
 
@@ -193,15 +193,15 @@ class RolloutRecorder:
             self._mask[i] = flat_mask(mask).reshape(-1)
 
     def ended(
-        self, t: int, terminated: Array, truncated: Array, lost: Array, figures: EpisodeFigures, final: Any
+        self, t: int, terminated: Array, truncated: Array, lost: Array, statistics: EpisodeStatistics, final: Any
     ) -> None:
         """Record the episodes that ended in step t; all arrays are `[env]` of the group."""
         views = self._now
         views.terminated[t], views.truncated[t] = terminated, truncated
         views.valid[t] = ~lost
-        views.episode_returns[t], views.episode_lengths[t] = figures.returns, figures.lengths
+        views.episode_returns[t], views.episode_lengths[t] = statistics.returns, statistics.lengths
         for place, array in enumerate(views.episode_numbers):
-            array[t] = figures.numbers[:, place]
+            array[t] = statistics.numbers[:, place]
         for i in np.flatnonzero(terminated | truncated):
             if truncated[i] and not terminated[i] and not lost[i]:
                 k = self._finals[i]

@@ -17,7 +17,7 @@ import numpy as np
 from envfleet.clock import GRACE_SECONDS, check_time
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
-from envfleet.rollout.acting import EpisodeFigures, RolloutRecorder, RolloutRequest
+from envfleet.rollout.acting import EpisodeStatistics, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import Rollout, private_arrays
 from envfleet.rollout.routine import ActingRoutine
 
@@ -180,9 +180,9 @@ class CentralCollector:
                 part = slice(rows.start, rows.stop)
                 recorder.store_rewards(t, rewards[part])
                 if ended:
-                    figures = EpisodeFigures.of(arrays, part)
+                    statistics = EpisodeStatistics.of(arrays, part)
                     final = {"/".join(map(str, path)): array[part] for path, array in arrays.final.items()}
-                    recorder.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
+                    recorder.ended(t, terminated[part], truncated[part], arrays.lost[part], statistics, final)
             self._observe(t + 1)
             self.steps_so_far += fleet.num_envs
             acting += clock() - began

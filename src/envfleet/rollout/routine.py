@@ -15,7 +15,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
 from envfleet.fleet.routine import ExtraArray, GroupRoutine
 from envfleet.fleet.spaces import Path
-from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, RolloutRecorder, RolloutRequest
+from envfleet.rollout.acting import Actor, ActorMaker, EpisodeStatistics, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import RolloutShape
 
 __all__ = ["ActingRoutine"]
@@ -94,7 +94,7 @@ class _GroupRollout:
             arrays.truncated[rows],
             arrays.lost[rows],
         )
-        self._figures = EpisodeFigures.of(arrays, rows)
+        self._statistics = EpisodeStatistics.of(arrays, rows)
 
     def __call__(self, request: RolloutRequest) -> None:
         group, recorder, clock = self._group, self._recorder, time.perf_counter
@@ -124,7 +124,7 @@ class _GroupRollout:
             group.step(slot)
             recorder.store_rewards(t, self._rewards)
             if group.episode_ended:
-                recorder.ended(t, self._terminated, self._truncated, self._lost, self._figures, self._final)
+                recorder.ended(t, self._terminated, self._truncated, self._lost, self._statistics, self._final)
             stepped = clock()
             recorder.observe(t + 1, self._observations[slot])
             recorder.advance(t)

@@ -70,7 +70,7 @@ class Console:
         *,
         share: float | None = None,
     ) -> None:
-        """Take the figures of an update, and show them if it is time.
+        """Take the metrics of an update, and show them if it is time.
 
         `share` is the fraction of the budget spent, if that does not depend on steps alone.
         """
@@ -99,7 +99,7 @@ class Console:
             self._show()
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Take the figures of an evaluation, for the next and the last view or line."""
+        """Take the metrics of an evaluation, for the next and the last view or line."""
         self._progress.metrics = {**self._progress.metrics, **metrics}
         self._is_shown = False
         if self.mode == "live":
