@@ -42,7 +42,7 @@ class Demonstrates(Protocol):
 
 
 class Agent(Protocol):
-    """Chooses actions; `reset` is called before every episode."""
+    """Chooses actions; `reset` is called before every episode and clears its memory."""
 
     def reset(self) -> None: ...
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any: ...

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
-from envfleet.algorithms.ppo_metrics import PPOUpdateMetrics, Rows, explained_variance
+from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
 from envfleet.clock import check_time
@@ -318,7 +318,7 @@ class PPOLearner:
         self._adam.step(rate)
         update_metrics.add(rows, norm)
 
-    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> Rows:
+    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> LossTerms:
         """Add the gradient of a part of a minibatch to the copy's gradient.
 
         The derivative of the loss is explicit: autograd would take longer for these few formulas than for the networks.

@@ -10,24 +10,24 @@ from torch import Tensor
 
 from envfleet.algorithms.ppo_settings import PPO
 
-__all__ = ["PPOUpdateMetrics", "Rows", "explained_variance"]
+__all__ = ["LossTerms", "PPOUpdateMetrics", "explained_variance"]
 
 Array = np.ndarray[Any, Any]
-Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
+LossTerms = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
 
 
 class PPOUpdateMetrics:
     """Collects the metrics of the minibatches of a rollout; they are averaged once, at the end."""
 
     def __init__(self) -> None:
-        self._rows: list[Rows] = []
+        self._rows: list[LossTerms] = []
         self._norms: list[Tensor] = []
 
     @property
     def count(self) -> int:
         return len(self._norms)
 
-    def add(self, rows: list[Rows], norm: Tensor) -> None:
+    def add(self, rows: list[LossTerms], norm: Tensor) -> None:
         self._newest = rows
         self._rows += rows
         self._norms.append(norm)

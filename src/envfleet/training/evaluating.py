@@ -17,7 +17,7 @@ from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
 from envfleet.training.filming import shown_env
 from envfleet.training.stage import Stage
@@ -130,16 +130,16 @@ def evaluate_run(
         contextlib.nullcontext() if video is None else VideoWriter(video) as film,
     ):
         result = play(stage, mode, film)
-        offer = None if mode is not None else stage.apply(_held_out)
-    if offer is None:
+        held_out = None if mode is not None else stage.apply(_held_out)
+    if held_out is None:
         return result
-    with contextlib.closing(Stage(opened.env, opened.settings, **offer.env_kwargs)) as stage, _one_thread():
-        return replace(result, played=offer.trained, held_out=replace(play(stage), played=offer.all))
+    with contextlib.closing(Stage(opened.env, opened.settings, **held_out.env_kwargs)) as stage, _one_thread():
+        return replace(result, played=held_out.trained, held_out=replace(play(stage), played=held_out.all))
 
 
 def _held_out(env: Any) -> HeldOut | None:
-    offer = env.unwrapped
-    return offer.generalisation() if isinstance(offer, HoldsOut) else None
+    unwrapped = env.unwrapped
+    return unwrapped.generalisation() if isinstance(unwrapped, HoldsOut) else None
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class _Play:
             results.append(
                 evaluate(
                     lambda: shown_env(stage, mode, film, "--render" if mode == "human" else "--video"),
-                    Player(opened.policy, deterministic=self.deterministic),
+                    TrainedAgent(opened.policy, deterministic=self.deterministic),
                     episodes=self.episodes,
                     seed=seed,
                     training_seed=opened.settings.seed or 0,

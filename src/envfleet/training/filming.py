@@ -9,7 +9,7 @@ from typing import Any
 
 from envfleet.errors import EnvError, MissingExtraError, SettingsError
 from envfleet.runs.evaluation import evaluate
-from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
 from envfleet.training.assembly import Resolved
 from envfleet.training.stage import Stage
@@ -79,7 +79,7 @@ def film_episode(resolved: Resolved, policy: Any, path: Path, stopped: Callable[
     with closing(_stage(resolved)) as stage, VideoWriter(path) as film:
         evaluate(
             lambda: shown_env(stage, _MODE, film, _FLAG),
-            Player(trained, deterministic=deterministic),
+            TrainedAgent(trained, deterministic=deterministic),
             episodes=1,
             seed=resolved.seed,
             deterministic=deterministic,

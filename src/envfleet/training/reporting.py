@@ -20,7 +20,7 @@ from envfleet.runs.live_view import clock, counted, decimals, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
-from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy, describe_policy
 from envfleet.settings import differences
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved
@@ -207,7 +207,7 @@ class Reporter:
         try:
             evaluation = evaluate(
                 resolved.stage.fresh,
-                Player(trained, deterministic=deterministic),
+                TrainedAgent(trained, deterministic=deterministic),
                 episodes=settings.eval_episodes,
                 seed=resolved.seed,
                 deterministic=deterministic,

@@ -53,11 +53,13 @@ class SequentialBackend:
         self._workers[index].attach(arrays)
         self._watched_words = arrays.control.words, arrays.control.worker(index, 0)
 
-    def _progress(self) -> _Progress:
+    def _progress(self) -> _WorkerProgress:
         if self._watched_words is None:
-            return _Progress(0, 0, Phase.START)
+            return _WorkerProgress(0, 0, Phase.START)
         words, line = self._watched_words
-        return _Progress(*(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE)))
+        return _WorkerProgress(
+            *(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE))
+        )
 
     def channel(self, index: int) -> Channel:
         return self._channels[index]
@@ -136,7 +138,7 @@ def interrupts_a_hang() -> bool:
     return threading.main_thread().ident in _hung
 
 
-class _Progress(NamedTuple):
+class _WorkerProgress(NamedTuple):
     """The progress of a worker."""
 
     env: int
@@ -160,7 +162,7 @@ class _Watchdog:
     asynchronous exception. Code that never returns to Python stays hung.
     """
 
-    def __init__(self, progress: Callable[[], _Progress]) -> None:
+    def __init__(self, progress: Callable[[], _WorkerProgress]) -> None:
         self.hang: _Hang | None = None
         self._progress = progress
         self._timeouts: Timeouts | None = None
@@ -188,7 +190,7 @@ class _Watchdog:
             self._changed.notify()
 
     def _watch(self) -> None:
-        seen, since = (0, _Progress(0, 0, 0)), time.monotonic()
+        seen, since = (0, _WorkerProgress(0, 0, 0)), time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait(self._look_every())
