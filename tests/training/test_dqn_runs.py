@@ -16,6 +16,7 @@ from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
 from envfleet.algorithms.settings import DQN
+from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import build_q_policy
 from envfleet.policies.q_settings import QSettings
@@ -172,7 +173,8 @@ def test_a_network_of_the_users_own_learns_and_is_loaded_again(tmp_path: Path, s
 
 
 def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
-    env = ("envfleet.environments.wildfire:x", Box(0.0, 1.0, (3, 8, 8)), Discrete(64))
+    entry_point = "envfleet.environments.wildfire:x"
+    env = (entry_point, Box(0.0, 1.0, (3, 8, 8)), Discrete(64), declared_presets(entry_point))
     assert preset_for(DQN(), *env).values["network"] == "cells"
     assert "network" not in preset_for(DQN(policy=own_networks.ActionValues), *env).values
 

@@ -10,6 +10,7 @@ from typing import Any
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
+from envfleet.environments.presets import declared_presets
 from envfleet.errors import EnvError, MissingExtraError, ResourceError, SettingsError
 from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
@@ -24,8 +25,9 @@ from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
+from envfleet.settings.presets import Preset
 from envfleet.training.placement import place
-from envfleet.training.presets import Preset, named_preset, preset_for
+from envfleet.training.presets import named_preset, preset_for
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, protection
 from envfleet.training.wrappers import environment_of, frames_stacked
@@ -53,7 +55,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
     stage = Stage(env, settings)
     try:
         seen = _first_look(stage)
-        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
+        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space, seen.presets)
         if settings.preset is not None:
             preset = named_preset(settings.preset, type(settings)).over(preset)
         of_env = {
@@ -85,6 +87,7 @@ class _Seen:
     action_space: spaces.Space[Any]
     entry_point: str
     own: frozenset[str]  # settings that the environment declares
+    presets: dict[str, Preset]  # that the environment declares, by algorithm
     frames: int  # stacked in an observation
     simulators: dict[str, str]  # versions
 
@@ -104,10 +107,12 @@ def _first_look(stage: Stage) -> _Seen:
 
 def _look(env: Any) -> _Seen:
     own = declared_settings(type(env.unwrapped))
+    entry_point = str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__)
     return _Seen(
         *copy.deepcopy((env.observation_space, env.action_space)),
-        entry_point=str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__),
+        entry_point=entry_point,
         own=frozenset(() if own is None else kinds_of(own)),
+        presets=declared_presets(entry_point),
         frames=frames_stacked(env),
         simulators=simulator_versions(type(env.unwrapped).__module__),
     )
