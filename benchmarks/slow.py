@@ -21,7 +21,7 @@ from benchmarks.interleave import quartiles
 from benchmarks.peers.install import python_of, reason_of_absence
 from benchmarks.sessions import ROOT, Duration, Session, SessionError
 from benchmarks.workloads import WORKLOADS
-from envfleet.fleet.plan import default_group_count
+from envfleet.fleet.spec import default_group_count
 
 OUTPUT = ROOT / "docs" / "benchmarks" / "slow.json"
 PAGE = ROOT / "docs" / "benchmarks-slow.md"

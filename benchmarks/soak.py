@@ -210,7 +210,7 @@ def soak(
     return watch.figures
 
 
-def told(figures: Figures, options: dict[str, Any]) -> dict[str, Any]:
+def results_of(figures: Figures, options: dict[str, Any]) -> dict[str, Any]:
     """Return all figures as plain data, with the series thinned."""
     series = {name: getattr(figures, name)[::THINNED] for name in ("memory_mb", "descriptors")}
     return {**asdict(figures), **figures.summary(), **series, "thinned": THINNED, "options": options}
@@ -235,7 +235,7 @@ def main() -> None:
         print(f"{name:20} {value:,.1f}" if isinstance(value, float) else f"{name:20} {value:,}")
     if given.json is not None:
         kept = json.loads(given.json.read_text()) if given.json.exists() else {}
-        kept["soak" if given.kill_every else "undisturbed"] = told(figures, options)
+        kept["soak" if given.kill_every else "undisturbed"] = results_of(figures, options)
         given.json.write_text(json.dumps(kept))
 
 

@@ -182,10 +182,10 @@ def _alone_over_together(pieces: Sequence[Callable[[], Any]]) -> float:
             piece()
 
     def together() -> None:
-        crew = [threading.Thread(target=piece) for piece in pieces]
-        for worker in crew:
+        threads = [threading.Thread(target=piece) for piece in pieces]
+        for worker in threads:
             worker.start()
-        for worker in crew:
+        for worker in threads:
             worker.join()
 
     return seconds_of(alone, 1) / seconds_of(together, 1)

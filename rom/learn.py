@@ -94,8 +94,8 @@ def _evaluated(path: Path, episodes: int) -> dict[str, Any]:
 
 def _played(path: Path, episodes: int, how: str) -> dict[str, Any]:
     command = [*COMMAND, "evaluate", str(path), "--episodes", str(episodes), how, "--json"]
-    told: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return told
+    results: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return results
 
 
 def _keep(run: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from envfleet.fleet import watch
-from envfleet.fleet.places import sequential
-from envfleet.fleet.plan import Timeouts
+from envfleet.fleet.backends import sequential
+from envfleet.fleet.spec import Timeouts
 
 # The same examples in every run, without a deadline: neither luck nor load decides.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

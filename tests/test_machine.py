@@ -310,8 +310,8 @@ thread = threading.Thread(target=rounds)
 thread.start()
 thread.join()
 """
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert all(int(faults) < 1000 for faults in told.split()), told
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert all(int(faults) < 1000 for faults in output.split()), output
 
 
 @pytest.mark.parametrize(

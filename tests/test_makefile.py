@@ -119,6 +119,6 @@ def test_lint_runs_every_check(make: Make) -> None:
 
 
 def test_without_a_target_all_of_them_are_listed() -> None:
-    told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("setup", "train", "test", "lint", "proof", "bench"):
-        assert f"  make {target} " in told
+        assert f"  make {target} " in output

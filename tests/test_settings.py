@@ -157,7 +157,7 @@ def test_impossible_values_are_refused_with_what_is_expected(name: str, received
     assert any(words in line for line in refused_mapping({name: received}))
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     lines = refused_mapping(
         {"learnin_rate": 3, "training": {"n_steps": 100, "colour": "red"}, "device": "gpu", "zzz": 1}
     )
@@ -178,7 +178,9 @@ def test_all_problems_are_told_at_once() -> None:
         ({"initial_log_std": math.nan, "memory": "gru", "shared": False}, ["initial_log_std:", "shared"]),
     ],
 )
-def test_problems_of_the_policy_are_told_with_the_others_and_once(mapping: dict[str, Any], names: list[str]) -> None:
+def test_problems_of_the_policy_are_reported_with_the_others_and_once(
+    mapping: dict[str, Any], names: list[str]
+) -> None:
     with pytest.raises(SettingsError) as error:
         PPO.from_mapping(mapping, source="ppo.yaml")
     assert [line.split()[0] for line in str(error.value).splitlines()[1:]] == names
@@ -227,7 +229,7 @@ def test_a_setting_in_a_foreign_section_is_not_taken() -> None:
     assert refused_mapping({"evaluation": {"workers": 3}})[1].startswith("  evaluation.workers: there is no such")
 
 
-def test_a_problem_is_told_under_the_key_of_the_file() -> None:
+def test_a_problem_is_reported_under_the_key_of_the_file() -> None:
     assert refused_mapping({"training": {"n_steps": 0}})[1].startswith("  training.n_steps: got 0, expected")
 
 

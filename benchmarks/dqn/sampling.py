@@ -80,7 +80,7 @@ def measure(steps: int, rounds: int) -> dict[str, Any]:
     ratios = [plain / ours for ours, plain in zip(taken["replay"], taken["gather"], strict=True)]
     return {
         "steps": steps,
-        "memory_bytes": replay.plan.bytes,
+        "memory_bytes": replay.spec.bytes,
         "batch": BATCH,
         "batch_bytes": 2 * BATCH * FRAMES * SIDE * SIDE,
         "seconds": {name: quartiles(seconds) for name, seconds in taken.items()},

@@ -53,20 +53,20 @@ def help_seconds() -> float:
 def first_step_seconds() -> float:
     """Run the command, wait for the first step of any environment, kill it; return the seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "first-step"
+        path = Path(folder) / "first-step"
         paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = os.environ | {FIRST_STEP_FILE: str(told), "PYTHONPATH": os.pathsep.join(paths)}
+        environment = os.environ | {FIRST_STEP_FILE: str(path), "PYTHONPATH": os.pathsep.join(paths)}
         program = [sys.executable, "-m", "envfleet.cli", *COMMAND, "--wrappers", WRAPPER]
         with open(Path(folder) / "stderr", "w+") as errors:
             began = time.time()  # a clock that all processes share
             run = subprocess.Popen(program, cwd=folder, env=environment, stderr=errors, start_new_session=True)
             try:
-                while not (told.exists() and told.read_text()):
+                while not (path.exists() and path.read_text()):
                     if run.poll() is not None or time.time() - began > PATIENCE:
                         errors.seek(0)
                         raise RuntimeError(f"the command took no step: {errors.read()[-300:]}")
                     time.sleep(0.002)
-                return float(told.read_text()) - began
+                return float(path.read_text()) - began
             finally:
                 with suppress(ProcessLookupError):  # it has ended already
                     os.killpg(run.pid, signal.SIGKILL)

@@ -33,7 +33,7 @@ class RandomActor:
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return generator.integers(self._actions, size=shape)
 
-    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> RandomActor:
+    def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> RandomActor:
         return self
 
     def act(self, noise: Array, *, masked: bool) -> Decision:
@@ -54,24 +54,24 @@ class RandomActorMaker:
 def build(workload_name: str, n_envs: int) -> Stepper:
     import envfleet
     from envfleet.rollout.collectors import WorkerCollector
-    from envfleet.rollout.program import ActingProgram
+    from envfleet.rollout.routine import ActingRoutine
     from envfleet.rollout.schedules import Schedule
 
     workload = WORKLOADS[workload_name]
     workload.register()
-    program = ActingProgram(RandomActorMaker(), STEPS, STEPS, 1)
+    routine = ActingRoutine(RandomActorMaker(), STEPS, STEPS, 1)
     fleet = envfleet.make(
         workload.env,
         n_envs,
         backend="processes",
         autoreset="same_step",
-        program=program,
+        routine=routine,
         seed=0,
         quiet=True,
         env_kwargs=workload.env_kwargs,
     )
     fleet.reset()
-    collector = WorkerCollector(fleet, program, 0)
+    collector = WorkerCollector(fleet, routine, 0)
     schedule = Schedule(collector, lambda: np.empty(0, np.float32), lag=0)
 
     def advance() -> int:

@@ -73,11 +73,11 @@ class Reporting:
         self._training, self._parts = training, parts
         self._seconds, self.checkpoint_seconds = 0.0, 0.0
         self.samples: list[float] = []  # seconds of each
-        told, sampled = reporter.update, reporter.sampler.sample
+        update, sampled = reporter.update, reporter.sampler.sample
 
         def timed(*args: Any) -> None:
             began = perf_counter()
-            told(*args)
+            update(*args)
             self._seconds += perf_counter() - began
 
         def sample(workers: Any) -> dict[str, float]:

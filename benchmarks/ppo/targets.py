@@ -10,7 +10,7 @@ from benchmarks.interleave import quartiles
 from benchmarks.ppo.rounds import fastest, ratio, speeds
 
 Target = dict[str, Any]
-Rows = Mapping[str, Any]
+TableRows = Mapping[str, Any]
 
 PEERS, ARITHMETIC = ("sb3", "plain"), "arithmetic"
 IDLE = 0.15  # largest allowed share of the time without work for the training
@@ -37,19 +37,19 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
     return targets
 
 
-def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
+def times_peer(rows: TableRows, name: str) -> dict[str, float] | None:
     """Return how many times as fast a row is as the fastest other library."""
     peer = fastest(rows, PEERS)
     return None if peer is None else ratio(rows, name, peer)
 
 
-def share_of_limit(rows: Rows, name: str) -> dict[str, float] | None:
+def share_of_limit(rows: TableRows, name: str) -> dict[str, float] | None:
     """Return a row's speed divided by that of the fastest arithmetic-only row."""
     limit = fastest(rows, ARITHMETIC)
     return None if limit is None else ratio(rows, name, limit)
 
 
-def share_of_speedup(rows: Rows) -> dict[str, float] | None:
+def share_of_speedup(rows: TableRows) -> dict[str, float] | None:
     """Return the speed-up of several workers over one, divided by that of independent processes."""
     by_round = [speeds(rows.get(name, {})) for name in ("workers", "worker", "processes", "process")]
     common = sorted(set.intersection(*(set(each) for each in by_round)))
@@ -59,12 +59,12 @@ def share_of_speedup(rows: Rows) -> dict[str, float] | None:
     return quartiles((workers[i] / worker[i]) / (processes[i] / process[i]) for i in common)
 
 
-def best_of_ours(rows: Rows) -> str:
+def best_of_ours(rows: TableRows) -> str:
     """Return the faster of our schedules."""
     return max(OUR_SCHEDULES, key=lambda name: rows[name].get("steps_per_second", {"median": 0.0})["median"])
 
 
-def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
+def _table_targets(name: str, rows: TableRows) -> Iterator[Target]:
     peer = "speed relative to the fastest other"
     if name in {"cartpole-8", "cartpole-64"}:
         wanted = {"cartpole-8": (3.0, 4.0), "cartpole-64": (1.8, 2.3)}[name]
@@ -96,7 +96,7 @@ def _table_targets(name: str, rows: Rows) -> Iterator[Target]:
         yield at_least(f"{name}: share of independent processes' speed-up", share_of_speedup(rows), wanted)
 
 
-def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
+def time_to_goal(rows: TableRows) -> tuple[str, str, float] | None:
     """Return our fastest row, the other library's, and the ratio of seconds; None if one was not measured."""
     seconds = {name: row["seconds"]["median"] for name, row in rows.items() if "absent" not in row}
     ours = [name for name in seconds if name in OUR_SCHEDULES]
@@ -108,7 +108,7 @@ def time_to_goal(rows: Rows) -> tuple[str, str, float] | None:
     return best, peer, median(by_seed[0][seed] / by_seed[1][seed] for seed in by_seed[0].keys() & by_seed[1].keys())
 
 
-def _goal_target(rows: Rows) -> Target:
+def _goal_target(rows: TableRows) -> Target:
     found = time_to_goal(rows)
     name = "to 475: our seconds divided by those of the faster Stable-Baselines3"
     if found is None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from envfleet.fleet.fleet import Fleet
     from envfleet.fleet.make import make
-    from envfleet.fleet.plan import Restarts, Timeouts
+    from envfleet.fleet.spec import Restarts, Timeouts
     from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
     from envfleet.rollout.collect import Collection, Trajectory, collect
     from envfleet.rollout.demonstrations import save_demonstrations
@@ -64,7 +64,7 @@ _HOMES = {
     ),
     "envfleet.fleet.fleet": ("Fleet",),
     "envfleet.fleet.make": ("make",),
-    "envfleet.fleet.plan": ("Restarts", "Timeouts"),
+    "envfleet.fleet.spec": ("Restarts", "Timeouts"),
     "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
     "envfleet.rollout.collect": ("Collection", "Trajectory", "collect"),
     "envfleet.rollout.demonstrations": ("save_demonstrations",),

@@ -32,7 +32,7 @@ class Paper:
     normalise: bool = True
     steps: int = 0
     moments: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    told: dict[str, float] = field(default_factory=dict)  # the terms of the latest loss and its gradient norm
+    metrics: dict[str, float] = field(default_factory=dict)  # the terms of the latest loss and its gradient norm
 
     def loss(self, policy: Policy, rows: dict[str, Any]) -> Tensor:
         if "pieces" in rows:  # with memory, each sequence is evaluated separately
@@ -60,7 +60,7 @@ class Paper:
             policy_loss = policy_loss - surrogate / count
             value_loss = value_loss + error / count
             mean_entropy = mean_entropy + entropy[i].double() / count
-        self.told = {
+        self.metrics = {
             "policy_gradient_loss": policy_loss.item(),
             "value_loss": value_loss.item(),
             "entropy": mean_entropy.item(),
@@ -68,7 +68,7 @@ class Paper:
         return policy_loss + self.value_coefficient * value_loss - self.entropy_coefficient * mean_entropy
 
     def step(self, policy: Policy, rows: dict[str, Any]) -> float:
-        """Take one gradient step and return the loss before it; its terms are then in `told`."""
+        """Take one gradient step and return the loss before it; its terms are then in `metrics`."""
         for parameter in policy.parameters():
             parameter.grad = None
         loss = self.loss(policy, rows)
@@ -78,12 +78,12 @@ class Paper:
         }
         norm = math.sqrt(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values()))
         factor = min(1.0, self.max_norm / (norm + 1e-6))
-        self.told |= {"loss": float(loss.detach()), "gradient_norm": norm}
+        self.metrics |= {"loss": float(loss.detach()), "gradient_norm": norm}
         self.steps += 1
         with torch.no_grad():
             for name, parameter in policy.named_parameters():
                 self._adam(name, parameter, gradients[name].double() * factor)
-        return self.told["loss"]
+        return self.metrics["loss"]
 
     def _adam(self, name: str, parameter: Tensor, gradient: Tensor) -> None:
         """Kingma and Ba, algorithm 1, with the epsilon of the original PPO implementation."""

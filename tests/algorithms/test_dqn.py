@@ -12,11 +12,11 @@ import torch
 from gymnasium import spaces
 
 from envfleet.algorithms.dqn import DQNLearner
-from envfleet.algorithms.dqn_figures import UpdateFigures
+from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
+from envfleet.policies.q_manual_gradients import _AutogradQPass
 from envfleet.policies.q_policy import build_q_policy
-from envfleet.policies.q_tape import _AutogradTape
 from envfleet.rollout.replay import Experience
 from tests.rollout.test_replay import World
 
@@ -63,7 +63,7 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
     settings = {"double": double, "loss": loss, "dueling": dueling, "hidden": hidden, "noisy": noisy}
     learner = learner_of(**settings, max_gradient_norm=0.7, learning_rate=0.01)
     if network == "autograd":  # the path for networks other than an MLP
-        learner._tape, learner._target_tape = _AutogradTape(learner.policy), _AutogradTape(learner._target)
+        learner._gradient_pass, learner._target_pass = _AutogradQPass(learner.policy), _AutogradQPass(learner._target)
     with torch.no_grad():
         learner._target_flat.data.mul_(1.1)  # makes the two networks differ
     online, target = copy.deepcopy(learner.policy), copy.deepcopy(learner._target)
@@ -72,10 +72,10 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
         assert of_values is not None and of_choice is not None and of_target is not None
         assert len({part.numpy().tobytes() for part in (of_values, of_choice, of_target)}) == 3
     taken = experience(masked=masked)
-    counts = np.linspace(0.2, 1.0, 16).astype(np.float32)
-    told = UpdateFigures()
+    importance_weights = np.linspace(0.2, 1.0, 16).astype(np.float32)
+    update_metrics = DQNUpdateMetrics()
     with torch.no_grad():
-        learner._step(taken, counts, 0.01, told)
+        learner._step(taken, importance_weights, 0.01, update_metrics)
 
     following = torch.from_numpy(taken.following[""]).float()
     with torch.no_grad():
@@ -86,20 +86,20 @@ def test_one_update_is_that_of_the_formulas(double: bool, loss: str, masked: boo
                 if allowed.any():
                     chooser[row, ~torch.from_numpy(allowed)] = -torch.inf
         best = values[torch.arange(16), chooser.argmax(1)]
-        wanted = torch.from_numpy(taken.returns) + torch.from_numpy(taken.discounts) * best
+        targets = torch.from_numpy(taken.returns) + torch.from_numpy(taken.discounts) * best
     optimiser = torch.optim.Adam(online.parameters(), lr=0.01, eps=1.5e-4 if noisy else 1e-8)
     found = online.q_values({"": torch.from_numpy(taken.observations[""])}, of_values)
     chosen = found[torch.arange(16), taken.actions]
-    error = chosen - wanted
+    error = chosen - targets
     each = torch.where(error.abs() < 1.0, 0.5 * error**2, error.abs() - 0.5) if loss == "huber" else error**2
-    wanted_loss = (each * torch.from_numpy(counts)).mean()
-    wanted_loss.backward()
+    expected_loss = (each * torch.from_numpy(importance_weights)).mean()
+    expected_loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(online.parameters(), 0.7)
     optimiser.step()
-    figures = told.figures(loss)
-    assert figures["train/loss"] == pytest.approx(wanted_loss.item(), rel=1e-5)
-    assert figures["train/q_value"] == pytest.approx(chosen.mean().item(), rel=1e-5)
-    assert figures["train/gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
+    metrics = update_metrics.means(loss)
+    assert metrics["train/loss"] == pytest.approx(expected_loss.item(), rel=1e-5)
+    assert metrics["train/q_value"] == pytest.approx(chosen.mean().item(), rel=1e-5)
+    assert metrics["train/gradient_norm"] == pytest.approx(norm.item(), rel=1e-4)
     for (name, parameter), expected in zip(learner.policy.named_parameters(), online.parameters(), strict=True):
         torch.testing.assert_close(parameter, expected, rtol=1e-4, atol=1e-6, msg=name)
 
@@ -109,8 +109,8 @@ def test_where_nothing_that_follows_counts_the_reward_is_all() -> None:
     zero, nearly = learner_of(gamma=0.0, n_step=1), learner_of(gamma=0.5, n_step=1)
     with torch.no_grad():
         zero._target_flat.data.fill_(torch.nan)  # shows up if the target network is used
-        zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, UpdateFigures())
-        nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, UpdateFigures())
+        zero._step(replace(experience(), discounts=np.zeros(16, np.float32)), None, 0.01, DQNUpdateMetrics())
+        nearly._step(replace(experience(), discounts=np.full(16, 1e-9, np.float32)), None, 0.01, DQNUpdateMetrics())
     assert np.allclose(zero.weights(), nearly.weights(), atol=1e-5) and np.isfinite(zero.weights()).all()
 
 
@@ -120,9 +120,9 @@ def test_the_margin_lifts_demonstrated_actions_as_the_formula_says(masked: bool)
     learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
     rivals = np.random.default_rng(1).random((6, 4)) < 0.5 if masked else None
     policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6, rivals=rivals)
-    told = UpdateFigures()
+    update_metrics = DQNUpdateMetrics()
     with torch.no_grad():
-        learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, told)
+        learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, update_metrics)
     values = policy.q_values({"": torch.from_numpy(taken.observations[""])})
     chosen = values[torch.arange(16), taken.actions]
     shown = values[:6] + 0.8 * (1.0 - torch.nn.functional.one_hot(torch.from_numpy(taken.actions[:6]), 4))
@@ -134,7 +134,7 @@ def test_the_margin_lifts_demonstrated_actions_as_the_formula_says(masked: bool)
     loss = torch.nn.functional.smooth_l1_loss(chosen, torch.from_numpy(taken.returns))
     loss = loss + (shown.max(1).values - chosen[:6]).mean()
     loss.backward()
-    assert told.figures("huber")["train/loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert update_metrics.means("huber")["train/loss"] == pytest.approx(loss.item(), rel=1e-5)
     for (name, found), expected in zip(learner.policy.named_parameters(), policy.parameters(), strict=True):
         assert found.grad is not None and expected.grad is not None
         torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-6, msg=name)
@@ -189,10 +189,10 @@ def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen(
     tree, everything = learner._priorities, np.arange(learner.replay.rows * ENVS)
     priorities, happened = tree.priorities(everything), learner.replay.happened(everything)
     assert (priorities[~happened] == 0.0).all() and (priorities[happened] > 0.0).all()
-    ((taken, counts),) = learner._batches(1)
-    assert counts is not None and counts.max() == 1.0
+    ((taken, importance_weights),) = learner._batches(1)
+    assert importance_weights is not None and importance_weights.max() == 1.0
     with torch.no_grad():
-        learner._step(taken, counts, 0.001, UpdateFigures())
+        learner._step(taken, importance_weights, 0.001, DQNUpdateMetrics())
     distinct = np.flatnonzero(np.bincount(taken.entries) == 1)
     assert len(np.unique(tree.priorities(distinct))) > 4
 

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 from envfleet.algorithms.ppo import PPOLearner
-from envfleet.algorithms.ppo_figures import explained_variance
+from envfleet.algorithms.ppo_metrics import explained_variance
 from envfleet.errors import TrainingError
 from envfleet.policies.encoders import NatureCNN
 from envfleet.policies.policy import Policy, build_policy
@@ -104,10 +104,10 @@ def assert_same_updates(
             order = stream(SEED, 12, rollout.number, epoch).permutation(STEPS * ENVS)
             for part in np.array_split(order, settings.minibatches):
                 paper.step(plain, chosen(rows, part))
-                steps.append(paper.told)
-        told = learner.learn(rollout, 0.0)
+                steps.append(paper.metrics)
+        metrics = learner.learn(rollout, 0.0)
         for name in ("loss", "policy_gradient_loss", "value_loss", "entropy", "gradient_norm"):
-            assert told[f"train/{name}"] == pytest.approx(np.mean([step[name] for step in steps]), abs=1e-5), name
+            assert metrics[f"train/{name}"] == pytest.approx(np.mean([step[name] for step in steps]), abs=1e-5), name
     for name, expected in parameters(plain).items():
         found = dict(learner.policy.named_parameters())[name].detach().numpy()
         assert np.abs(expected - before[name]).max() > 1e-4, name  # the weights changed
@@ -206,11 +206,11 @@ def test_the_update_stops_where_the_policy_has_moved_too_far() -> None:
     without = settings_of(epochs=10, minibatch_size=16, learning_rate=1e-2)
     rollout = rollout_of(settings, moved=0.0)
     stopped, whole = learner_of(settings), learner_of(without)
-    told, told_whole = stopped.learn(rollout, 0.0), whole.learn(rollout, 0.0)
-    assert told["train/early_stop"] == 1.0
-    assert told_whole["train/early_stop"] == 0.0
+    metrics, metrics_whole = stopped.learn(rollout, 0.0), whole.learn(rollout, 0.0)
+    assert metrics["train/early_stop"] == 1.0
+    assert metrics_whole["train/early_stop"] == 0.0
     assert 1 <= stopped.updates < whole.updates == 40
-    assert told["train/n_updates"] == stopped.updates
+    assert metrics["train/n_updates"] == stopped.updates
     far = learner_of(settings_of(epochs=10, minibatch_size=16, learning_rate=1e-2, target_kl=1e3))
     assert far.learn(rollout, 0.0)["train/early_stop"] == 0.0
     assert far.weights().tobytes() == whole.weights().tobytes()
@@ -221,9 +221,9 @@ def test_schedules_fall_in_a_line() -> None:
     learner, rollout = learner_of(settings), rollout_of(settings)
     for progress, left in ((0.0, 1.0), (0.25, 0.75), (1.0, 0.0), (1.5, 0.0)):
         before = learner.weights().copy()
-        told = learner.learn(rollout, progress)
-        assert told["train/learning_rate"] == pytest.approx(1e-3 * left)
-        assert told["train/clip_range"] == pytest.approx(0.2 * left)
+        metrics = learner.learn(rollout, progress)
+        assert metrics["train/learning_rate"] == pytest.approx(1e-3 * left)
+        assert metrics["train/clip_range"] == pytest.approx(0.2 * left)
         assert np.array_equal(before, learner.weights()) == (left == 0.0)
     constant = learner_of(settings_of()).learn(rollout, 0.9)
     assert constant["train/learning_rate"] == pytest.approx(1e-3)
@@ -253,10 +253,10 @@ def test_a_learner_leaves_the_rollout_as_it_was() -> None:
 def test_diagnostics_of_an_update_that_moves_nothing() -> None:
     """The learning rate is almost zero, so the policy stays the one that collected."""
     settings = settings_of(learning_rate=1e-12, minibatch_size=16)
-    told = learner_of(settings).learn(rollout_of(settings, moved=0.0), 0.0)
-    assert told["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
-    assert told["train/clip_fraction"] == 0.0
-    assert told["train/n_updates"] == 4
+    metrics = learner_of(settings).learn(rollout_of(settings, moved=0.0), 0.0)
+    assert metrics["train/approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["train/clip_fraction"] == 0.0
+    assert metrics["train/n_updates"] == 4
     shifted = learner_of(settings).learn(rollout_of(settings, moved=0.5), 0.0)
     assert shifted["train/approx_kl"] > 0.01
     assert 0.3 < shifted["train/clip_fraction"] < 0.9
@@ -287,9 +287,9 @@ def test_a_restored_learner_goes_on_to_the_same_bytes() -> None:
     whole.learn(first, 0.1)
     weights = {name: value.clone() for name, value in whole.policy.state_dict().items()}
     state = whole.state()
-    told = whole.learn(second, 0.2)
+    metrics = whole.learn(second, 0.2)
     resumed: PPOLearner = learner_of(settings)
     resumed.policy.load_state_dict(weights)
     resumed.restore(state, {})
-    assert resumed.learn(second, 0.2) == told
+    assert resumed.learn(second, 0.2) == metrics
     assert resumed.weights().tobytes() == whole.weights().tobytes()

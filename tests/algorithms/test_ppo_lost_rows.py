@@ -34,8 +34,8 @@ def test_a_rollout_with_lost_rows_gives_the_update_of_one_without_them(normalise
     lose(rollout, slice(None), 2)
     one, two = learner_of(settings), learner_of(settings.but(n_envs=ENVS - 1))
     for _ in range(2):
-        told, expected = one.learn(rollout, 0.0), two.learn(without_env(rollout, 2), 0.0)
-        assert told == pytest.approx(expected, abs=1e-5)
+        metrics, expected = one.learn(rollout, 0.0), two.learn(without_env(rollout, 2), 0.0)
+        assert metrics == pytest.approx(expected, abs=1e-5)
     np.testing.assert_allclose(one.weights(), two.weights(), atol=1e-5)
 
 

@@ -91,9 +91,9 @@ def test_one_update_is_that_of_the_paper(memory: str) -> None:
                 "values": rows(values[:-1]),
             },
         )
-        told = learner.learn(rollout, 0.0)
-        assert told["train/loss"] == pytest.approx(loss, abs=1e-5)
-        assert told["train/n_updates"] == number + 1
+        metrics = learner.learn(rollout, 0.0)
+        assert metrics["train/loss"] == pytest.approx(loss, abs=1e-5)
+        assert metrics["train/n_updates"] == number + 1
     for name, expected in parameters(plain).items():
         found = dict(learner.policy.named_parameters())[name].detach().numpy()
         assert np.abs(expected - before[name]).max() > 1e-4, name
@@ -122,9 +122,9 @@ def test_what_a_lost_row_holds_changes_nothing(memory: str) -> None:
         other.columns["actions"][t, env] = 3 - other.columns["actions"][t, env]
         other.columns["log_probs"][t, env] = -1.5
     one, two = learner_of(settings), learner_of(settings)
-    told, told_other = one.learn(rollout, 0.0), two.learn(other, 0.0)
+    metrics, other_metrics = one.learn(rollout, 0.0), two.learn(other, 0.0)
     assert one.weights().tobytes() == two.weights().tobytes()
-    assert told == told_other
+    assert metrics == other_metrics
     whole = learner_of(settings)
     rollout.valid[...] = True
     whole.learn(rollout, 0.0)
@@ -150,6 +150,6 @@ def test_a_rollout_with_lost_rows_gives_the_update_of_one_without_them(memory: s
         }
     )
     one, two = learner_of(settings), learner_of(fewer)
-    told, expected = one.learn(rollout, 0.0), two.learn(without, 0.0)
-    assert told == pytest.approx(expected, abs=1e-5)
+    metrics, expected = one.learn(rollout, 0.0), two.learn(without, 0.0)
+    assert metrics == pytest.approx(expected, abs=1e-5)
     np.testing.assert_allclose(one.weights(), two.weights(), atol=1e-5)

@@ -150,7 +150,7 @@ def test_what_is_wrong_with_a_network(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("n_envs", 8, "n_envs: 8, but the run was trained with 4"),
         ("env", "Pendulum-v1", "env: 'Pendulum-v1', but the run was trained with 'CartPole-v1'"),
@@ -159,13 +159,13 @@ def test_what_is_wrong_with_a_network(
     ],
 )
 def test_an_edited_run_is_not_resumed(
-    run: Path, name: str, value: object, told: str, capsys: pytest.CaptureFixture[str]
+    run: Path, name: str, value: object, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump({**content, name: value}))
     assert cli.main(["resume", str(run), "--steps", "640"]) == 2
     error = capsys.readouterr().err
-    assert f"config.yaml was changed, and a run cannot be resumed with other settings:\n  {told}\n" in error
+    assert f"config.yaml was changed, and a run cannot be resumed with other settings:\n  {message}\n" in error
     assert "hint: put them back" in error
 
 

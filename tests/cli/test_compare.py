@@ -89,10 +89,10 @@ def test_two_timed_runs_and_what_is_said_of_them(tmp_path: Path) -> None:
     runs = {name: tmp_path / "timed" / name for name in ("sequential", "parallel")}
     ten_seconds = ["--duration", str(10 / 3600), "--eval-every", "0", "--seed", "1", "--n-envs", "16"]
     for name, backend in (("sequential", "sequential"), ("parallel", "processes")):
-        told = envfleet(
+        output = envfleet(
             "train", "ppo", "--env", "CartPole-v1", *ten_seconds, "--backend", backend, "--output-dir", runs[name]
         )
-        assert "10 s" in told or "hours" in told, told
+        assert "10 s" in output or "hours" in output, output
     out = tmp_path / "compared"
     report = envfleet(
         "compare", "--sequential", runs["sequential"], "--parallel", runs["parallel"], "--output-dir", out
@@ -212,7 +212,7 @@ def test_the_files_go_beside_the_first_run(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "received no run, expected at least two"),
         (["RUN"], "received one run, expected at least two"),
@@ -222,6 +222,8 @@ def test_the_files_go_beside_the_first_run(
         (["RUN", "RUN", "--score", "nan"], "--score is nan, expected a number"),
     ],
 )
-def test_wrong_use_is_said(trained: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+def test_wrong_use_is_said(
+    trained: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     assert cli.main(["compare", *(str(trained) if each == "RUN" else each for each in arguments)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -106,17 +106,17 @@ def test_steps_at_the_axis_are_exact(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"), [("curve.txt", "expected a name that ends in .png"), ("x.png", "there is nothing to draw")]
+    ("output", "message"), [("curve.txt", "expected a name that ends in .png"), ("x.png", "there is nothing to draw")]
 )
 def test_what_cannot_be_drawn_is_said(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, told: str
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str, message: str
 ) -> None:
     run = trained
     if output == "x.png":  # a run in which no episode has ended
         run = tmp_path / "short"
         assert train(run, "--env", "Pendulum-v1", "--steps", "64", "--rollout-steps", "8", "--eval-every", "0") == 0
     assert cli.main(["plot", str(run), "--output", str(tmp_path / output)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / output).exists()
 
 
@@ -125,16 +125,17 @@ def test_a_run_says_its_episodes_and_compares_with_random_play(
 ) -> None:
     flags = ["--output-dir", str(tmp_path / "run"), "--verbose", "--random-steps", "300", "--eval-every", "0"]
     assert cli.main(["train", "ppo", *SMALL, *flags]) == 0
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert rows[0]["step"] == 0 and 10 < rows[0]["random/ep_rew_mean"] < 40
     assert (
-        f"random play  {rows[0]['random/ep_rew_mean']:.1f} (mean of {rows[0]['random/episodes']:.0f} episodes)" in told
+        f"random play  {rows[0]['random/ep_rew_mean']:.1f} (mean of {rows[0]['random/episodes']:.0f} episodes)"
+        in output
     )
-    episodes = [line for line in told.splitlines() if line.startswith("episode ")]
+    episodes = [line for line in output.splitlines() if line.startswith("episode ")]
     assert len(episodes) == rows[-1]["rollout/episodes"]
     assert f"last 10 {rows[-1]['rollout/ep_rew_mean_10']:.2f}" in episodes[-1]
-    assert "in 4 environments (" in told and "closed 4 environments" in told
+    assert "in 4 environments (" in output and "closed 4 environments" in output
 
 
 def test_groups_of_seeds_are_told_apart_by_their_settings(trained: Path, seeds: list[str], tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def test_each_seed_has_a_run_of_its_own_and_the_table_has_their_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*COMMAND, "--output-dir", str(tmp_path / "run"), "--seeds", "3", "1"]) == 0
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-seed1", "run-seed3"]
-    assert "run 1 of 2: seed 3\n" in told.err and "run 2 of 2: seed 1\n" in told.err
+    assert "run 1 of 2: seed 3\n" in output.err and "run 2 of 2: seed 1\n" in output.err
     returns = [last_evaluation(tmp_path / f"run-seed{seed}") for seed in (3, 1)]
-    rows = told.out.strip().splitlines()
+    rows = output.out.strip().splitlines()
     assert rows[0].split() == ["seed", "return", "run"]
     for row, seed, value in zip(rows[1:], (3, 1), returns, strict=False):
         assert row.split() == [str(seed), f"{value:.2f}", str(tmp_path / f"run-seed{seed}")]
@@ -45,9 +45,9 @@ def test_without_evaluations_the_last_episodes_count(tmp_path: Path, capsys: pyt
     flags = ["--eval-every", "0", "--output-dir", str(tmp_path / "run"), "--seeds", "1"]
     assert cli.main([*COMMAND, *flags]) == 0
     figure = read_metrics(tmp_path / "run-seed1" / "metrics.jsonl")[-1]["rollout/ep_rew_mean"]
-    told = capsys.readouterr().out.strip().splitlines()
-    assert told[1].split()[:2] == ["1", f"{figure:.2f}"]
-    assert told[-1] == f"mean {figure:.2f} (last 100 episodes)"
+    output = capsys.readouterr().out.strip().splitlines()
+    assert output[1].split()[:2] == ["1", f"{figure:.2f}"]
+    assert output[-1] == f"mean {figure:.2f} (last 100 episodes)"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_ctrl_c_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
     monkeypatch.setattr(Training, "_save_if_due", interrupted)
     assert cli.main([*COMMAND, "--output-dir", str(tmp_path / "run"), "--seeds", "1", "2", "3"]) == 130
-    told = capsys.readouterr()
-    assert "not started: seed 2, 3\n" in told.err and told.out == ""
+    output = capsys.readouterr()
+    assert "not started: seed 2, 3\n" in output.err and output.out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed1"]

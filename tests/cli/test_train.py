@@ -94,9 +94,9 @@ class Maze:
 
 
 def test_a_wrong_value_for_an_environment_gets_a_sentence() -> None:
-    told = refused("ppo", "--env", "envfleet/GameBoy-v0", "--frame-skip", "often", "--shrink", "3")
-    assert "--frame-skip: got 'often', expected a whole number, at least 1, at most 60" in told
-    assert "shrink: got 3, expected a divisor of 144 and 160" in told
+    output = refused("ppo", "--env", "envfleet/GameBoy-v0", "--frame-skip", "often", "--shrink", "3")
+    assert "--frame-skip: got 'often', expected a whole number, at least 1, at most 60" in output
+    assert "shrink: got 3, expected a divisor of 144 and 160" in output
 
 
 def test_every_kind_of_setting_is_a_flag() -> None:
@@ -287,7 +287,7 @@ def test_a_wrong_flag_is_answered_with_the_nearest(arguments: list[str], words: 
     assert words in refused("ppo", *arguments)
 
 
-def test_wrong_flags_are_told_with_the_values_that_cannot_be(
+def test_wrong_flags_are_reported_with_the_values_that_cannot_be(
     experiment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = ["--lerning-rate", "3", "--gamma", "2", "--hidden", "0", "--colour", "--memory-size", "0", "--n-steps", "0"]

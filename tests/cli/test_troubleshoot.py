@@ -22,7 +22,7 @@ from envfleet.fleet.auto import StepCost, choose
 from envfleet.fleet.statistics import WorkerStatistics
 from envfleet.runs import checkpoints
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.live_view import Progress, plain_line, view
+from envfleet.runs.live_view import ConsoleState, plain_line, view
 from envfleet.training import assembly, exactness
 from tests.cli.conftest import train
 from tests.fleet.simulators import Bad, Counter
@@ -152,9 +152,9 @@ def _too_cheap(scene: Scene) -> str:
 
 @shows("workers ... MB")
 def _memory_of_workers(scene: Scene) -> str:
-    progress = Progress("t", 4000)
-    progress.take(1000, 2.0, {}, [WorkerStatistics(0, 11, 0.9, 0, 100.0)])
-    return "\n".join(line.plain for line in view(progress, 80, verbose=False))
+    state = ConsoleState("t", 4000)
+    state.take(1000, 2.0, {}, [WorkerStatistics(0, 11, 0.9, 0, 100.0)])
+    return "\n".join(line.plain for line in view(state, 80, verbose=False))
 
 
 @shows("a rollout of ... steps of ... environments needs ... GiB")
@@ -168,9 +168,9 @@ def _rollout_too_large(scene: Scene) -> None:
 
 @shows("... worker restart")
 def _worker_died(scene: Scene) -> str:
-    progress = Progress("t", 4000)
-    progress.take(1000, 2.0, {}, [WorkerStatistics(0, 11, 0.9, 1, 100.0)])
-    return plain_line(progress, verbose=False)
+    state = ConsoleState("t", 4000)
+    state.take(1000, 2.0, {}, [WorkerStatistics(0, 11, 0.9, 1, 100.0)])
+    return plain_line(state, verbose=False)
 
 
 def step_a_bad_one(what: str) -> None:

@@ -13,7 +13,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "spawn": {"backend": "processes", "workers": 2, "start_method": "spawn"},
     "fork": {"backend": "processes", "workers": 2, "start_method": "fork"},
     "forkserver": {"backend": "processes", "workers": 2, "start_method": "forkserver"},
-    "hosted": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
+    "caller-run": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
     "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
 }
 PROCESSES = ["spawn", "fork", "forkserver", "portable"]

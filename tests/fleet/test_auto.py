@@ -11,7 +11,7 @@ import pytest
 
 import envfleet
 from envfleet.fleet.auto import StepCost, choose, measure
-from envfleet.fleet.plan import default_group_count, stepping_group_count
+from envfleet.fleet.spec import default_group_count, stepping_group_count
 from tests.fleet.backends import same, trace
 from tests.fleet.simulators import Counter
 

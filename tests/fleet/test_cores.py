@@ -10,8 +10,8 @@ import pytest
 
 import envfleet
 from envfleet.fleet import cores
+from envfleet.fleet.backends import processes
 from envfleet.fleet.cores import OwnCore, own_core
-from envfleet.fleet.places import processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
 FREE = {4, 5, 6}

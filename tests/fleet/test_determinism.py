@@ -50,22 +50,22 @@ def reference(env: str, mode: str) -> Any:
 def pairwise() -> list[tuple[str, str, int, str]]:
     """Return every environment on every backend, rotating through worker counts and autoreset modes."""
     cases = []
-    for turn, (env, place) in enumerate(itertools.product(ENVS, [b for b in BACKENDS if b != "sequential"])):
-        cases.append((env, place, WORKERS[turn % 3], MODES[(turn // 3) % 2]))
+    for turn, (env, name) in enumerate(itertools.product(ENVS, [b for b in BACKENDS if b != "sequential"])):
+        cases.append((env, name, WORKERS[turn % 3], MODES[(turn // 3) % 2]))
     return cases
 
 
-@pytest.mark.parametrize(("env", "place", "workers", "mode"), pairwise())
-def test_same_bytes(env: str, place: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {**use(place, monkeypatch), "workers": workers}
+@pytest.mark.parametrize(("env", "name", "workers", "mode"), pairwise())
+def test_same_bytes(env: str, name: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**use(name, monkeypatch), "workers": workers}
     assert same(reference(env, mode), run(env, mode, **settings))
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("env", ENVS)
-@pytest.mark.parametrize("place", [b for b in BACKENDS if b != "sequential"])
+@pytest.mark.parametrize("name", [b for b in BACKENDS if b != "sequential"])
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_same_bytes_everywhere(env: str, place: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {**use(place, monkeypatch), "workers": workers}
+def test_same_bytes_everywhere(env: str, name: str, workers: int, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {**use(name, monkeypatch), "workers": workers}
     assert same(reference(env, mode), run(env, mode, **settings))

@@ -68,9 +68,9 @@ def test_only_sums_need_every_step() -> None:
 
 def test_means_over_episodes() -> None:
     nan = math.nan
-    told = {"is_success": [nan, nan], "success": [1.0, nan], "x": [1.0, nan], "x:sum": [1.0, 3.0], "y": [nan, nan]}
-    assert means(told) == {"x": 1.0, "x_sum": 2.0}
-    assert successes(told) == [True, False]
+    numbers = {"is_success": [nan, nan], "success": [1.0, nan], "x": [1.0, nan], "x:sum": [1.0, 3.0], "y": [nan, nan]}
+    assert means(numbers) == {"x": 1.0, "x_sum": 2.0}
+    assert successes(numbers) == [True, False]
     assert successes({"is_success": [nan], "success": []}) is None
 
 

@@ -22,7 +22,7 @@ import pytest
 
 import envfleet
 from envfleet.fleet import watch
-from envfleet.fleet.places.processes import ProcessesPlace
+from envfleet.fleet.backends.processes import ProcessesBackend
 from tests.fleet.backends import same, use
 from tests.fleet.simulators import Bad, Counter, DiesAlways, DiesOnce, DiesTwice, HangsOnce, Nested, Raises, RaisesOnce
 from tests.hanging import hang, take_long
@@ -246,11 +246,11 @@ def test_hung_worker_shows_its_stack_and_is_restarted(
     fleet.close()
 
 
-@pytest.mark.parametrize("place", ["sequential", "threads"])
+@pytest.mark.parametrize("name", ["sequential", "threads"])
 def test_hang_that_cannot_be_killed_is_a_named_error(
-    place: str, limits_hold: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, limits_hold: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = make(lambda: HangsOnce(limits_hold), use(place, monkeypatch), timeout=envfleet.Timeouts(step=0.3))
+    fleet = make(lambda: HangsOnce(limits_hold), use(name, monkeypatch), timeout=envfleet.Timeouts(step=0.3))
     fleet.reset()
     with pytest.raises(envfleet.EnvHungError, match=r"did not return within 0\.3 s") as caught:
         for _ in range(5):
@@ -305,16 +305,16 @@ class BusyLoop(HangsOnce):
 
 
 def test_creation_that_hangs_is_a_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark, hello = tmp_path / "hangs", ProcessesPlace.hello
+    mark, hello = tmp_path / "hangs", ProcessesBackend.hello
 
-    def hello_once_it_hangs(place: ProcessesPlace, index: int, seconds: float | None) -> Any:
+    def hello_once_it_hangs(backend: ProcessesBackend, index: int, seconds: float | None) -> Any:
         assert wait_until(mark.exists)  # starting a process takes time
-        return hello(place, index, seconds)
+        return hello(backend, index, seconds)
 
     def build() -> Any:
         hang(mark)
 
-    monkeypatch.setattr(ProcessesPlace, "hello", hello_once_it_hangs)
+    monkeypatch.setattr(ProcessesBackend, "hello", hello_once_it_hangs)
     with pytest.raises(envfleet.EnvHungError, match=r"did not build its environments within 0\.3 s") as caught:
         envfleet.make(build, 1, backend="processes", timeout=envfleet.Timeouts(start=0.3))
     assert "sleep_for_an_hour" in caught.value.original

@@ -65,13 +65,13 @@ def test_workers_share_what_the_caller_keeps(kind: str) -> None:
         "one each": {"env": [functools.partial(Mapped, table) for _ in range(4)]},
     }[kind]
     fleet = envfleet.make(n_envs=4, backend="processes", workers=2, start_method="fork", seed=1, **given)
-    place = fleet._crew.place
-    parts = {id(part): part for messages in place._plans.values() for message in messages for part in message}
+    backend = fleet._supervisor.backend
+    parts = {id(part): part for messages in backend._specs.values() for message in messages for part in message}
     assert sum(len(part) >= table.nbytes for part in parts.values()) == 1
     fleet.reset()
     assert fleet.step(np.zeros(4, np.int64))[1].tolist() == [1.0] * 4
     fleet.close()
-    assert not place._plans and not place._large
+    assert not backend._specs and not backend._large
 
 
 def test_a_restarted_worker_gets_it_too() -> None:

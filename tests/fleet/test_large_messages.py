@@ -44,13 +44,13 @@ def test_states_of_any_size_are_saved_and_restored(size: int, backend: dict[str,
     actions = np.zeros(8, np.int64)
     fleet.reset()
     fleet.step(actions)
-    told: list[tuple[int, int]] = []
-    state = fleet.state(progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int]] = []
+    state = fleet.state(progress=lambda done, of: reported.append((done, of)))
     expected = fleet.step(actions)[1]
     fleet.restore(state)
     assert fleet.step(actions)[1].tolist() == expected.tolist()
     assert fleet.statistics().restarts == 0
-    assert told[-1] == (8, 8) and told == sorted(told)
+    assert reported[-1] == (8, 8) and reported == sorted(reported)
     fleet.close()
 
 

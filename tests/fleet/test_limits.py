@@ -13,8 +13,8 @@ import pytest
 
 import envfleet
 from envfleet import EnvHungError, Timeouts
-from envfleet.fleet.places.processes import ProcessesPlace
-from envfleet.fleet.places.threads import ThreadsPlace
+from envfleet.fleet.backends.processes import ProcessesBackend
+from envfleet.fleet.backends.threads import ThreadsBackend
 from tests.fleet.backends import use
 from tests.fleet.simulators import Counter, HangsOnce, RaisesOnce
 from tests.hanging import hang, take_long
@@ -128,12 +128,12 @@ def test_a_reset_that_hangs_is_named_with_its_own_limit(
 
 def give_workers_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lengthen the wait for workers, since the limit of resets also applies to starting."""
-    monkeypatch.setattr(ProcessesPlace, "hello", partialmethod(_late_hello, ProcessesPlace.hello))
-    monkeypatch.setattr(ThreadsPlace, "hello", partialmethod(_late_hello, ThreadsPlace.hello))
+    monkeypatch.setattr(ProcessesBackend, "hello", partialmethod(_late_hello, ProcessesBackend.hello))
+    monkeypatch.setattr(ThreadsBackend, "hello", partialmethod(_late_hello, ThreadsBackend.hello))
 
 
-def _late_hello(place: Any, hello: Any, index: int, seconds: float | None) -> Any:
-    return hello(place, index, 600.0)
+def _late_hello(backend: Any, hello: Any, index: int, seconds: float | None) -> Any:
+    return hello(backend, index, 600.0)
 
 
 @pytest.mark.parametrize("name", ["sequential", "threads"])

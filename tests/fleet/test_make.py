@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import envfleet
 from envfleet import machine
 from envfleet.fleet import make as make_module
-from envfleet.fleet.plan import default_group_count, split_evenly
+from envfleet.fleet.spec import default_group_count, split_evenly
 from tests.fleet.simulators import Counter
 
 

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from envfleet.fleet.places import output
+from envfleet.fleet.backends import output
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals of this kind")
 
 PROGRAM = """
 import ctypes, os, sys, threading
 import envfleet
-from envfleet.fleet.places import output
+from envfleet.fleet.backends import output
 from envfleet.runs.console import Console
 from tests.fleet.simulators import Counter
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import envfleet
-from envfleet.fleet.places import launch
+from envfleet.fleet.backends import launch
 from envfleet.signals import ENDING, Terminated, handled, terminate
 from tests.fleet.simulators import Counter
 

@@ -68,10 +68,10 @@ def _rows(batch: Any, ids: Any) -> Any:
     return batch[ids]
 
 
-@pytest.mark.parametrize("place", [{"backend": "threads", "workers": 2}, {"backend": "processes", "workers": 2}])
-def test_the_quick_group_comes_first(place: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [{"backend": "threads", "workers": 2}, {"backend": "processes", "workers": 2}])
+def test_the_quick_group_comes_first(backend: dict[str, Any], tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
-    fleet = envfleet.make([lambda: WaitingCounter(go_on)] * 2 + [Counter] * 2, group_size=2, seed=1, **place)
+    fleet = envfleet.make([lambda: WaitingCounter(go_on)] * 2 + [Counter] * 2, group_size=2, seed=1, **backend)
     fleet.reset()
     fleet.send(np.zeros(4, np.int64), np.arange(4))
     assert fleet.recv()[4]["env_id"].tolist() == [2, 3]

@@ -84,7 +84,7 @@ def test_the_shortest_limit_ends_every_episode(limits: tuple[int, ...], backend:
 def test_a_limit_without_the_fields_that_we_know_is_stepped_through(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("envfleet.fleet.member.TimeLimit", RenamedFields)
+    monkeypatch.setattr("envfleet.fleet.env_handle.TimeLimit", RenamedFields)
     fleet = make(lambda: OrderEnforcing(RenamedFields(OrderEnforcing(Endless()), 5)), {"backend": backend})
     assert lengths(fleet, 20) == [5, 5, 5]
     assert fleet.call("get_wrapper_attr", "_count")[0] == 2  # a call updates the counts of all limits first

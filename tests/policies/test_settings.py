@@ -60,7 +60,7 @@ def test_what_cannot_work_is_refused_once_with_what_does(given: dict[str, Any], 
     assert advice in problem
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     problems = refused(
         network="natur", policy="mlp", hidden=(0,), activation="than", memory="gru", memory_size=0, shared=False
     )

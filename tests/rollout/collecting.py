@@ -17,7 +17,7 @@ from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.settings import PolicySettings
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.collectors import CentralCollector, WorkerCollector
-from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.routine import ActingRoutine
 
 Array = np.ndarray[Any, Any]
 SEED, ENVS, STEPS, PIECE = 3, 8, 24, 8
@@ -27,7 +27,7 @@ _LASTING = {"weights", "progress", "carried", "allowed", "masked"}
 
 
 @dataclass
-class Crew:
+class Rig:
     """Fleet, collector and policy."""
 
     fleet: Fleet
@@ -71,27 +71,27 @@ def collecting(
     n_envs: int = ENVS,
     record_values: bool = True,
     **fleet_options: Any,
-) -> Iterator[Crew]:
-    """Yield a crew whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
+) -> Iterator[Rig]:
+    """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
-    program = ActingProgram(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
+    routine = ActingRoutine(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
     options = {"backend": "sequential", "group_size": 4, **fleet_options}
     fleet = envfleet.make(
-        env, n_envs, seed=SEED, autoreset="same_step", program=program if acting == "worker" else None, **options
+        env, n_envs, seed=SEED, autoreset="same_step", program=routine if acting == "worker" else None, **options
     )
     with closing(fleet):
         _, infos = fleet.reset()
         collector: WorkerCollector | CentralCollector
         if acting == "worker":
-            collector = WorkerCollector(fleet, program, SEED)
+            collector = WorkerCollector(fleet, routine, SEED)
         else:
-            collector = CentralCollector(fleet, program, SEED)
+            collector = CentralCollector(fleet, routine, SEED)
             collector.see_infos(infos)
         policy = build_policy(fleet.single_observation_space, fleet.single_action_space, settings, seed=SEED)
         policy.body.policy_head.weight.data.mul_(100.0)  # type: ignore[union-attr, operator]
         collector.publish(FlatParameters(policy).numpy())
         with closing(collector):
-            yield Crew(fleet, collector, policy, buffers)
+            yield Rig(fleet, collector, policy, buffers)
 
 
 def kept(rollout: Rollout) -> dict[str, Any]:

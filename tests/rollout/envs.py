@@ -86,7 +86,7 @@ class Counter(gymnasium.Env[Any, Any]):
     def observe(self) -> Any:
         return np.array([self.seed, self.episode, self.time], np.float32)
 
-    def told(self) -> dict[str, Any]:
+    def current_info(self) -> dict[str, Any]:
         return {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -95,7 +95,7 @@ class Counter(gymnasium.Env[Any, Any]):
             self.seed, self.episode = seed % 1000, -1
         self.episode += 1
         self.time = 0
-        return self.observe(), self.told()
+        return self.observe(), self.current_info()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not self.action_space.contains(action):
@@ -107,7 +107,7 @@ class Counter(gymnasium.Env[Any, Any]):
         ended = self.time >= length_of(self.seed, self.episode)
         terminates = (self.seed + self.episode) % 2 == 0
         reward = float(1000 * self.seed + 10 * self.episode + self.time)
-        return self.observe(), reward, ended and terminates, ended and not terminates, self.told()
+        return self.observe(), reward, ended and terminates, ended and not terminates, self.current_info()
 
 
 class NestedCounter(Counter):
@@ -136,7 +136,7 @@ class MaskedCounter(Counter):
 
     mask_size = 4
 
-    def told(self) -> dict[str, Any]:
+    def current_info(self) -> dict[str, Any]:
         return {"action_mask": mask_of(self.seed, self.episode, self.time, self.mask_size).astype(np.int8)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -148,7 +148,7 @@ class MaskedCounter(Counter):
 class LateMaskedCounter(Counter):
     """Gives no mask at a reset; allows only the last action in the second step of an episode."""
 
-    def told(self) -> dict[str, Any]:
+    def current_info(self) -> dict[str, Any]:
         return {"action_mask": np.array([0, 0, 0, 1], np.int8)} if self.time == 1 else {}
 
 

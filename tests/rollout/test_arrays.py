@@ -37,10 +37,10 @@ def table(pages: list[list[Page]], what: str) -> Array:
 @MEMORIES
 @KINDS
 def test_every_row_that_must_be_written_is_written(acting: str, memory: str, kind: type[Counter]) -> None:
-    with collecting(kind, acting=acting, memory=memory) as crew:
+    with collecting(kind, acting=acting, memory=memory) as rig:
         for number in range(ROLLOUTS):
-            crew.poison()
-            rollout = crew.collect(number)
+            rig.poison()
+            rollout = rig.collect(number)
             for name in ("rewards", "terminated", "truncated", "valid", "memory", "seconds"):
                 assert is_written(getattr(rollout, name)).all(), name
             for name, array in (rollout.observations | rollout.columns).items():
@@ -59,10 +59,10 @@ def test_every_row_that_must_be_written_is_written(acting: str, memory: str, kin
 @BOTH_WAYS
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_rows_are_what_the_environments_gave(acting: str, buffers: int) -> None:
-    with collecting(Counter, acting=acting, buffers=buffers) as crew:
+    with collecting(Counter, acting=acting, buffers=buffers) as rig:
         for number in range(ROLLOUTS):
-            crew.poison()
-            rollout, pages = crew.collect(number), pages_of(number)
+            rig.poison()
+            rollout, pages = rig.collect(number), pages_of(number)
             seen = np.array([[page.observation for page in own] for own in pages]).swapaxes(0, 1)
             assert np.array_equal(rollout.observations[""], seen)  # including the last observation
             for what in ("terminated", "truncated"):
@@ -74,10 +74,10 @@ def test_rows_are_what_the_environments_gave(acting: str, buffers: int) -> None:
 
 @BOTH_WAYS
 def test_a_truncated_episode_keeps_the_observation_it_ended_with(acting: str) -> None:
-    with collecting(Counter, acting=acting) as crew:
+    with collecting(Counter, acting=acting) as rig:
         for number in range(ROLLOUTS):
-            crew.poison()
-            rollout, pages = crew.collect(number), pages_of(number)
+            rig.poison()
+            rollout, pages = rig.collect(number), pages_of(number)
             time, env, k = rollout.final_rows()
             assert np.array_equal(np.stack([time, env]), np.nonzero(table(pages, "truncated")))
             assert len(np.unique(np.stack([k, env]), axis=1).T) == len(k)  # no two share a slot
@@ -86,8 +86,8 @@ def test_a_truncated_episode_keeps_the_observation_it_ended_with(acting: str) ->
 
 @BOTH_WAYS
 def test_nested_observations_are_stored_leaf_by_leaf(acting: str) -> None:
-    with collecting(NestedCounter, acting=acting) as crew:
-        rollout, pages = crew.collect(0), pages_of(0)
+    with collecting(NestedCounter, acting=acting) as rig:
+        rollout, pages = rig.collect(0), pages_of(0)
         seen = np.array([[page.observation for page in own] for own in pages]).swapaxes(0, 1)
         assert rollout.observations.keys() == {"place/0", "place/1", "bits"}
         assert np.array_equal(rollout.observations["place/0"], seen[..., 0])
@@ -101,11 +101,11 @@ def test_nested_observations_are_stored_leaf_by_leaf(acting: str) -> None:
 
 @BOTH_WAYS
 def test_returns_and_lengths_are_those_of_whole_episodes(acting: str) -> None:
-    with collecting(Counter, acting=acting) as crew:
+    with collecting(Counter, acting=acting) as rig:
         found: list[tuple[float, int]] = []
         for number in range(ROLLOUTS):
-            crew.poison()
-            returns, lengths = crew.collect(number).episodes()
+            rig.poison()
+            returns, lengths = rig.collect(number).episodes()
             found += zip(returns.tolist(), lengths.tolist(), strict=True)
     expected = []
     for env in range(ENVS):
@@ -120,10 +120,10 @@ def test_returns_and_lengths_are_those_of_whole_episodes(acting: str) -> None:
 
 @BOTH_WAYS
 def test_masks_are_those_of_each_step(acting: str) -> None:
-    with collecting(MaskedCounter, acting=acting) as crew:
+    with collecting(MaskedCounter, acting=acting) as rig:
         for number in range(ROLLOUTS):
-            crew.poison()
-            rollout, pages = crew.collect(number), pages_of(number)
+            rig.poison()
+            rollout, pages = rig.collect(number), pages_of(number)
             expected = [[mask_of(*page.observation, MaskedCounter.mask_size) for page in own] for own in pages]
             assert rollout.masks is not None
             assert np.array_equal(rollout.masks, np.array(expected).swapaxes(0, 1))
@@ -137,9 +137,9 @@ def test_masks_are_those_of_each_step(acting: str) -> None:
 
 @BOTH_WAYS
 def test_a_step_that_says_nothing_of_masks_allows_everything(acting: str) -> None:
-    with collecting(LateMaskedCounter, acting=acting) as crew:
+    with collecting(LateMaskedCounter, acting=acting) as rig:
         for number in range(2):
-            rollout, pages = crew.collect(number), pages_of(number)
+            rollout, pages = rig.collect(number), pages_of(number)
             assert rollout.masks is not None
             second = np.array([[page.observation[2] == 1 for page in own] for own in pages]).swapaxes(0, 1)
             assert (rollout.masks[second] == [False, False, False, True]).all()
@@ -155,9 +155,9 @@ def test_a_step_that_says_nothing_of_masks_allows_everything(acting: str) -> Non
 @BOTH_WAYS
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_memory_is_zero_exactly_where_episodes_begin(acting: str, memory: str) -> None:
-    with collecting(Counter, acting=acting, memory=memory) as crew:
+    with collecting(Counter, acting=acting, memory=memory) as rig:
         for number in range(ROLLOUTS):
-            rollout, pages = crew.collect(number), pages_of(number)
+            rollout, pages = rig.collect(number), pages_of(number)
             begins = np.array([[page.observation[2] == 0 for page in own] for own in pages]).swapaxes(0, 1)
             assert np.array_equal((rollout.memory == 0).all(axis=2), begins[::PIECE])
             assert np.array_equal(rollout.starts[1:], begins[1:STEPS])
@@ -168,17 +168,17 @@ def test_memory_is_zero_exactly_where_episodes_begin(acting: str, memory: str) -
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_memory_is_carried_from_step_to_step_and_from_rollout_to_rollout(acting: str, memory: str) -> None:
     """Replayed by hand from zero, one step at a time, with the memory zeroed only where an episode begins."""
-    with collecting(Counter, acting=acting, memory=memory) as crew, torch.no_grad():
-        held = crew.policy.initial_memory(ENVS)
+    with collecting(Counter, acting=acting, memory=memory) as rig, torch.no_grad():
+        held = rig.policy.initial_memory(ENVS)
         for number in range(ROLLOUTS):
-            rollout = crew.collect(number)
+            rollout = rig.collect(number)
             finals = iter(zip(*rollout.final_rows(), strict=True))
             following = next(finals, None)
             for t in range(STEPS):
                 if t % PIECE == 0:
                     np.testing.assert_allclose(rollout.memory[t // PIECE], held, atol=1e-6)
                 observations = {name: torch.from_numpy(array[t]) for name, array in rollout.observations.items()}
-                _, held = crew.policy.best_actions(observations, held)
+                _, held = rig.policy.best_actions(observations, held)
                 while following is not None and following[0] == t:
                     _, env, k = following
                     np.testing.assert_allclose(rollout.final_memory[k, env], held[env], atol=1e-6)
@@ -205,10 +205,10 @@ def test_both_ways_of_acting_give_the_same_bytes(acting: str, memory: str, kind:
 
 
 def test_two_buffers_keep_the_rollout_before() -> None:
-    with collecting(Counter, acting="worker", buffers=2) as crew:
-        first = crew.collect(0)
+    with collecting(Counter, acting="worker", buffers=2) as rig:
+        first = rig.collect(0)
         before = kept(first)
-        crew.collect(1)
+        rig.collect(1)
         after = kept(first)
         assert all(np.array_equal(before[name], after[name]) for name in before)
 
@@ -227,11 +227,11 @@ def test_the_memory_that_is_asked_for_leaves_out_what_is_rarely_written() -> Non
 
 def test_a_rollout_that_lags_records_no_values() -> None:
     settings = PolicySettings(shared=True)
-    with collecting(Counter, acting="worker", settings=settings, record_values=False) as crew:
-        assert "values" not in crew.collect(0).columns
-    with collecting(Counter, acting="worker", settings=settings) as crew:
-        rollout: Rollout = crew.collect(0)
+    with collecting(Counter, acting="worker", settings=settings, record_values=False) as rig:
+        assert "values" not in rig.collect(0).columns
+    with collecting(Counter, acting="worker", settings=settings) as rig:
+        rollout: Rollout = rig.collect(0)
         observations = {"": torch.from_numpy(rollout.observations[""][:-1].reshape(-1, 3))}
         with torch.no_grad():
-            values = crew.policy.values(observations).reshape(STEPS, ENVS)
+            values = rig.policy.values(observations).reshape(STEPS, ENVS)
         np.testing.assert_allclose(rollout.columns["values"], values, atol=1e-5)

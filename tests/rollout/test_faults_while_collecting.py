@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envfleet.fleet.plan import Timeouts
-from envfleet.rollout.acting import Order
+from envfleet.fleet.spec import Timeouts
+from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.arrays import Rollout
-from tests.rollout.collecting import ENVS, SEED, STEPS, Crew, collecting, kept
+from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary
 
 Array = np.ndarray[Any, Any]
@@ -69,42 +69,42 @@ def counter_with(kind: str, mark: Path) -> Any:
 @pytest.mark.parametrize("kind", ["kill", "hang"])
 def test_a_worker_that_dies_or_hangs(acting: str, kind: str, limits_hold: Path) -> None:
     timeout = Timeouts(1.0, 600.0)
-    with collecting(counter_with(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as crew:
-        rollout = crew.collect(0)
+    with collecting(counter_with(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as rig:
+        rollout = rig.collect(0)
         assert_cut(rollout, [0, 1, 2, 3])
-        assert sum(worker.restarts for worker in crew.fleet.statistics().workers) == 1
-        assert crew.collect(1).valid.all()
+        assert sum(worker.restarts for worker in rig.fleet.statistics().workers) == 1
+        assert rig.collect(1).valid.all()
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("backend", ["sequential", "threads"])
 def test_an_environment_that_raises(acting: str, backend: str, tmp_path: Path) -> None:
     env = counter_with("raise", tmp_path / "struck")
-    with collecting(env, acting=acting, backend=backend, on_error="restart") as crew:
-        assert_cut(crew.collect(0), [STRUCK])
-        assert crew.collect(1).valid.all()
+    with collecting(env, acting=acting, backend=backend, on_error="restart") as rig:
+        assert_cut(rig.collect(0), [STRUCK])
+        assert rig.collect(1).valid.all()
 
 
 @BOTH_WAYS
 def test_memory_of_a_cut_episode_is_forgotten(acting: str, tmp_path: Path) -> None:
     env = counter_with("raise", tmp_path / "struck")
-    with collecting(env, acting=acting, memory="gru", on_error="restart") as crew:
-        rollout = crew.collect(0)
+    with collecting(env, acting=acting, memory="gru", on_error="restart") as rig:
+        rollout = rig.collect(0)
         assert rollout.starts[STEP + 1, STRUCK]
         assert not rollout.starts[STEP + 1, [0, 2, 3]].all()
 
 
-def kill(crew: Crew, worker: int) -> None:
-    os.kill(crew.fleet.statistics().workers[worker].pid, signal.SIGKILL)
+def kill(rig: Rig, worker: int) -> None:
+    os.kill(rig.fleet.statistics().workers[worker].pid, signal.SIGKILL)
 
 
 @BOTH_WAYS
 def test_a_worker_that_dies_between_rollouts(acting: str) -> None:
-    with collecting(Counter, acting=acting, memory="gru", **PROCESSES) as crew:
-        before = kept(crew.collect(0))
-        kill(crew, 1)
-        assert all(np.array_equal(before[name], array) for name, array in kept(crew.collector.collected(0)).items())
-        rollout = crew.collect(1)
+    with collecting(Counter, acting=acting, memory="gru", **PROCESSES) as rig:
+        before = kept(rig.collect(0))
+        kill(rig, 1)
+        assert all(np.array_equal(before[name], array) for name, array in kept(rig.collector.collected(0)).items())
+        rollout = rig.collect(1)
         expected = np.ones((STEPS, ENVS), bool)
         expected[0, GROUP:] = False
         assert np.array_equal(rollout.valid, expected)
@@ -113,15 +113,15 @@ def test_a_worker_that_dies_between_rollouts(acting: str) -> None:
         for env in range(GROUP):
             seen = np.array([page.observation for page in diary(SEED + env, 2 * STEPS)])[STEPS:]
             assert np.array_equal(rollout.observations[""][:-1, env], seen)
-        assert crew.collect(2).valid.all()
+        assert rig.collect(2).valid.all()
 
 
 @BOTH_WAYS
 def test_a_worker_that_dies_in_its_first_step(acting: str, tmp_path: Path) -> None:
     env = partial(Counter, fault=Fault("kill", SEED + STRUCK, 0, str(tmp_path / "struck")))
-    with collecting(env, acting=acting, **PROCESSES) as crew:
-        crew.poison()
-        rollout = crew.collect(0)
+    with collecting(env, acting=acting, **PROCESSES) as rig:
+        rig.poison()
+        rollout = rig.collect(0)
         assert not rollout.valid[0, :GROUP].any()
         assert rollout.valid[1:].all()
         assert np.isfinite(rollout.observations[""]).all()
@@ -133,8 +133,8 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -
         (tmp_path / acting).mkdir()
         with collecting(
             counter_with("kill", tmp_path / acting / "struck"), acting=acting, memory="gru", **PROCESSES
-        ) as crew:
-            rollout = crew.collect(0)
+        ) as rig:
+            rollout = rig.collect(0)
             arrays, valid = kept(rollout), rollout.valid
             log_probs, actions = (arrays[f"columns/{name}"][valid] for name in ("log_probs", "actions"))
             found.append([arrays["observations/"], arrays["rewards"], valid.copy(), log_probs, actions])
@@ -145,21 +145,21 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
     """One worker hosts both groups and dies in the second, when the first has finished."""
     env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))
-    with collecting(env, acting="worker", **{**PROCESSES, "workers": 1}) as crew:
-        rollout = crew.collect(0)
+    with collecting(env, acting="worker", **{**PROCESSES, "workers": 1}) as rig:
+        rollout = rig.collect(0)
         assert not rollout.valid[STEP, GROUP:].any()
-        for member in range(GROUP):
-            assert_untouched(rollout, member)
+        for i in range(GROUP):
+            assert_untouched(rollout, i)
 
 
 def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() -> None:
-    with collecting(Counter, acting="worker") as crew:
-        rollout = crew.collect(0)
+    with collecting(Counter, acting="worker") as rig:
+        rollout = rig.collect(0)
         edge = rollout.observations[""][-1, :GROUP].copy()
-        (worker,) = crew.fleet._crew.place._workers.values()  # type: ignore[attr-defined]  # simulates a death here
+        (worker,) = rig.fleet._supervisor.backend._workers.values()  # type: ignore[attr-defined]  # simulates a death here
         group = worker.groups[0]
-        crew.collector.arrays["progress"][0] = STEPS
+        rig.collector.arrays["progress"][0] = STEPS
         group.begin_anew(1 - group.newest_slot, seeds=[100, 101, 102, 103], tasks=[None] * GROUP)
-        group.program(Order(0, 0, STEPS, SEED))
+        group.routine(RolloutRequest(0, 0, STEPS, SEED))
         same_edge = np.array_equal(rollout.observations[""][-1, :GROUP], edge)
         assert same_edge or not rollout.valid[-1, :GROUP].any()

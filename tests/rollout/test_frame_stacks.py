@@ -142,9 +142,9 @@ def test_a_frame_is_stored_once_and_in_its_type() -> None:
     single = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4, frame_stack=4)
     whole = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4)
     for replay in (single, whole):  # plus room for eight stacks in each `Aside`
-        assert replay.plan.bytes <= bytes_of(replay) <= replay.plan.bytes + 2 * 8 * 4 * 84 * 84
-    assert bytes_of(single) < 0.29 * bytes_of(whole) and single.plan.bytes < 0.27 * whole.plan.bytes
-    assert "stacks of 4 as single frames" in single.plan.text
+        assert replay.spec.bytes <= bytes_of(replay) <= replay.spec.bytes + 2 * 8 * 4 * 84 * 84
+    assert bytes_of(single) < 0.29 * bytes_of(whole) and single.spec.bytes < 0.27 * whole.spec.bytes
+    assert "stacks of 4 as single frames" in single.spec.text
     world = StackedWorld(1, 4, last=False, padding="reset")
     small = replay_of(world.space, 60, 4)
     small.add(world.rollout(20))
@@ -173,5 +173,5 @@ def test_of_several_parts_those_as_deep_as_the_stack_are_frames() -> None:
             "features": spaces.Box(-1.0, 1.0, (6,), np.float32),
         }
     )
-    whole, single = (Replay(space, ((), np.int64), capacity=1_000, n_envs=1, frame_stack=k).plan for k in (1, 3))
+    whole, single = (Replay(space, ((), np.int64), capacity=1_000, n_envs=1, frame_stack=k).spec for k in (1, 3))
     assert whole.bytes - single.bytes == pytest.approx(1_000 * 8 * 8 * 2, rel=0.1)

@@ -24,11 +24,11 @@ class MaskedPair(Counter):
     def __init__(self) -> None:
         super().__init__(actions="multi_discrete")
 
-    def told(self) -> dict[str, Any]:
+    def current_info(self) -> dict[str, Any]:
         return {"action_mask": np.array([1, self.time % 2, 1, self.time % 2, self.seed % 2], np.int8)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        mask = self.told()["action_mask"]
+        mask = self.current_info()["action_mask"]
         if not (mask[action[0]] and mask[2 + action[1]]):
             raise ValueError(f"action {action} is forbidden now")
         return super().step(action)
@@ -58,47 +58,47 @@ def recomputed(policy: Policy, rollout: Rollout, *, with_masks: bool = True) -> 
         return torch.cat(parts).numpy()
 
 
-def assert_equal_to_collected(crew: Any) -> None:
+def assert_equal_to_collected(rig: Any) -> None:
     for number in range(3):
-        rollout = crew.collect(number)
+        rollout = rig.collect(number)
         collected = rollout.columns["log_probs"]
         assert np.ptp(collected) > 0.01  # the numbers are not trivially equal
-        np.testing.assert_allclose(recomputed(crew.policy, rollout), collected, atol=1e-5)
+        np.testing.assert_allclose(recomputed(rig.policy, rollout), collected, atol=1e-5)
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
 @pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
 @pytest.mark.parametrize("actions", list(ACTIONS))
 def test_of_every_action_space(acting: str, memory: str, actions: str) -> None:
-    with collecting(partial(Counter, actions), acting=acting, memory=memory) as crew:
-        assert_equal_to_collected(crew)
+    with collecting(partial(Counter, actions), acting=acting, memory=memory) as rig:
+        assert_equal_to_collected(rig)
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_of_actions_squashed_by_tanh(memory: str) -> None:
     settings = PolicySettings(bounds="tanh", hidden=(8,), memory=memory, memory_size=8)  # type: ignore[arg-type]
-    with collecting(partial(Counter, "box"), acting="worker", settings=settings) as crew:
-        assert_equal_to_collected(crew)
+    with collecting(partial(Counter, "box"), acting="worker", settings=settings) as rig:
+        assert_equal_to_collected(rig)
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
 @pytest.mark.parametrize("memory", ["none", "lstm"])
 @pytest.mark.parametrize("kind", [MaskedCounter, MaskedPair])
 def test_with_masks(acting: str, memory: str, kind: type[Counter]) -> None:
-    with collecting(kind, acting=acting, memory=memory) as crew:
-        assert_equal_to_collected(crew)
-        rollout = crew.collect(3)
-        without = recomputed(crew.policy, rollout, with_masks=False)
+    with collecting(kind, acting=acting, memory=memory) as rig:
+        assert_equal_to_collected(rig)
+        rollout = rig.collect(3)
+        without = recomputed(rig.policy, rollout, with_masks=False)
         assert np.abs(without - rollout.columns["log_probs"]).max() > 0.01  # the masks make a difference
 
 
 def test_memory_must_be_zeroed_where_episodes_begin_for_them_to_be_equal() -> None:
     """Without the starts the numbers differ."""
-    with collecting(Counter, acting="worker", memory="gru") as crew:
-        rollout = crew.collect(0)
+    with collecting(Counter, acting="worker", memory="gru") as rig:
+        rollout = rig.collect(0)
         observations = {"": torch.from_numpy(rollout.observations[""][:PIECE])}
         actions = torch.from_numpy(rollout.columns["actions"][:PIECE])
         memory = torch.from_numpy(rollout.memory[0])
         with torch.no_grad():
-            found = crew.policy.evaluate(observations, actions, None, memory, None)
+            found = rig.policy.evaluate(observations, actions, None, memory, None)
         assert np.abs(found.log_probs.numpy() - rollout.columns["log_probs"][:PIECE]).max() > 1e-3

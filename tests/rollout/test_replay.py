@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from envfleet.errors import ResourceError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.sum_tree import SumTree
 from tests.rollout.made import rollout_of
 
@@ -197,11 +197,11 @@ def test_one_that_does_not_fit_is_refused_before_it_is_allocated() -> None:
 
 
 def test_what_is_taken_beside_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = ReplayPlan(SPACE, ((), np.int64), capacity=1_000, n_envs=4)
-    monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: 2 * plan.bytes)
-    plan.refuse_too_large()
+    spec = ReplaySpec(SPACE, ((), np.int64), capacity=1_000, n_envs=4)
+    monkeypatch.setattr("envfleet.rollout.replay_spec.available_memory", lambda: 2 * spec.bytes)
+    spec.refuse_too_large()
     with pytest.raises(ResourceError, match="about 400 steps fit"):
-        plan.refuse_too_large(beside=plan.bytes + plan.bytes // 2)
+        spec.refuse_too_large(beside=spec.bytes + spec.bytes // 2)
 
 
 def test_each_observation_is_stored_once_and_in_its_type() -> None:
@@ -220,8 +220,8 @@ def test_each_observation_is_stored_once_and_in_its_type() -> None:
         **flags,
     )
     entries = replay.add(kept)
-    assert replay.plan.bytes == 251 * 4 * (84 * 84 + 17)
-    assert replay.plan.bytes <= bytes_of(replay) <= 1.02 * replay.plan.bytes  # plus room for eight finals
+    assert replay.spec.bytes == 251 * 4 * (84 * 84 + 17)
+    assert replay.spec.bytes <= bytes_of(replay) <= 1.02 * replay.spec.bytes  # plus room for eight finals
     taken = replay.take(entries, steps=1, gamma=GAMMA)
     assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
     assert np.array_equal(taken.observations[""], seen[:-1].reshape(-1, 84, 84))
@@ -229,8 +229,8 @@ def test_each_observation_is_stored_once_and_in_its_type() -> None:
 
 @pytest.mark.parametrize("capacity", [1_000, 1_024, 1_020])
 def test_priorities_are_planned_as_large_as_they_are(capacity: int) -> None:
-    with_tree = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4, prioritised=True)
-    without = ReplayPlan(SPACE, ((), np.int64), capacity=capacity, n_envs=4)
+    with_tree = ReplaySpec(SPACE, ((), np.int64), capacity=capacity, n_envs=4, prioritised=True)
+    without = ReplaySpec(SPACE, ((), np.int64), capacity=capacity, n_envs=4)
     assert with_tree.bytes - without.bytes == bytes_of(SumTree(with_tree.entries))
 
 

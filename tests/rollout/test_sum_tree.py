@@ -33,10 +33,10 @@ def test_a_batch_is_drawn_from_equal_parts_and_counts_as_schaul_et_al_have_it() 
     tree, priorities = SumTree(50), generator.random(50)
     tree.set(np.arange(50), priorities)
     uniform = generator.random(16)
-    entries, counts = tree.draw_batch(uniform, among=40, correction=0.4)
+    entries, weights = tree.draw_batch(uniform, among=40, correction=0.4)
     assert np.array_equal(entries, tree.draw((np.arange(16) + uniform) / 16))
     expected = (40 * priorities[entries] / priorities.sum()) ** -0.4
-    np.testing.assert_allclose(counts, expected / expected.max(), rtol=1e-6)
+    np.testing.assert_allclose(weights, expected / expected.max(), rtol=1e-6)
 
 
 def test_priorities_of_errors() -> None:

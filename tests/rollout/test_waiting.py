@@ -39,23 +39,23 @@ class Gated(gymnasium.Env[Any, Any]):
 def test_who_waits_is_called_and_sees_the_steps(acting: str, backend: str) -> None:
     Gated.gate.clear()
     seen: list[int] = []
-    with collecting(Gated, acting=acting, backend=backend) as crew:
+    with collecting(Gated, acting=acting, backend=backend) as rig:
 
         def look() -> None:
-            seen.append(crew.collector.steps_so_far)
+            seen.append(rig.collector.steps_so_far)
             Gated.gate.set()
 
-        crew.collector.while_waiting = look
-        crew.collector.begin(0)
-        crew.collector.finish()
-        assert crew.collector.steps_so_far == STEPS * ENVS
+        rig.collector.while_waiting = look
+        rig.collector.begin(0)
+        rig.collector.finish()
+        assert rig.collector.steps_so_far == STEPS * ENVS
     assert 0 <= seen[0] <= FREE_STEPS * ENVS
 
 
 def test_who_does_the_work_itself_sees_every_step() -> None:
     seen: list[int] = []
-    with collecting("CartPole-v1", acting="worker", backend="sequential") as crew:
-        crew.collector.while_waiting = lambda: seen.append(crew.collector.steps_so_far)
-        crew.collector.begin(0)
-        crew.collector.finish()
+    with collecting("CartPole-v1", acting="worker", backend="sequential") as rig:
+        rig.collector.while_waiting = lambda: seen.append(rig.collector.steps_so_far)
+        rig.collector.begin(0)
+        rig.collector.finish()
     assert seen == list(range(4, STEPS * ENVS + 1, 4))  # one group of four after another

@@ -51,14 +51,14 @@ def make_run(
         patch.setattr(metrics, "time", SimpleNamespace(time=lambda: now))
         for number, value in enumerate(returns, start=1):
             now += 250 / speed
-            figures = {
+            row = {
                 "rollout/ep_rew_mean": value,
                 "rollout/episodes": 100.0 * number,
                 "time/fps": speed,
                 "time/learning": 0.25,
                 "train/n_updates": 5.0 * number,
             }
-            writer.write(250 * number, {**figures, **(more or {})})
+            writer.write(250 * number, {**row, **(more or {})})
     if weights is not None:
         import torch
 

@@ -142,11 +142,11 @@ def test_a_broken_run_is_left_out_with_a_sentence(tmp_path: Path) -> None:
     make_run(tmp_path / "empty", returns=())
     comparison = compare_runs([good, *(tmp_path / name for name in ("settings", "manifest", "empty"))])
     assert [run.name for run in comparison.runs] == ["good"]
-    told = "\n".join(comparison.notes)
-    assert "settings is left out: " in told and "expected settings as `name: value`" in told
-    assert "manifest is left out: " in told
-    assert "empty is left out: empty has no update in its metrics yet" in told
-    assert "there is nothing to compare with" in told
+    output = "\n".join(comparison.notes)
+    assert "settings is left out: " in output and "expected settings as `name: value`" in output
+    assert "manifest is left out: " in output
+    assert "empty is left out: empty has no update in its metrics yet" in output
+    assert "there is nothing to compare with" in output
     with pytest.raises(SettingsError, match="none of the 2 runs can be compared"):
         compare_runs([tmp_path / "settings", tmp_path / "empty"])
     with pytest.raises(SettingsError, match="goood does not exist"):

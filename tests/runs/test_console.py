@@ -18,8 +18,8 @@ import pytest
 from envfleet.fleet.statistics import WorkerStatistics
 from envfleet.runs.console import Console
 from envfleet.runs.live_view import (
+    ConsoleState,
     Curve,
-    Progress,
     clock,
     counted,
     number,
@@ -68,13 +68,13 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[str]]:
 
 
 def test_a_line_says_all_in_short() -> None:
-    progress = Progress("t", 4000)
-    progress.take(1000, 2.0, METRICS, HEALTH)
+    state = ConsoleState("t", 4000)
+    state.take(1000, 2.0, METRICS, HEALTH)
     line = (
         " 25 %  1,000 steps  return 187.2  length 190  evaluation 500  1,000 steps/s  0:00:03 left  2 worker restarts"
     )
-    assert plain_line(progress, verbose=False) == line
-    assert plain_line(progress, verbose=True) == f"{line}  train/approx_kl 0.0123"
+    assert plain_line(state, verbose=False) == line
+    assert plain_line(state, verbose=True) == f"{line}  train/approx_kl 0.0123"
 
 
 def test_lines_come_at_a_readable_pace_with_the_first_and_the_last(now: Clock, lines: Any) -> None:
@@ -109,12 +109,12 @@ def test_the_last_line_has_the_last_evaluation(now: Clock, lines: Any) -> None:
 
 
 def test_own_numbers_are_in_the_line_and_the_view() -> None:
-    progress = Progress("t", 4000)
+    state = ConsoleState("t", 4000)
     own = {f"info/{name}": 0.123 for name in ("forward", "a_rather_long_name_of_a_reward_term")}
-    progress.take(1000, 0.0, {"rollout/success_rate": 0.5, **own, "level": 3}, [])
-    line = plain_line(progress, verbose=False)
+    state.take(1000, 0.0, {"rollout/success_rate": 0.5, **own, "level": 3}, [])
+    line = plain_line(state, verbose=False)
     assert "  success 50 %  forward 0.123  a_rather_long_name_of_a_reward_term 0.123  level 3" in line
-    assert [line.plain for line in view(progress, 80, verbose=False)[1:5]] == [
+    assert [line.plain for line in view(state, 80, verbose=False)[1:5]] == [
         "  success        50 %",
         "  forward       0.123",
         "  a_rather_lon…reward_term 0.123",
@@ -176,20 +176,20 @@ def test_a_pipe_gets_lines(lines: Any) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_the_view_fits_the_terminal(width: int) -> None:
-    progress = Progress("t", 2_000_000_000)
+    state = ConsoleState("t", 2_000_000_000)
     for step in range(100):
-        progress.take(1_234_567_890, 3.6e5 + step, {**METRICS, "rollout/ep_rew_mean": -98765.4321 * step}, HEALTH)
-    for line in view(progress, width, verbose=True):
+        state.take(1_234_567_890, 3.6e5 + step, {**METRICS, "rollout/ep_rew_mean": -98765.4321 * step}, HEALTH)
+    for line in view(state, width, verbose=True):
         assert line.cell_len <= width
 
 
 def test_the_view_shows_everything_at_80_columns() -> None:
-    progress = Progress("t", 4000)
+    state = ConsoleState("t", 4000)
     taken = {"": 187.4, "_caller": 20.0, "_learner": 80.0, "_workers": 87.4, "_others": 12.0}
     system = {"system/memory_mb": 1234.5, **{f"system/cpu_percent{role}": value for role, value in taken.items()}}
     for step, score in enumerate((1.0, 2.0, 3.0, 10.0), start=1):
-        progress.take(250 * step, 2.0, {**METRICS, **system, "rollout/ep_rew_mean": score}, HEALTH)
-    assert [line.plain.rstrip() for line in view(progress, 80, verbose=True)] == [
+        state.take(250 * step, 2.0, {**METRICS, **system, "rollout/ep_rew_mean": score}, HEALTH)
+    assert [line.plain.rstrip() for line in view(state, 80, verbose=True)] == [
         "  " + "━" * 9 + "╌" * 26 + "  25 %  1,000 of 4,000 steps  0:00:03 left",
         "  return           10  ▁▁▂█  best 10",
         "  length          190  ▄▄▄▄",
@@ -203,21 +203,21 @@ def test_the_view_shows_everything_at_80_columns() -> None:
 
 
 def test_without_a_budget_the_view_counts() -> None:
-    progress = Progress("t", None)
-    progress.take(0, 0.0, {"rollout/ep_rew_mean": float("nan")}, [])
-    progress.take(500, 5.0, {}, [])
-    assert [line.plain for line in view(progress, 80, verbose=False)] == [
+    state = ConsoleState("t", None)
+    state.take(0, 0.0, {"rollout/ep_rew_mean": float("nan")}, [])
+    state.take(500, 5.0, {}, [])
+    assert [line.plain for line in view(state, 80, verbose=False)] == [
         "  steps           500 in 0:00:05", "  speed           100 steps/s",
     ]  # fmt: skip
-    assert plain_line(progress, verbose=False) == "500 steps  100 steps/s"
+    assert plain_line(state, verbose=False) == "500 steps  100 steps/s"
 
 
 def test_a_resumed_run_measures_its_own_speed() -> None:
-    progress = Progress("t", 2000)
-    progress.take(1000, 0.0, {}, [])
-    assert progress.seconds_left is None
-    progress.take(1100, 1.0, {}, [])
-    assert (progress.steps_per_second, progress.seconds_left) == (100.0, 9.0)
+    state = ConsoleState("t", 2000)
+    state.take(1000, 0.0, {}, [])
+    assert state.seconds_left is None
+    state.take(1100, 1.0, {}, [])
+    assert (state.steps_per_second, state.seconds_left) == (100.0, 9.0)
 
 
 def in_terminal(program: str, columns: int) -> str:

@@ -49,7 +49,7 @@ class Counting(gymnasium.Env[int, int]):
 
 
 class Remembering:
-    """Actor that counts its resets and checks the info of each observation."""
+    """Agent that counts its resets and checks the info of each observation."""
 
     def __init__(self) -> None:
         self.resets = 0

@@ -162,7 +162,7 @@ def test_on_resume_tensorboard_is_written_again_from_the_metrics(path: Path, tmp
         board.close()
 
 
-def test_a_disk_that_is_full_for_tensorboard_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_for_tensorboard_is_reported_in_a_sentence(tmp_path: Path) -> None:
     board = TensorBoardWriter(tmp_path / "logs")
     board._records.close()
     board._records._writer = open("/dev/full", "wb")  # noqa: SIM115  # closed with the writer

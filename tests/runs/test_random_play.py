@@ -27,8 +27,8 @@ class Three(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         self.taken.append(int(action))
-        told = {"is_success": 3 not in self.taken} if self.tells else {}
-        return len(self.taken), float(action), len(self.taken) == 4, False, {**self.info, **told}
+        reported = {"is_success": 3 not in self.taken} if self.tells else {}
+        return len(self.taken), float(action), len(self.taken) == 4, False, {**self.info, **reported}
 
     def close(self) -> None:
         self.closed = True

@@ -57,15 +57,15 @@ def make_env(log: str) -> gymnasium.Env[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    "place",
+    "backend",
     [
         {"backend": "sequential"},
         {"backend": "threads", "workers": 2},
         {"backend": "processes", "workers": 2, "start_method": "fork"},
     ],
-    ids=lambda place: place["backend"],
+    ids=lambda backend: backend["backend"],
 )
-def test_they_end_by_sigterm(place: dict[str, Any], tmp_path: Path) -> None:
+def test_they_end_by_sigterm(backend: dict[str, Any], tmp_path: Path) -> None:
     log = tmp_path / "log"
-    run(tmp_path / "run", env=make_env, env_kwargs={"log": str(log)}, n_envs=4, acting="central", **place)
+    run(tmp_path / "run", env=make_env, env_kwargs={"log": str(log)}, n_envs=4, acting="central", **backend)
     assert log.read_text() == "True\n" * 4

@@ -13,8 +13,8 @@ from gymnasium import spaces
 import envfleet
 from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.settings import DQN
+from envfleet.capabilities import Demonstration
 from envfleet.errors import ResourceError, SettingsError
-from envfleet.offers import Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.replay import Replay
@@ -88,8 +88,8 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
 def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     own = DQN(demonstrations="shown.npz", replay_size=1_000, learning_starts=500)
     learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
-    room = int(1.02 * learner._plan.bytes)
-    monkeypatch.setattr("envfleet.rollout.replay_plan.available_memory", lambda: room)
+    room = int(1.02 * learner._replay_spec.bytes)
+    monkeypatch.setattr("envfleet.rollout.replay_spec.available_memory", lambda: room)
     with pytest.raises(ResourceError, match="the demonstration replay needs"):
         learner.show(as_rollout(trajectories, SPACE))
 
@@ -149,7 +149,7 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
         ((batch, _),) = learner._batches(1, shown=1.0)
         following = {"": torch.from_numpy(batch.following[""])}
         values, online = learner._target.q_values(following), learner.policy.q_values(following)
-        wanted = learner._wanted(
+        targets = learner._td_targets(
             batch,
             torch.from_numpy(batch.returns[:, None]),
             {"": torch.from_numpy(batch.seen[""])},
@@ -167,11 +167,11 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
     for i, reward in enumerate(batch.returns):
         mask, chooser = allowed_after[float(reward)], (online if double else values)[i]
         if mask is None:
-            assert float(wanted[i]) == pytest.approx(float(reward))
+            assert float(targets[i]) == pytest.approx(float(reward))
             continue
         forbidden_was_best += not mask[int(chooser.argmax())]
         best = int(torch.where(torch.from_numpy(mask), chooser, -torch.inf).argmax())
-        assert float(wanted[i]) == pytest.approx(float(reward) + 0.99 * float(values[i, best]), rel=1e-5)
+        assert float(targets[i]) == pytest.approx(float(reward) + 0.99 * float(values[i, best]), rel=1e-5)
     assert forbidden_was_best > 0
 
 

@@ -16,11 +16,12 @@ from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
 from envfleet.algorithms.settings import DQN
+from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
 from envfleet.policies.q_policy import build_q_policy
 from envfleet.policies.q_settings import QSettings
 from envfleet.rollout.replay import Replay
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
 from envfleet.training.presets import preset_for
@@ -29,7 +30,7 @@ from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
 from tests.training.running import weights
 from tests.training.test_rates import StopsAfter
-from tests.training.test_same_weights import ACTING, PLACES, SCHEDULES, WORKERS
+from tests.training.test_same_weights import ACTING, BACKENDS, SCHEDULES, WORKERS
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -77,7 +78,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("extras", "schedule", "place"),
+    ("extras", "schedule", "backend"),
     [
         ("plain", "sync", {"backend": "processes", "workers": 2}),
         ("plain", "overlap", {"backend": "threads", "workers": 2, "acting": "central"}),
@@ -87,27 +88,27 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ],
 )
 def test_the_same_weights_wherever_it_runs(
-    tmp_path: Path, reference: Any, extras: str, schedule: str, place: dict[str, Any]
+    tmp_path: Path, reference: Any, extras: str, schedule: str, backend: dict[str, Any]
 ) -> None:
-    train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **place))
+    train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **backend))
     assert weights(tmp_path / "run") == reference(extras, schedule)
 
 
 MATRIX = [
-    (extras, schedule, place, workers, acting)
-    for extras, schedule, place, workers, acting in itertools.product(
-        ("plain", "everything"), SCHEDULES, PLACES, WORKERS, ACTING
+    (extras, schedule, backend, workers, acting)
+    for extras, schedule, backend, workers, acting in itertools.product(
+        ("plain", "everything"), SCHEDULES, BACKENDS, WORKERS, ACTING
     )
-    if place != "sequential" or (workers == 1 and acting == "central")  # one worker; worker acting is the reference
+    if backend != "sequential" or (workers == 1 and acting == "central")  # one worker; worker acting is the reference
 ]
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize(("extras", "schedule", "place", "workers", "acting"), MATRIX, ids=lambda value: str(value))
+@pytest.mark.parametrize(("extras", "schedule", "backend", "workers", "acting"), MATRIX, ids=lambda value: str(value))
 def test_the_whole_matrix(
-    tmp_path: Path, reference: Any, extras: str, schedule: str, place: str, workers: int, acting: str
+    tmp_path: Path, reference: Any, extras: str, schedule: str, backend: str, workers: int, acting: str
 ) -> None:
-    where = {**PLACES[place], "workers": workers, "acting": acting}
+    where = {**BACKENDS[backend], "workers": workers, "acting": acting}
     train(small(tmp_path / "run", schedule=schedule, **EXTRAS[extras], **where))
     assert weights(tmp_path / "run") == reference(extras, schedule)
 
@@ -172,7 +173,8 @@ def test_a_network_of_the_users_own_learns_and_is_loaded_again(tmp_path: Path, s
 
 
 def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
-    env = ("envfleet.environments.wildfire:x", Box(0.0, 1.0, (3, 8, 8)), Discrete(64))
+    entry_point = "envfleet.environments.wildfire:x"
+    env = (entry_point, Box(0.0, 1.0, (3, 8, 8)), Discrete(64), declared_presets(entry_point))
     assert preset_for(DQN(), *env).values["network"] == "cells"
     assert "network" not in preset_for(DQN(policy=own_networks.ActionValues), *env).values
 
@@ -198,9 +200,9 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
     said: list[str] = []
     allocate = Replay.of
 
-    def listened(plan: ReplayPlan) -> Replay:
+    def listened(spec: ReplaySpec) -> Replay:
         said.append(capsys.readouterr().err)
-        return allocate(plan)
+        return allocate(spec)
 
     monkeypatch.setattr(Replay, "of", listened)
     train(small(tmp_path / "run", quiet=False, prioritised=True))
@@ -208,7 +210,7 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
     assert "the replay holds 320 steps of 8 environments in 0 MiB, priorities included" in before
 
 
-def test_one_that_does_not_fit_is_told_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_does_not_fit_is_reported_with_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env", "CartPole-v1", "--backend", "sequential", "--output-dir", str(tmp_path / "run")]
     assert cli.main(["train", "dqn", *flags, "--replay-size", str(10**13)]) != 0
     said = capsys.readouterr().err

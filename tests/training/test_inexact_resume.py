@@ -24,7 +24,7 @@ from tests.training.running import run, weights
 
 ROLLOUT = 4 * 32
 OPTIONS: dict[str, Any] = {"n_envs": 4, "steps": 3 * ROLLOUT, "checkpoint_every": 1, "quiet": False}
-PLACES: dict[str, dict[str, Any]] = {
+BACKENDS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads", "workers": 2, "group_size": 2},
     "processes": {"backend": "processes", "workers": 2, "group_size": 2},
@@ -50,7 +50,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "place"),
+    ("env", "backend"),
     [
         (Handle, "sequential"),
         (Handle, "processes"),
@@ -61,9 +61,9 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_a_run_says_that_its_resume_will_not_be_exact(
-    tmp_path: Path, env: Any, place: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, env: Any, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(tmp_path / "run", [StopAfter(2)], env=env, acting="central", **OPTIONS, **PLACES[place])
+    run(tmp_path / "run", [StopAfter(2)], env=env, acting="central", **OPTIONS, **BACKENDS[backend])
     said = capsys.readouterr().err
     assert said.count("a resume of this run will begin fresh episodes: ") == 1  # although it saved twice
     assert parts_of(tmp_path / "run")["fleet"] is None
@@ -127,8 +127,10 @@ def test_fresh_episodes_give_the_same_weights_everywhere(tmp_path: Path, schedul
     ways = [("sequential", "worker"), ("sequential", "central"), ("threads", "worker")]
     ways += [("processes", "central")] if schedule == "sync" else []
     found = {
-        (place, acting): resumed(tmp_path / f"{place}-{acting}", acting=acting, schedule=schedule, **PLACES[place])
-        for place, acting in ways
+        (backend, acting): resumed(
+            tmp_path / f"{backend}-{acting}", acting=acting, schedule=schedule, **BACKENDS[backend]
+        )
+        for backend, acting in ways
     }
     assert len(set(found.values())) == 1, {way: hash(value) for way, value in found.items()}
 
@@ -156,15 +158,15 @@ class Moody(RaisesWhenRestored):
 
 
 @pytest.mark.parametrize(
-    ("place", "acting"), [("sequential", "worker"), ("threads", "central"), ("processes", "central")]
+    ("backend", "acting"), [("sequential", "worker"), ("threads", "central"), ("processes", "central")]
 )
 def test_a_restore_that_raises_begins_fresh_episodes(
-    tmp_path: Path, place: str, acting: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, backend: str, acting: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "run", [StopAfter(1)], env=Moody, acting=acting, **OPTIONS)
     assert parts_of(tmp_path / "run")["fleet"] is not None
     monkeypatch.setenv("ENVFLEET_TEST_MOOD", "raise")
-    where = {name: value for name, value in PLACES[place].items() if name != "group_size"}
+    where = {name: value for name, value in BACKENDS[backend].items() if name != "group_size"}
     done = resume(tmp_path / "run", env=Moody, **where)
     said = capsys.readouterr().err
     assert "the environments start fresh episodes: NotImplementedError: this simulator cannot be set" in said

@@ -61,7 +61,7 @@ class Lengths(Callback):
         self.all.append(length)
 
 
-def own_figures(trained: Run) -> list[dict[str, float]]:
+def own_metrics(trained: Run) -> list[dict[str, float]]:
     names = ("info/", "rollout/success_rate", "eval/")
     return [{name: value for name, value in row.items() if name.startswith(names)} for row in trained.metrics]
 
@@ -106,7 +106,7 @@ def test_they_are_the_same_wherever_it_is_trained(
 ) -> None:
     options = {"backend": backend, "acting": acting, "schedule": schedule, "eval_every": 2 * ROLLOUT}
     again = run(tmp_path / "run", env=Scored, log_info=KEYS, eval_episodes=3, **options, **OPTIONS)
-    assert own_figures(again) == own_figures(reference[0])
+    assert own_metrics(again) == own_metrics(reference[0])
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
@@ -119,7 +119,7 @@ def test_a_resumed_run_continues_them(tmp_path: Path, schedule: str) -> None:
     whole = run(tmp_path / "whole", **options)
     run(tmp_path / "run", [Stop()], **options)
     resumed = resume(tmp_path / "run", env=Scored, quiet=True)
-    assert own_figures(resumed) == own_figures(whole)
+    assert own_metrics(resumed) == own_metrics(whole)
 
 
 def test_a_resumed_run_can_log_other_keys(tmp_path: Path) -> None:
@@ -151,11 +151,11 @@ def test_the_console_shows_them_and_says_once_what_is_missing(
 ) -> None:
     keys = ("term", "word", "trem")
     run(tmp_path / "run", env=Scored, log_info=keys, **{**OPTIONS, "quiet": False})
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     for key in ("word", "trem"):
-        assert told.count(f"episodes had a number in info['{key}']") == 1
-    assert "info['term']" not in told
-    last = [line for line in told.splitlines() if line.startswith("100 %")][-1]
+        assert output.count(f"episodes had a number in info['{key}']") == 1
+    assert "info['term']" not in output
+    last = [line for line in output.splitlines() if line.startswith("100 %")][-1]
     assert "  success " in last and "  term " in last
 
 
@@ -201,9 +201,9 @@ def test_what_a_callback_sets_is_logged(tmp_path: Path, capsys: pytest.CaptureFi
     assert [row.get("own/evaluated") for row in updates] == [None, None, 2, None]  # in the next line
     assert (rows[-1]["own/end"], rows[-1]["own/evaluated"], rows[-1]["step"]) == (1, 2, UPDATES * ROLLOUT)
     assert not [name for row in rows for name in row if name == "own/word"]
-    told = capsys.readouterr().err
-    assert told.count("moment.metrics['own/word'] to 'high', expected a number; it is not logged") == 1
-    assert "own/constant 0.5" in told
+    output = capsys.readouterr().err
+    assert output.count("moment.metrics['own/word'] to 'high', expected a number; it is not logged") == 1
+    assert "own/constant 0.5" in output
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.places import output
+from envfleet.fleet.backends import output
 from envfleet.training.callbacks import Callback
 from envfleet.training.process import TunedProcess
 from tests.training.running import run
@@ -98,8 +98,8 @@ print(kept[0] > 90, kept_of_freed() < 10)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
 def test_memory_goes_back_to_the_system_afterwards(tmp_path: Path) -> None:
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "run")]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.stdout.split() == ["True", "True"], told.stdout + told.stderr
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.stdout.split() == ["True", "True"], finished.stdout + finished.stderr
 
 
 def test_a_training_prints_for_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

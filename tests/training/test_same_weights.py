@@ -1,6 +1,6 @@
 """The same seed gives the same weights, byte for byte, on every backend and with both ways of acting.
 
-`make test` runs a set of trainings in which every pair of values of {place, workers, acting, schedule, memory, world}
+`make test` runs a set of trainings in which every pair of values of {backend, workers, acting, schedule, memory, world}
 occurs; `make proof` runs all combinations in the world of vectors. The reference for each schedule, memory and world
 is a sequential fleet.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from tests.training.running import run, weights
 
-PLACES: dict[str, dict[str, Any]] = {
+BACKENDS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads"},
     "spawn": {"backend": "processes", "start_method": "spawn"},
@@ -26,7 +26,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "vectors": {"env": "CartPole-v1"},
     "pictures": {"env": "tests.training.picture_worlds:Quarters", "rollout_steps": 16, "steps": 12 * 16 * 3},
 }
-Case = tuple[str, int, str, str, str, str]  # place, workers, acting, schedule, memory, world
+Case = tuple[str, int, str, str, str, str]  # backend, workers, acting, schedule, memory, world
 
 # Every pair of values occurs at least once.
 PAIRWISE: list[Case] = [
@@ -44,7 +44,7 @@ PAIRWISE: list[Case] = [
 ]
 MATRIX = [
     case
-    for case in itertools.product(PLACES, WORKERS, ACTING, SCHEDULES, MEMORIES, ["vectors"])
+    for case in itertools.product(BACKENDS, WORKERS, ACTING, SCHEDULES, MEMORIES, ["vectors"])
     if case[0] != "sequential" or (case[1] == 1 and case[2] == "central")  # the sequential backend has one worker
 ]
 
@@ -66,8 +66,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def assert_same(folder: Path, reference: Any, case: Case) -> None:
-    place, workers, acting, schedule, memory, world = case
-    run(folder, **WORLDS[world], **PLACES[place], workers=workers, acting=acting, schedule=schedule, memory=memory)
+    backend, workers, acting, schedule, memory, world = case
+    run(folder, **WORLDS[world], **BACKENDS[backend], workers=workers, acting=acting, schedule=schedule, memory=memory)
     assert weights(folder) == reference(schedule, memory, world)
 
 
@@ -85,7 +85,7 @@ def test_the_whole_matrix(tmp_path: Path, reference: Any, case: Case) -> None:
 def test_the_pairs_are_complete() -> None:
     """Every two values that can be combined occur together in some case, including the references."""
     references = itertools.product(["sequential"], [1], ["worker"], SCHEDULES, MEMORIES, WORLDS)
-    cases, kinds = [*PAIRWISE, *references], (tuple(PLACES), WORKERS, ACTING, SCHEDULES, MEMORIES, tuple(WORLDS))
+    cases, kinds = [*PAIRWISE, *references], (tuple(BACKENDS), WORKERS, ACTING, SCHEDULES, MEMORIES, tuple(WORLDS))
     missing = [
         (one, two)
         for a, b in itertools.combinations(range(6), 2)

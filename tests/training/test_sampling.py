@@ -43,14 +43,14 @@ def test_processor_time_is_counted_where_it_is_spent() -> None:
     )  # fmt: skip
     assert child.stdout is not None and child.stdin is not None
     child.stdout.readline()
-    figures = sampler.sample([child.pid])
+    metrics = sampler.sample([child.pid])
     child.communicate(b"\n")
-    assert figures.keys() == KEYS
-    workers, caller, learner = (figures[f"system/cpu_percent_{who}"] for who in ("workers", "caller", "learner"))
+    assert metrics.keys() == KEYS
+    workers, caller, learner = (metrics[f"system/cpu_percent_{who}"] for who in ("workers", "caller", "learner"))
     # These are shares of the same time, so their ratios do not depend on its length.
     assert workers >= 0.25 / 0.1 * learner > 0
     assert caller + learner >= 0.25 / 0.1 * learner
-    assert figures["system/cpu_percent"] == pytest.approx(workers + caller + learner)
+    assert metrics["system/cpu_percent"] == pytest.approx(workers + caller + learner)
 
 
 def test_memory_that_processes_share_is_counted_once() -> None:

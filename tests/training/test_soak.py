@@ -53,14 +53,14 @@ def test_a_few_kills_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.timeout(600)
 def test_memory_and_descriptors_stay_flat_for_two_minutes_and_learning_goes_on(tmp_path: Path) -> None:
     """A worker is killed every four seconds. Runs in a separate process, to measure the memory of training alone."""
-    told = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "benchmarks.soak", "--json", str(told)]
+    path = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.soak", "--json", str(path)]
     # Each worker is killed about four times, and environments raise now and then. More would end the training, because
     # restarts are limited and their delay grows.
     command += ["--minutes", "2", "--kill-every", "4", "--workers", "8", "--acting", "central"]
     root = Path(__file__).parents[2]
     subprocess.run([*command, "--raise-every", "50000"], check=True, cwd=root, stderr=subprocess.DEVNULL)
-    figures = json.loads(told.read_text())["soak"]
+    figures = json.loads(path.read_text())["soak"]
     assert figures["kills"] >= 20
     assert figures["restarts"] >= figures["kills"] - 4  # the last kills may not have been noticed
     assert figures["lost_rows"] >= 4 * figures["restarts"]  # a group per restart, and a row per env that raised

@@ -55,9 +55,9 @@ def last_step(run: Run) -> float:
 
 def test_a_score_ends_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert last_step(run(tmp_path / "run", **FLAT, stop_score=3, quiet=False)) == 1
-    told = capsys.readouterr().err
-    assert "whichever comes first" in told and "2,304 steps, a return of 3" in told
-    assert "ended     the evaluation at step 384 had a return of 3 (stop_score 3)" in told
+    output = capsys.readouterr().err
+    assert "whichever comes first" in output and "2,304 steps, a return of 3" in output
+    assert "ended     the evaluation at step 384 had a return of 3 (stop_score 3)" in output
     assert Checkpoints(tmp_path / "run" / "checkpoints").step_of("final") == UPDATE
     assert [each.state for each in runs_in(tmp_path)] == ["finished"]
     assert last_step(run(tmp_path / "higher", **{**FLAT, "steps": 2 * UPDATE}, stop_score=3.5)) == 2
@@ -81,9 +81,9 @@ def test_a_run_that_has_ended_says_so_and_goes_on_only_without_its_condition(
     run(tmp_path / "run", **FLAT, stop_score=3)
     before = weights(tmp_path / "run")
     resume(tmp_path / "run", env=Flat, steps=7 * UPDATE)
-    told = capsys.readouterr().err
-    assert "it has ended at step 384: the evaluation at step 384 had a return of 3 (stop_score 3)" in told
-    assert "to continue, set --stop-score or --patience to another value or none" in told
+    output = capsys.readouterr().err
+    assert "it has ended at step 384: the evaluation at step 384 had a return of 3 (stop_score 3)" in output
+    assert "to continue, set --stop-score or --patience to another value or none" in output
     assert weights(tmp_path / "run") == before
     assert last_step(resume(tmp_path / "run", env=Flat, stop_score=None, quiet=True)) == 6
     run(tmp_path / "whole", **FLAT)

@@ -108,21 +108,21 @@ class Endless(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
-@pytest.mark.parametrize("place", [{}, {"backend": "threads"}, {"backend": "processes"}], ids=str)
-def test_a_rollout_is_given_up_at_its_time(acting: str, place: dict[str, Any]) -> None:
-    with collecting("CartPole-v1", acting=acting, **place) as crew:
-        crew.collect(0)
-        crew.collector.begin(1, time.monotonic())
+@pytest.mark.parametrize("backend", [{}, {"backend": "threads"}, {"backend": "processes"}], ids=str)
+def test_a_rollout_is_given_up_at_its_time(acting: str, backend: dict[str, Any]) -> None:
+    with collecting("CartPole-v1", acting=acting, **backend) as rig:
+        rig.collect(0)
+        rig.collector.begin(1, time.monotonic())
         with pytest.raises(OutOfTimeError):
-            crew.collector.finish()
+            rig.collector.finish()
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
 def test_a_worker_that_is_inside_a_step_is_not_waited_for(acting: str) -> None:
-    with collecting(Endless, acting=acting, backend="processes", n_envs=4) as crew:
-        crew.collector.begin(0, time.monotonic() + 0.5)
+    with collecting(Endless, acting=acting, backend="processes", n_envs=4) as rig:
+        rig.collector.begin(0, time.monotonic() + 0.5)
         with pytest.raises(OutOfTimeError):
-            crew.collector.finish()
+            rig.collector.finish()
 
 
 @pytest.mark.parametrize(

@@ -210,8 +210,8 @@ def test_nothing_that_a_run_names_is_imported_by_loading_it(tmp_path: Path) -> N
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace("env: CartPole-v1", "env: evil:make"))
     script = SCRIPT.format(here=str(tmp_path), path=str(tmp_path / "run"))
-    told = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
-    assert told.stdout.split() == ["evil:make", "False"], told.stderr
+    finished = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert finished.stdout.split() == ["evil:make", "False"], finished.stderr
 
 
 THREADS = """
@@ -245,8 +245,8 @@ if __name__ == "__main__":
 )
 def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> None:
     (tmp_path / "script.py").write_text(THREADS.format(method=method))
-    told = subprocess.run([sys.executable, str(tmp_path / "script.py")], check=True, capture_output=True, text=True)
-    assert told.stdout.split() == ["1"] * 9
+    finished = subprocess.run([sys.executable, str(tmp_path / "script.py")], check=True, capture_output=True, text=True)
+    assert finished.stdout.split() == ["1"] * 9
 
 
 def test_inputs_go_where_the_weights_are(tmp_path: Path) -> None:

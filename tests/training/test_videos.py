@@ -75,8 +75,8 @@ def test_a_video_that_fails_does_not_cost_the_training(tmp_path: Path, capsys: p
         run(tmp_path / "run", [Breaks()], env=Drawn, video_every=UPDATE, steps=2 * UPDATE)
     finally:
         Drawn.broken = False
-    told = capsys.readouterr().err
-    assert "the video at step 768 failed, and training continues without it: RuntimeError: the pen broke" in told
+    output = capsys.readouterr().err
+    assert "the video at step 768 failed, and training continues without it: RuntimeError: the pen broke" in output
     assert videos(tmp_path / "run") == ["step-384.mp4"]
     assert weights(tmp_path / "run")
 

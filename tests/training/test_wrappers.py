@@ -109,7 +109,7 @@ def test_lists_of_a_file_arrive_as_tuples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrapper", "told"),
+    ("wrapper", "message"),
     [
         ("FrameStack", "there is no wrapper 'FrameStack', expected atari or frame-stack, a class of gymnasium"),
         ("FrameStack", "hint: nearest: frame-stack, FrameStackObservation"),
@@ -127,9 +127,9 @@ def test_lists_of_a_file_arrive_as_tuples() -> None:
         ("atari", "the wrapper atari is for games of the Arcade Learning Environment, and CartPole-v1 is none"),
     ],
 )
-def test_what_cannot_be_gets_a_sentence(wrapper: Any, told: str) -> None:
+def test_what_cannot_be_gets_a_sentence(wrapper: Any, message: str) -> None:
     found = refusal(wrapper)
-    assert told in found and "Traceback" not in found
+    assert message in found and "Traceback" not in found
 
 
 # ---- in a run
@@ -227,9 +227,9 @@ def test_atari_preprocessing(pong: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_frames_that_are_skipped_twice_are_refused(pong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = refusal("atari", env=pong)
-    assert "the wrapper atari skips frames, but ALE/Pong-v5 skips 4 as well; expected frameskip=1" in told
-    assert "hint: add --env-kwargs frameskip=1" in told
+    message = refusal("atari", env=pong)
+    assert "the wrapper atari skips frames, but ALE/Pong-v5 skips 4 as well; expected frameskip=1" in message
+    assert "hint: add --env-kwargs frameskip=1" in message
 
 
 def test_without_opencv(pong: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
-from envfleet.algorithms.dqn_figures import UpdateFigures
+from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
@@ -31,11 +31,11 @@ from envfleet.errors import TrainingError
 from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
+from envfleet.policies.q_manual_gradients import make_q_gradient_pass
 from envfleet.policies.q_policy import QPolicy
-from envfleet.policies.q_tape import make_q_tape
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
@@ -60,9 +60,9 @@ class DQNLearner:
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
         self._target_flat = FlatParameters(self._target)
-        self._tape, self._target_tape = make_q_tape(self.policy), make_q_tape(self._target)
+        self._gradient_pass, self._target_pass = make_q_gradient_pass(self.policy), make_q_gradient_pass(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
-        self._plan = ReplayPlan(
+        self._replay_spec = ReplaySpec(
             observation_space,
             (policy.action_shape, policy.action_dtype),
             capacity=settings.replay_size,
@@ -71,7 +71,7 @@ class DQNLearner:
             frame_stack=settings.frames,
             prioritised=settings.prioritised,
         )
-        self._plan.refuse_too_large()
+        self._replay_spec.refuse_too_large()
         self._tree: Any = None
         if settings.prioritised:
             from envfleet.rollout.sum_tree import SumTree  # compiled by Numba, so imported only if needed
@@ -97,17 +97,17 @@ class DQNLearner:
 
     def notices(self) -> list[str]:
         """Return a notice about the memory of the replay buffer."""
-        return [f"the replay holds {self._plan.text}"]
+        return [f"the replay holds {self._replay_spec.text}"]
 
     @cached_property
     def replay(self) -> Replay:
         """The replay buffer, allocated at the first rollout, after the console has announced its size."""
-        return Replay.of(self._plan)
+        return Replay.of(self._replay_spec)
 
     @cached_property
     def _priorities(self) -> Any:
         """The sum tree of priorities; None without prioritised replay."""
-        return None if self._tree is None else self._tree(self._plan.entries)
+        return None if self._tree is None else self._tree(self._replay_spec.entries)
 
     # --- demonstrations
 
@@ -116,14 +116,14 @@ class DQNLearner:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         self._shown = self._room_to_show(len(rollout.rewards))
         self._shown.add(rollout)
-        told = UpdateFigures()
+        update_metrics = DQNUpdateMetrics()
         for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
-            self._step(batch, None, self._settings.learning_rate, told)
+            self._step(batch, None, self._settings.learning_rate, update_metrics)
 
     def _room_to_show(self, steps: int) -> Replay:
-        plan = replace(self._plan, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
-        plan.refuse_too_large(beside=self._plan.bytes)  # leave room for the replay buffer, which comes later
-        return Replay.of(plan)
+        spec = replace(self._replay_spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        spec.refuse_too_large(beside=self._replay_spec.bytes)  # leave room for the replay buffer, which comes later
+        return Replay.of(spec)
 
     # --- one rollout
 
@@ -155,18 +155,18 @@ class DQNLearner:
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
-        told = UpdateFigures()
+        update_metrics = DQNUpdateMetrics()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
-            for batch, counts in self._batches(int(self._owed)):
+            for batch, importance_weights in self._batches(int(self._owed)):
                 check_time(until)
-                self._step(batch, counts, rate, told)
+                self._step(batch, importance_weights, rate, update_metrics)
             self._owed -= int(self._owed)
         self._set_epsilon(begun if reached is None else reached)
-        if told.norms:
+        if update_metrics.norms:
             self._refuse_nan()
         return {
-            **told.figures(settings.loss),
+            **update_metrics.means(settings.loss),
             "train/learning_rate": rate,
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
@@ -205,12 +205,14 @@ class DQNLearner:
             ours = self._drawn(generator, count, size - demonstrated)
         for theirs in self._taken(self._shown, entries):
             rivals = self._shown.allowed(theirs.entries) if settings.margin else None
-            parts, counts = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
+            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
             if demonstrated < size:
                 collected, weights = next(ours)
                 parts.append(collected)
-                counts = None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
-            yield joined(parts), counts
+                importance_weights = (
+                    None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
+                )
+            yield joined(parts), importance_weights
 
     def _drawn(
         self, generator: np.random.Generator, count: int, size: int
@@ -223,10 +225,10 @@ class DQNLearner:
                 yield batch, None
             return
         for uniform in generator.random((count, size)):
-            entries, counts = self._priorities.draw_batch(
+            entries, importance_weights = self._priorities.draw_batch(
                 uniform, among=len(self.replay), correction=settings.priority_correction
             )
-            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), counts
+            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), importance_weights
 
     def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
         """Yield the batches of entries [batch, step], reading several at a time."""
@@ -239,28 +241,32 @@ class DQNLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Experience, counts: Array | None, rate: float, told: UpdateFigures) -> None:
+    def _step(
+        self, batch: Experience, importance_weights: Array | None, rate: float, update_metrics: DQNUpdateMetrics
+    ) -> None:
         """Make one gradient step on a batch. The derivative of the loss is explicit, as in PPO."""
         settings, size = self._settings, len(batch.entries)
         noise = self._head_noise(size)
         seen = self._tensors(batch.seen)
         bootstraps = settings.gamma > 0.0  # with gamma 0, no bootstrap values are needed
-        values, chooser = self._tape.forward(seen, size, (noise[0], noise[1]), both=settings.double and bootstraps)
-        wanted = self._tensor(batch.returns[:, None])
+        values, chooser = self._gradient_pass.forward(
+            seen, size, (noise[0], noise[1]), both=settings.double and bootstraps
+        )
+        targets = self._tensor(batch.returns[:, None])
         if bootstraps:
-            wanted = self._wanted(batch, wanted, seen, chooser, noise[2])
+            targets = self._td_targets(batch, targets, seen, chooser, noise[2])
         actions = self._tensor(batch.actions[:, None])
         chosen = values.gather(1, actions)
-        errors = chosen - wanted
+        errors = chosen - targets
         slopes = errors.clamp(-1.0, 1.0) if settings.loss == "huber" else 2.0 * errors
-        weights = None if counts is None else self._tensor(counts[:, None])
+        weights = None if importance_weights is None else self._tensor(importance_weights[:, None])
         slopes.mul_(1.0 / size if weights is None else weights / size)
         gradient = torch.zeros_like(values).scatter_(1, actions, slopes)
         margin = None
         if settings.margin and batch.demonstrated:
             shown = slice(batch.demonstrated)
             margin = self._add_margin(values[shown], actions[shown], gradient[shown], batch.rivals)
-        self._tape.backward(gradient)
+        self._gradient_pass.backward(gradient)
         norm = float(torch.linalg.vector_norm(self._flat.gradient))
         if norm > settings.max_gradient_norm:
             self._flat.gradient.mul_(settings.max_gradient_norm / (norm + 1e-6))
@@ -269,7 +275,7 @@ class DQNLearner:
             self._set_priorities(batch, errors)
         self.updates += 1
         self._follow()
-        told.add(errors, weights, chosen, norm, margin)
+        update_metrics.add(errors, weights, chosen, norm, margin)
 
     def _set_priorities(self, batch: Experience, errors: Tensor) -> None:
         found, collected = errors.cpu().numpy()[:, 0], slice(batch.demonstrated, None)
@@ -289,7 +295,7 @@ class DQNLearner:
         gradient.scatter_add_(1, rivals, share).scatter_add_(1, actions, -share)
         return (highest - values.gather(1, actions)).mean()
 
-    def _wanted(
+    def _td_targets(
         self,
         batch: Experience,
         returns: Tensor,
@@ -300,7 +306,7 @@ class DQNLearner:
         """Return the TD targets. Without double Q-learning (`chooser` is None) the target network chooses actions."""
         size = len(batch.entries)
         following = {name: part[size:] for name, part in seen.items()}
-        valued = self._target_tape.values(following, noise)
+        valued = self._target_pass.values(following, noise)
         chooser = valued if chooser is None else chooser
         if batch.masks is not None:
             chooser = forbid(chooser, self._tensor(batch.masks))

@@ -11,7 +11,7 @@ from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy
 from envfleet.policies.q_policy import QPolicy
 from envfleet.policies.small import SmallPolicy, small_policy
-from envfleet.rollout.acting import Decision, Seat
+from envfleet.rollout.acting import BoundPolicy, Decision
 from envfleet.rollout.arrays import Column
 
 __all__ = ["PolicyActor"]
@@ -39,15 +39,15 @@ class PolicyActor:
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return self._policy.draw_noise(generator, shape)
 
-    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat:
+    def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> BoundPolicy:
         small = small_policy(self._policy, len(memory), with_values=self.with_values)
         if small is not None:
             (rows,) = observations.values()
-            return _SmallSeat(small, rows, memory, mask)
-        return _Seat(self._policy, observations, memory, mask, list(self.columns))
+            return _BoundSmallPolicy(small, rows, memory, mask)
+        return _BoundTorchPolicy(self._policy, observations, memory, mask, list(self.columns))
 
 
-class _SmallSeat:
+class _BoundSmallPolicy:
     """A NumPy policy bound to one group's buffers."""
 
     def __init__(self, policy: SmallPolicy, observations: Array, memory: Array, mask: Array) -> None:
@@ -62,7 +62,7 @@ class _SmallSeat:
         return Decision(acted.env_actions, (acted.actions, acted.log_probs, acted.values))
 
 
-class _Seat:
+class _BoundTorchPolicy:
     """A torch policy bound to one group's buffers, which it uses as tensors that share their memory."""
 
     def __init__(

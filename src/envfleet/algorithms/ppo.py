@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
-from envfleet.algorithms.ppo_figures import Rows, UpdateFigures, explained_variance
+from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
 from envfleet.clock import check_time
@@ -50,7 +50,7 @@ class Batch:
 
     seen: dict[str, Tensor]  # observations, already preprocessed if possible
     actions: Tensor
-    figures: Tensor  # [4, row] or [4, piece, time]: log-probability, advantage, return, value, as collected
+    collected: Tensor  # [4, row] or [4, piece, time]: log-probability, advantage, return, value, as collected
     mask: Tensor | None
     valid: Tensor
     starts: Tensor | None = None  # [piece, time], with memory
@@ -62,7 +62,7 @@ class Batch:
             return Batch(
                 {name: values.index_select(0, index) for name, values in self.seen.items()},
                 self.actions.index_select(0, index),
-                self.figures.index_select(1, index),
+                self.collected.index_select(1, index),
                 None if self.mask is None else self.mask.index_select(0, index),
                 self.valid,
             )
@@ -74,7 +74,7 @@ class Batch:
         return Batch(
             {name: chosen(values).flatten(0, 1) for name, values in self.seen.items()},
             chosen(self.actions).flatten(0, 1),
-            self.figures.index_select(1, index).transpose(1, 2).flatten(1),
+            self.collected.index_select(1, index).transpose(1, 2).flatten(1),
             None if self.mask is None else chosen(self.mask).flatten(0, 1),
             chosen(self.valid).flatten(),
             chosen(self.starts),
@@ -137,27 +137,27 @@ class PPOLearner:
         )
         clip = settings.clip_range * share_of_rate(settings.clip_range_schedule, begun)
         values, returns, batch = self._targets(rollout)
-        told = UpdateFigures()
+        update_metrics = PPOUpdateMetrics()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
                 check_time(until)
-                self._step(batch, index, rate, clip, told)
-                if settings.target_kl is not None and told.newest_kl() > 1.5 * settings.target_kl:
+                self._step(batch, index, rate, clip, update_metrics)
+                if settings.target_kl is not None and update_metrics.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True
                     break
             if stopped:
                 break
-        self.updates += told.count
-        figures = told.figures(settings, clip)
-        self._refuse_nan(rollout.number, figures)
+        self.updates += update_metrics.count
+        metrics = update_metrics.means(settings, clip)
+        self._refuse_nan(rollout.number, metrics)
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
         return {
-            **figures,
+            **metrics,
             "train/explained_variance": explained_variance(values[rollout.valid], returns[rollout.valid]),
             "train/learning_rate": rate,
             "train/clip_range": clip,
@@ -186,8 +186,8 @@ class PPOLearner:
         )
         values = values[:-1]
         returns = advantages + values
-        figures = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]
-        return values, returns, self._batch(rollout, figures)
+        collected = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]
+        return values, returns, self._batch(rollout, collected)
 
     def _values(self, rollout: Rollout) -> tuple[Array, Array]:
         """Return values `[time + 1, env]`, and values of final observations `[time, env]` of truncated episodes.
@@ -242,7 +242,7 @@ class PPOLearner:
 
     # --- minibatches
 
-    def _batch(self, rollout: Rollout, figures: Array) -> Batch:
+    def _batch(self, rollout: Rollout, collected: Array) -> Batch:
         time, envs = rollout.rewards.shape
         memory = starts = None
         if self.policy.memory_size:
@@ -265,7 +265,7 @@ class PPOLearner:
         return Batch(
             self._seen({name: cut(array[:-1]) for name, array in rollout.observations.items()}),
             cut(rollout.columns["actions"]),
-            torch.stack([cut(figure) for figure in figures]),
+            torch.stack([cut(column) for column in collected]),
             None if rollout.masks is None else cut(rollout.masks[:-1]),
             cut(rollout.valid),
             starts,
@@ -300,10 +300,10 @@ class PPOLearner:
 
     # --- the gradient step
 
-    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, told: UpdateFigures) -> None:
+    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, update_metrics: PPOUpdateMetrics) -> None:
         """Make one gradient step on a minibatch, split over the learner's threads."""
         settings, copies = self._settings, self._copies
-        advantages = batch.figures[1].index_select(0, index)
+        advantages = batch.collected[1].index_select(0, index)
         if batch.memory is not None:
             advantages = advantages[batch.valid.index_select(0, index)]
         minibatch = _Minibatch(clip, 1.0 / max(1, advantages.numel()))
@@ -316,22 +316,22 @@ class PPOLearner:
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
         self._adam.step(rate)
-        told.add(rows, norm)
+        update_metrics.add(rows, norm)
 
-    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> Rows:
+    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> LossTerms:
         """Add the gradient of a part of a minibatch to the copy's gradient.
 
         The derivative of the loss is explicit: autograd would take longer for these few formulas than for the networks.
         `tests/algorithms` compares it with autograd.
         """
         settings = self._settings
-        log_probs, advantages, returns, old_values = part.figures
+        log_probs, advantages, returns, old_values = part.collected
         advantages = (advantages - minibatch.mean) / minibatch.std
         share: Tensor | float = minibatch.share  # of each row in the mean
         lost = part.memory is not None and not bool(part.valid.all())
         if lost:
             share = part.valid * share
-        parameters, values = copy.tape.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
+        parameters, values = copy.gradient_pass.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
         score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
         # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient if the clipped term is smaller.
@@ -356,14 +356,14 @@ class PPOLearner:
         if settings.entropy_coefficient:
             entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
 
-        copy.tape.backward(score.pull(log_probs_gradient, entropy_gradient), values_gradient)
+        copy.gradient_pass.backward(score.vjp(log_probs_gradient, entropy_gradient), values_gradient)
         rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)
         return tuple(column[part.valid] for column in rows) if lost else rows
 
-    def _refuse_nan(self, number: int, figures: dict[str, float]) -> None:
+    def _refuse_nan(self, number: int, metrics: dict[str, float]) -> None:
         """Check weights and metrics: an infinite loss may not change the weights, as its gradient is scaled to zero."""
         sound = bool(torch.isfinite(self._flat.data.sum()))
-        bad = [name for name, figure in figures.items() if not math.isfinite(figure)]
+        bad = [name for name, value in metrics.items() if not math.isfinite(value)]
         if sound and not bad:
             return
         what = "the weights are no longer numbers" if not sound else f"{bad[0]} is no longer a number"

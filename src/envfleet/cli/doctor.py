@@ -150,7 +150,7 @@ def diagnose(facts: Facts) -> list[Finding]:
 
 
 def _shared_memory() -> str | None:
-    from envfleet.fleet.portable import nameless_file, uses_linux
+    from envfleet.fleet.os_compat import nameless_file, uses_linux
 
     try:
         os.close(nameless_file("envfleet-doctor"))

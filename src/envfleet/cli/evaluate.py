@@ -13,7 +13,7 @@ import tyro
 from envfleet.errors import SettingsError
 
 if TYPE_CHECKING:
-    from envfleet.offers import Comparison
+    from envfleet.capabilities import Comparison
     from envfleet.training.evaluating import RunEvaluation
 
 __all__ = ["Evaluate"]
@@ -130,11 +130,11 @@ def _report(result: RunEvaluation) -> str:
     for each in filter(None, (result, result.held_out)):
         if each.played is not None:
             lines.append(f"{each.played}:")
-        lines += _figures(each)
+        lines += _lines(each)
     return "\n".join(lines) + "\n"
 
 
-def _figures(result: RunEvaluation) -> list[str]:
+def _lines(result: RunEvaluation) -> list[str]:
     from envfleet.runs.live_view import counted, decimals, number
 
     digits = max(2, decimals(result.mean_reward, result.std_reward))

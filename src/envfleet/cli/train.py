@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import tyro
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.capabilities import Translates
 from envfleet.cli.flags import Flags
 from envfleet.cli.seeds import read_seeds, settings_per_seed, train_in_turn
 from envfleet.errors import SettingsError
-from envfleet.offers import Translates
 from envfleet.settings import Settings, layered, read_settings_file, split_own
 from envfleet.settings.declaration import dotted_keys, name_of
 

@@ -21,8 +21,8 @@ from envfleet.conformance.values import fingerprint
 
 __all__ = [
     "Calls",
-    "Moment",
     "Player",
+    "StepRecord",
     "check_end",
     "check_self_reset",
     "differing_info",
@@ -39,7 +39,7 @@ _STEPS_TO_AN_END = 10  # wait for an episode's end for this multiple of the chec
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepRecord:
     """Digests of what a reset or step returned."""
 
     name: str
@@ -53,26 +53,26 @@ class Player:
 
     def __init__(self, probe: Probe, source: ActionSource) -> None:
         self.actions: list[Any] = []
-        self.moments: list[Moment] = []
+        self.records: list[StepRecord] = []
         self._probe, self._source = probe, source
         self._info: dict[str, Any] = {}
 
     @property
     def ended(self) -> bool:
         """Whether the last step ended its episode."""
-        return self.moments[-1].ended
+        return self.records[-1].ended
 
     @property
     def ends(self) -> int:
         """The number of episodes that have ended."""
-        return sum(moment.ended for moment in self.moments)
+        return sum(record.ended for record in self.records)
 
     def reset(self, seed: int | None) -> Calls[None]:
         """Begin an episode."""
         name = f"the reset before step {len(self.actions) + 1}"
         yield name
         observation, self._info = self._probe.reset(seed)
-        self.moments.append(Moment(name, _digests({"observation": observation}), _digests(self._info)))
+        self.records.append(StepRecord(name, _digests({"observation": observation}), _digests(self._info)))
 
     def advance(self) -> Calls[None]:
         """Take one step."""
@@ -89,7 +89,7 @@ class Player:
             "terminated": terminated,
             "truncated": truncated,
         }
-        self.moments.append(Moment(name, _digests(parts), _digests(self._info), terminated or truncated))
+        self.records.append(StepRecord(name, _digests(parts), _digests(self._info), terminated or truncated))
 
 
 def play(probe: Probe, seed: int, *, action_seed: int, steps: int, budget: Budget) -> Calls[Player]:
@@ -121,7 +121,7 @@ def random_actions(space: Any, seed: int) -> ActionSource:
 
 def first_difference(one: Player, other: Player) -> str | None:
     """The first difference between two plays, or None; infos are compared by `differing_info`."""
-    for ours, theirs in zip(one.moments, other.moments, strict=False):
+    for ours, theirs in zip(one.records, other.records, strict=False):
         for part, digest in ours.parts.items():
             if theirs.parts.get(part) != digest:
                 return f"{part} of {ours.name}"
@@ -132,7 +132,7 @@ def first_difference(one: Player, other: Player) -> str | None:
 
 def differing_info(one: Player, other: Player) -> str | None:
     """The first key of an info that differs between two plays, or None."""
-    for ours, theirs in zip(one.moments, other.moments, strict=False):
+    for ours, theirs in zip(one.records, other.records, strict=False):
         for key in sorted(ours.info.keys() | theirs.info.keys()):
             if key != "episode" and ours.info.get(key) != theirs.info.get(key):  # "episode" contains a time
                 return f"info[{key!r}] of {ours.name}"
@@ -160,11 +160,11 @@ def check_end(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[N
 
 def check_self_reset(probe: Probe, seed: int, player: Player, budget: Budget) -> Calls[None]:
     """Step once after an episode's end, and warn if the environment resets itself, which breaks a fleet's autoreset."""
-    end = next((index for index, moment in enumerate(player.moments) if moment.ended), None)
-    if end is None or end + 1 >= len(player.moments):
+    end = next((index for index, record in enumerate(player.records) if record.ended), None)
+    if end is None or end + 1 >= len(player.records):
         return
-    final, fresh = player.moments[end].parts["observation"], player.moments[end + 1].parts["observation"]
-    # In the first episode, moment n is step n.
+    final, fresh = player.records[end].parts["observation"], player.records[end + 1].parts["observation"]
+    # In the first episode, record n is step n.
     replay = yield from play(probe, seed, action_seed=seed, steps=end, budget=budget)
     if not replay.ended or final == fresh:
         return

@@ -26,7 +26,7 @@ from envfleet.conformance.values import fingerprint
 from envfleet.errors import EnvError, EnvfleetError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
-from envfleet.fleet.plan import Restarts
+from envfleet.fleet.spec import Restarts
 from envfleet.seeding import derive_seed
 
 __all__ = ["COVER_ALL", "one_line_of", "why_inexact"]
@@ -44,7 +44,7 @@ PLAYS = 6  # number of plays that share the time: recorded, repeated, and in the
 RESTARTS = 5  # if the environment may be restarted; more would only delay the answer
 _STREAM = 0x5A7E  # key of this test's seeds among the streams of a run
 
-Moment = dict[str, bytes]  # digests of what a reset or step returned, by part
+Digests = dict[str, bytes]  # digests of what a reset or step returned, by part
 Stored = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -118,7 +118,7 @@ class _Played:
     """A sequence of steps of one environment."""
 
     actions: list[Any]
-    moments: list[Moment]
+    digests: list[Digests]
     ends: list[bool]  # whether each step ended an episode
     infos: dict[str, Any]
 
@@ -130,7 +130,7 @@ class _Record:
     state: dict[str, Any]
     episodes: int  # started before the state was captured
     after: _Played
-    reset: Moment
+    reset: Digests
     after_reset: _Played
 
 
@@ -147,7 +147,7 @@ def _recorded(fleet: Fleet, seed: int, stored: Stored, seconds: float) -> _Recor
     after = _play(fleet, choose, played.infos, STEPS, seconds)
     observations, infos = fleet.reset()  # without a seed: the generators continue, as at an episode's end
     after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET, seconds)
-    return _Record(state, episodes, after, _reset_moment(observations, infos), after_reset)
+    return _Record(state, episodes, after, _reset_digests(observations, infos), after_reset)
 
 
 def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> None:
@@ -161,7 +161,7 @@ def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> N
 def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int, seconds: float) -> _Played:
     """Play random actions that respect the action masks, for at most `most` steps and `seconds` seconds."""
     actions: list[Any] = []
-    moments: list[Moment] = []
+    digests: list[Digests] = []
     ends: list[bool] = []
     until = time.monotonic() + seconds
     while not actions or (len(actions) < most and time.monotonic() < until):
@@ -169,9 +169,9 @@ def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int, 
         result = fleet.step(_batch(fleet, action))
         infos = result[4]
         actions.append(action)
-        moments.append(_step_moment(result))
+        digests.append(_step_digests(result))
         ends.append(bool(result[2][0] or result[3][0]))
-    return _Played(actions, moments, ends, infos)
+    return _Played(actions, digests, ends, infos)
 
 
 def _batch(fleet: Fleet, action: Any) -> Any:
@@ -184,17 +184,17 @@ def _mask(infos: dict[str, Any]) -> Any:
     return infos["action_mask"][0] if given is not None and given[0] else None
 
 
-def _reset_moment(observations: Any, infos: dict[str, Any]) -> Moment:
+def _reset_digests(observations: Any, infos: dict[str, Any]) -> Digests:
     return {"observation": fingerprint(observations), "action mask": fingerprint(_mask(infos))}
 
 
-def _step_moment(result: tuple[Any, ...]) -> Moment:
+def _step_digests(result: tuple[Any, ...]) -> Digests:
     observations, rewards, terminated, truncated, infos = result
     return {
         "reward": fingerprint(rewards),
         "end of the episode": fingerprint((terminated, truncated)),
         "final observation": fingerprint(infos.get("final_obs")),
-        **_reset_moment(observations, infos),
+        **_reset_digests(observations, infos),
     }
 
 
@@ -209,7 +209,7 @@ def _difference(fleet: Fleet, record: _Record) -> str | None:
         return f"its state cannot be restored into a fresh environment: {one_line_of(error)}"
     try:
         found = _differing_step(fleet, record.after)
-        if found is None and (part := _differing_part(record.reset, _reset_moment(*fleet.reset()))):
+        if found is None and (part := _differing_part(record.reset, _reset_digests(*fleet.reset()))):
             found = f"the {part} of the next reset"
         if found is None and (found := _differing_step(fleet, record.after_reset)):
             found = f"{found} after the next reset"
@@ -219,12 +219,12 @@ def _difference(fleet: Fleet, record: _Record) -> str | None:
 
 
 def _differing_step(fleet: Fleet, played: _Played) -> str | None:
-    for number, (action, moment) in enumerate(zip(played.actions, played.moments, strict=True), start=1):
-        part = _differing_part(moment, _step_moment(fleet.step(_batch(fleet, action))))
+    for number, (action, recorded) in enumerate(zip(played.actions, played.digests, strict=True), start=1):
+        part = _differing_part(recorded, _step_digests(fleet.step(_batch(fleet, action))))
         if part is not None:
             return f"the {part} of step {number}"
     return None
 
 
-def _differing_part(one: Moment, other: Moment) -> str | None:
+def _differing_part(one: Digests, other: Digests) -> str | None:
     return next((part for part, digest in one.items() if other[part] != digest), None)

@@ -29,7 +29,7 @@ from envfleet.conformance.seeding import GlobalGenerators
 from envfleet.errors import EnvHungError, SettingsError, WorkerError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make, one_env, spec_of
-from envfleet.fleet.plan import Restarts, Timeouts
+from envfleet.fleet.spec import Restarts, Timeouts
 
 __all__ = ["SECONDS", "examine"]
 

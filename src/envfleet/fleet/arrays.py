@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from envfleet.fleet.control import Control
 from envfleet.fleet.memory import Layout
-from envfleet.fleet.program import ExtraArray
+from envfleet.fleet.routine import ExtraArray
 from envfleet.fleet.spaces import Leaf, Path, leaves_of
 
 __all__ = ["FleetArrays", "FleetShape"]
@@ -35,7 +35,7 @@ class FleetShape:
     groups: int
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    extra: tuple[ExtraArray, ...] = ()  # arrays of the workers' program
+    extra: tuple[ExtraArray, ...] = ()  # arrays of the workers' routine
     numbers: int = 0  # number of info keys that are tracked over each episode
 
     @property

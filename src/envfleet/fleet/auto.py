@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from envfleet.fleet.portable import voluntary_switches
+from envfleet.fleet.os_compat import voluntary_switches
 
 __all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
-from envfleet.fleet.portable import wait_ready
+from envfleet.fleet.os_compat import wait_ready
 
 __all__ = [
     "CallerChannel",

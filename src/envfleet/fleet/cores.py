@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 
-from envfleet.fleet.portable import uses_linux
+from envfleet.fleet.os_compat import uses_linux
 
 __all__ = ["OwnCore", "own_core"]
 

@@ -26,8 +26,8 @@ def followed(keys: Sequence[str]) -> tuple[str, ...]:
 def means(numbers: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Mean over episodes of each requested key, by metric name; keys without any value are left out."""
     asked = {InfoKey.of(key).metric: values for key, values in numbers.items() if key not in SUCCESS}
-    told = {name: [value for value in values if value == value] for name, values in asked.items()}
-    return {name: fmean(values) for name, values in told.items() if values}
+    given = {name: [value for value in values if value == value] for name, values in asked.items()}
+    return {name: fmean(values) for name, values in given.items() if values}
 
 
 def successes(numbers: Mapping[str, Sequence[float]]) -> list[bool] | None:

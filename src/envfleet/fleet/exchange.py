@@ -13,11 +13,11 @@ import numpy as np
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import Outcome
-from envfleet.fleet.crew import Crew
 from envfleet.fleet.infos import ColumnTable, add_info
 from envfleet.fleet.requests import DefineColumns, StepObjects
 from envfleet.fleet.rows import BatchReader, Rows
 from envfleet.fleet.statistics import StatisticsKeeper
+from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.worker import Answers
 
 __all__ = ["Exchange", "StepResult"]
@@ -29,8 +29,10 @@ StepResult = tuple[Any, Array, Array, Array, dict[str, Any]]
 class Exchange:
     """Posts steps to groups and turns their answers into batches."""
 
-    def __init__(self, crew: Crew, arrays: FleetArrays, groups: list[range], *, copy: bool, same_step: bool) -> None:
-        self._crew, self._groups, self._same_step = crew, groups, same_step
+    def __init__(
+        self, supervisor: Supervisor, arrays: FleetArrays, groups: list[range], *, copy: bool, same_step: bool
+    ) -> None:
+        self._supervisor, self._groups, self._same_step = supervisor, groups, same_step
         self.reader = BatchReader(arrays, copy=copy)
         self.keeper = StatisticsKeeper(arrays)
         self.all = Rows.of(range(len(groups)), groups)
@@ -41,8 +43,8 @@ class Exchange:
         self._some_ended = True  # some of `ended` may be set
         self.object_actions = not all(leaf.fixed for leaf in arrays.shape.action_leaves)
         self._columns = ColumnTable(arrays.columns, groups[-1].stop)
-        self._columns_told = [0] * len(groups)  # how many columns each group knows
-        self._all_told = 0  # how many columns every group knows
+        self._columns_known = [0] * len(groups)  # how many columns each group knows
+        self._known_by_all = 0  # how many columns every group knows
         self._rows_by_ids: dict[bytes, Rows] = {}
         self._rows_by_groups: dict[tuple[int, ...], Rows] = {}
 
@@ -53,16 +55,16 @@ class Exchange:
             listed = self.reader.list_actions(actions, rows)
             for group, part in zip(rows.groups, rows.parts, strict=True):
                 self.slots[group] = 1 - self.slots[group] if slot is None else slot
-                self._crew.post(group, self.slots[group], StepObjects(listed[part]))
+                self._supervisor.post(group, self.slots[group], StepObjects(listed[part]))
             return
         self.reader.store_actions(actions, rows)
-        if slot is not None and self._crew.can_lockstep:
+        if slot is not None and self._supervisor.can_lockstep:
             self.slots = [slot] * len(self._groups)
-            self._crew.post_lockstep(slot)
+            self._supervisor.post_lockstep(slot)
             return
         for group in rows.groups:
             self.slots[group] = 1 - self.slots[group]
-            self._crew.post(group, self.slots[group])
+            self._supervisor.post(group, self.slots[group])
 
     def step_inline(self, actions: Any, step: Callable[[int], Answers]) -> StepResult:
         """Step all groups within this call with `step`: the fast path for a caller that hosts all of them."""
@@ -73,11 +75,11 @@ class Exchange:
         return self.results(self.all, step(slot))
 
     def _tell_new_columns(self, rows: Rows) -> None:
-        if self._columns.count != self._all_told or self._crew.forgetful:
+        if self._columns.count != self._known_by_all or self._supervisor.forgetful:
             for group in rows.groups:
-                if self._columns_told[group] != self._columns.count or group in self._crew.forgetful:
+                if self._columns_known[group] != self._columns.count or group in self._supervisor.forgetful:
                     self.tell_columns(group)
-            self._all_told = min(self._columns_told)
+            self._known_by_all = min(self._columns_known)
 
     def next_slot(self) -> int:
         """The slot that all groups fill next; after send() and recv(), first copies them to a common slot."""
@@ -125,10 +127,10 @@ class Exchange:
 
     def tell_columns(self, group: int) -> None:
         """Send a group the definitions of all info columns."""
-        self._crew.forgetful.discard(group)
+        self._supervisor.forgetful.discard(group)
         if self._columns.count:
-            self._crew.ask({group: DefineColumns(self._columns.definitions)}, self.slots[group])
-        self._columns_told[group] = self._columns.count
+            self._supervisor.ask({group: DefineColumns(self._columns.definitions)}, self.slots[group])
+        self._columns_known[group] = self._columns.count
 
     def rows_of(self, env_ids: Sequence[int] | Array) -> Rows:
         """Rows of the given environments, which must form whole groups."""

@@ -24,10 +24,8 @@ from envfleet.errors import (
     WorkerError,
 )
 from envfleet.fleet.arrays import FleetArrays, FleetShape
-from envfleet.fleet.crew import Crew
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.observation_modes import ObservationMode, observation_spaces
-from envfleet.fleet.program import Program
 from envfleet.fleet.protocol import FleetState, ResetMaskError, SpacesError, WaitTimeoutError, misplaced_call
 from envfleet.fleet.requests import (
     Apply,
@@ -38,12 +36,14 @@ from envfleet.fleet.requests import (
     Request,
     Reset,
     Restore,
-    Run,
+    RunRoutine,
     SetAttr,
 )
+from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.spaces import Path
 from envfleet.fleet.statistics import FleetStatistics
+from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.worker import Answers, Hello
 from envfleet.seeding import derive_seed
 
@@ -63,38 +63,38 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def __init__(
         self,
-        crew: Crew,
+        supervisor: Supervisor,
         hellos: list[Hello],
         *,
         seed: int,
         autoreset: AutoresetMode,
         copy: bool,
         backend: str,
-        program: Program | None = None,
+        routine: WorkerRoutine | None = None,
         observation_mode: ObservationMode = "same",
     ) -> None:
-        self._crew = crew
-        self.backend, self.workers, self.seed = backend, len(crew.plans), seed
-        plans = sorted((g for plan in crew.plans for g in plan.groups), key=lambda group: group.index)
-        self.groups = [range(plan.start, plan.stop) for plan in plans]
+        self._supervisor = supervisor
+        self.backend, self.workers, self.seed = backend, len(supervisor.specs), seed
+        specs = sorted((g for spec in supervisor.specs for g in spec.groups), key=lambda group: group.index)
+        self.groups = [range(spec.start, spec.stop) for spec in specs]
         self.num_envs = self.groups[-1].stop
         self.observation_mode, self.autoreset_mode = observation_mode, autoreset
         self._describe(hellos, autoreset)
         single = (self.single_observation_space, self.single_action_space)
-        extra = () if program is None else program.arrays(*single, self.groups)
-        numbers = len(crew.plans[0].settings.log_info)
-        arrays = crew.attach(FleetShape(self.num_envs, self.workers, len(plans), *single, extra, numbers))
-        self.program_arrays = arrays.extra  # arrays of the workers' program
-        self._exchange = Exchange(crew, arrays, self.groups, copy=copy, same_step=self._same_step)
+        extra = () if routine is None else routine.arrays(*single, self.groups)
+        numbers = len(supervisor.specs[0].settings.log_info)
+        arrays = supervisor.attach(FleetShape(self.num_envs, self.workers, len(specs), *single, extra, numbers))
+        self.routine_arrays = arrays.extra  # arrays of the workers' routine
+        self._exchange = Exchange(supervisor, arrays, self.groups, copy=copy, same_step=self._same_step)
         self._seeds: list[int] = [seed + i for i in range(self.num_envs)]
         self._tasks: list[Any] = [None] * self.num_envs
         self._new_tasks = False
         self._restarts_by_env = [0] * self.num_envs
         self._state = NEW
         self._resetting: tuple[int, Array | None] = (0, None)  # slot and mask of the pending reset
-        recovery = weakref.WeakMethod(self._recovery)  # the crew must not keep the fleet alive
-        crew.recovery = lambda group: recovery()(group)  # type: ignore[misc]
-        self._finalizer = weakref.finalize(self, crew.stop, CLOSE_SECONDS)
+        recovery = weakref.WeakMethod(self._recovery)  # the supervisor must not keep the fleet alive
+        supervisor.recovery = lambda group: recovery()(group)  # type: ignore[misc]
+        self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
 
     def _describe(self, hellos: list[Hello], autoreset: AutoresetMode) -> None:
         first = hellos[0]
@@ -142,10 +142,10 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def _crew_idle(self) -> None:
         """Let all pending commands finish and drop their results: after an error only a reset makes sense."""
-        while self._crew.posted:
-            self._crew.wait_all()
+        while self._supervisor.posted:
+            self._supervisor.wait_all()
             try:
-                self._crew.gather(list(self._crew.posted))
+                self._supervisor.gather(list(self._supervisor.posted))
             except EnvError:
                 continue
 
@@ -188,7 +188,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
                 self._exchange.tell_columns(index)
                 group_tasks = self._tasks[part] if self._new_tasks else None
                 group_mask = None if mask is None else mask[part].tolist()
-                self._crew.post(index, slot, Reset(seeds[part], options, group_tasks, group_mask))
+                self._supervisor.post(index, slot, Reset(seeds[part], options, group_tasks, group_mask))
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._resetting, self._state = (slot, mask), RESETTING
@@ -198,7 +198,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._expect("reset_wait()", RESETTING)
         try:
             self._wait_all("reset_wait()", timeout)
-            answers = self._crew.gather(self._exchange.all.groups)
+            answers = self._supervisor.gather(self._exchange.all.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
         slot, mask = self._resetting
@@ -210,7 +210,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         )
 
     def _wait_all(self, call: str, timeout: float | None) -> None:
-        if not self._crew.wait_all(timeout):
+        if not self._supervisor.wait_all(timeout):
             raise WaitTimeoutError(
                 f"{call} has timed out after {timeout:g} s",
                 hint=f"the environments go on: call {call} again, or close the fleet",
@@ -238,7 +238,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def step(self, actions: Any) -> StepResult:
         """Step every environment once."""
-        inline = self._crew.step_inline
+        inline = self._supervisor.step_inline
         if inline is None or self._exchange.object_actions:
             self.step_async(actions)
             return self.step_wait()
@@ -269,7 +269,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._expect("step_wait()", STEPPING)
         try:
             self._wait_all("step_wait()", timeout)
-            answers = self._crew.gather_lockstep()
+            answers = self._supervisor.gather_lockstep()
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._state = READY
@@ -282,7 +282,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         if self._never_resets:
             self._refuse_ended(rows)
         for group in rows.groups:
-            if group in self._crew.posted:
+            if group in self._supervisor.posted:
                 raise ProtocolError(
                     f"environments {self.groups[group].start} to {self.groups[group].stop - 1} were sent actions "
                     "and have not answered yet",
@@ -297,43 +297,43 @@ class Fleet(VectorEnv[Any, Any, Array]):
         `infos["env_id"]` says which environments the rows belong to. Without `min_envs`, one group is enough.
         """
         self._expect("recv()", STREAMING)
-        crew, sizes = self._crew, self._exchange.sizes
+        supervisor, sizes = self._supervisor, self._exchange.sizes
         wanted = 1 if min_envs is None else min_envs
-        under_way = sum([sizes[group] for group in crew.posted])
+        under_way = sum([sizes[group] for group in supervisor.posted])
         if not 1 <= wanted <= under_way:
             raise SettingsError(
                 f"recv(min_envs={min_envs}) while {under_way} environments are under way",
                 hint="ask for at least 1 and at most as many as were sent actions",
             )
         try:
-            rows = self._exchange.rows_of_groups(crew.wait_first(wanted, sizes))
-            answers = crew.gather(rows.groups)
+            rows = self._exchange.rows_of_groups(supervisor.wait_first(wanted, sizes))
+            answers = supervisor.gather(rows.groups)
         except EnvfleetError as error:
             raise self._guard(error) from None
-        if not crew.posted:
+        if not supervisor.posted:
             self._state = READY
         result = self._exchange.results(rows, answers)
         result[4]["env_id"] = rows.env_ids.copy()
         return result
 
-    def run_async(self, order: Any) -> None:
-        """Start an order for the fleet's program in every group; `run_wait` waits for it."""
+    def run_async(self, argument: Any) -> None:
+        """Start the fleet's routine in every group with this argument; `run_wait` waits for it."""
         self._expect("run_async()", READY)
         for group in range(len(self.groups)):
-            self._crew.post(group, self._exchange.slots[group], Run(order))
+            self._supervisor.post(group, self._exchange.slots[group], RunRoutine(argument))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
-        """Wait until every group has carried out its order, which takes `steps` steps of each environment.
+        """Wait until every group has run its routine, which takes `steps` steps of each environment.
 
         `waiting` is called a few times per second in the meantime, except by a sequential fleet, which does the work
-        itself. Raise OutOfTimeError if the order is still running shortly after the time `until` (`time.monotonic`);
+        itself. Raise OutOfTimeError if the routine is still running shortly after the time `until` (`time.monotonic`);
         the fleet can then only be closed.
         """
         self._expect("run_wait()", RUNNING)
         try:
-            self._crew.wait_run(waiting, until)
-            slots = self._crew.gather(self._exchange.all.groups).messages
+            self._supervisor.wait_run(waiting, until)
+            slots = self._supervisor.gather(self._exchange.all.groups).messages
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._exchange.slots = [slots[group] for group in range(len(self.groups))]
@@ -343,12 +343,12 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def newest_observations(self) -> dict[Path, Array]:
         """Observations to act on, by leaf, as views that the step after the next one overwrites."""
         slot = 1 - self._exchange.next_slot()  # brings all groups to one slot
-        return self._crew.arrays.observations[slot]
+        return self._supervisor.arrays.observations[slot]
 
     @property
     def last_step(self) -> FleetArrays:
         """The fleet's arrays with the data of the last step, as views: lost steps, final observations, and more."""
-        return self._crew.arrays
+        return self._supervisor.arrays
 
     def _refuse_ended(self, rows: Rows) -> None:
         if rows.take(self._exchange.ended).any():
@@ -382,7 +382,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def _ask_all(self, request: Request, progress: Callable[[int, int], None] | None = None) -> list[Any]:
         """Replies of all groups to a request; a failure here does not end the episode, so no reset is needed."""
         groups = range(len(self.groups))
-        replies = self._crew.ask(dict.fromkeys(groups, request), progress=progress)
+        replies = self._supervisor.ask(dict.fromkeys(groups, request), progress=progress)
         return [replies.get(group) for group in groups]
 
     def apply(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -417,7 +417,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The environment objects; only available with the sequential backend."""
-        workers = None if self._state is CLOSED else self._crew.place.local_workers()
+        workers = None if self._state is CLOSED else self._supervisor.backend.local_workers()
         if workers is None:
             where = "closed" if self._state is CLOSED else f"of the backend {self.backend!r}"
             raise AttributeError(
@@ -436,7 +436,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         requests: dict[int, Request] = {
             index: SetAttr(name, values[group.start : group.stop]) for index, group in enumerate(self.groups)
         }
-        self._crew.ask(requests)
+        self._supervisor.ask(requests)
 
     def render(self) -> tuple[Any, ...]:
         """The frame of every environment."""
@@ -445,7 +445,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
     def statistics(self) -> FleetStatistics:
         """Steps, episodes and workers since the fleet was made."""
         self._expect("statistics()", *(state for state in FleetState if state is not CLOSED))
-        return self._exchange.keeper.summary(self._crew)
+        return self._exchange.keeper.summary(self._supervisor)
 
     def state(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """State of all simulators, their episodes and last observations as plain data, for `restore`.
@@ -486,7 +486,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
             index: Restore(saved[group.start : group.stop]) for index, group in enumerate(self.groups)
         }
         try:
-            self._crew.ask(requests, slot=0)
+            self._supervisor.ask(requests, slot=0)
         except EnvfleetError as error:
             raise self._guard(error) from None
         self._state = READY
@@ -497,7 +497,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         seconds = BROKEN_SECONDS if self._state is BROKEN else CLOSE_SECONDS
         self._state = CLOSED
         if self._finalizer.detach() is not None:
-            self._crew.stop(seconds)
+            self._supervisor.stop(seconds)
         del self._exchange
 
     def __enter__(self) -> Self:

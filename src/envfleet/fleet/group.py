@@ -19,13 +19,13 @@ from gymnasium.vector import AutoresetMode
 from envfleet.errors import EnvError, ObservationError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import Phase, WorkerWord
+from envfleet.fleet.env_handle import EnvHandle
 from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.infos import ColumnWriter
-from envfleet.fleet.member import Member
 from envfleet.fleet.observations import ObservationStore
-from envfleet.fleet.plan import GroupPlan, GroupSettings
-from envfleet.fleet.program import GroupProgram
+from envfleet.fleet.routine import GroupRoutine
 from envfleet.fleet.spaces import read_rows
+from envfleet.fleet.spec import GroupSettings, GroupSpec
 from envfleet.fleet.validation import NUMBERS, BadReward
 
 __all__ = ["Extras", "Group"]
@@ -47,11 +47,11 @@ class Extras:
 class Group:
     """Steps its environments and writes their results into the fleet's arrays."""
 
-    def __init__(self, plan: GroupPlan, settings: GroupSettings) -> None:
-        self.plan, self._settings = plan, settings
+    def __init__(self, spec: GroupSpec, settings: GroupSettings) -> None:
+        self.spec, self._settings = spec, settings
         self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
-        self._members = [Member(env, settings) for env in plan.envs]
-        count = len(self._members)
+        self._handles = [EnvHandle(env, settings) for env in spec.envs]
+        count = len(self._handles)
         self._ended = [False] * count  # needs a reset before the next step
         self._returns = [0.0] * count
         self._numbers = EpisodeNumbers(settings.log_info, count)
@@ -60,23 +60,23 @@ class Group:
         self._tick = 0  # steps of the group so far
         self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, as (environment of the group, info)
         self.episode_ended = False
-        self.anew = False  # a worker's death cut its episodes and they were restarted; the program must know
-        self.program: GroupProgram | None = None  # steps the group without the caller
+        self.anew = False  # a worker's death cut its episodes and they were restarted; the routine must know
+        self.routine: GroupRoutine | None = None  # steps the group without the caller
         self.info_sink: Callable[[int, dict[str, Any]], None] | None = None  # receives infos instead of the columns
 
     def build(self) -> list[gymnasium.Env[Any, Any]]:
-        for member in self._members:
-            member.build()
-        return [member.env for member in self._members]
+        for handle in self._handles:
+            handle.build()
+        return [handle.env for handle in self._handles]
 
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The environment objects, for a caller in the same process."""
         self._tell_limits()
-        return [member.env for member in self._members]
+        return [handle.env for handle in self._handles]
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         """Attach to its rows of the fleet's arrays; from then on it can reset and step."""
-        start, stop = self.plan.start, self.plan.stop
+        start, stop = self.spec.start, self.spec.stop
         rows = slice(start, stop)
         self._words = arrays.control.words
         self._current_word = arrays.control.worker(worker, WorkerWord.CURRENT)
@@ -90,14 +90,14 @@ class Group:
         self._none_ended = bytes(stop - start)
         self._action_space = arrays.shape.action_space
         self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        own = [member.env.observation_space for member in self._members] if self._settings.own_spaces else None
+        own = [handle.env.observation_space for handle in self._handles] if self._settings.own_spaces else None
         self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own)
         self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
         self.define_columns = self._columns.define
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
         self._episode_seconds = arrays.episode_seconds[rows]
         self._episode_numbers = arrays.episode_numbers[rows]
-        self._steps = [member.step for member in self._members]
+        self._steps = [handle.step for handle in self._handles]
 
     @property
     def newest_slot(self) -> int:
@@ -115,7 +115,7 @@ class Group:
         self._begin()
         if actions is None:
             actions = read_rows(self._action_space, self._actions)
-        words, current, first, tick = self._words, self._current_word, self.plan.start, self._tick
+        words, current, first, tick = self._words, self._current_word, self.spec.start, self._tick
         rewards, returns, ended, due = self._reward, self._returns, self._ended, self._due
         check_rewards = self._settings.validation.checks_values
         numbers = self._numbers if self._numbers.needs_every_step else None
@@ -139,7 +139,7 @@ class Group:
                 if terminated or truncated or tick >= due[i]:
                     observation, info = self._end_episode(i, observation, info, terminated, truncated or tick >= due[i])
             except (Exception, SystemExit) as error:
-                failure = self._members[i].failure("step", error, step=self._steps_taken(i), action=action)
+                failure = self._handles[i].failure("step", error, step=self._steps_taken(i), action=action)
                 observation, info = self._cut(i, failure)
             observations.append(observation)
             if info:
@@ -166,7 +166,7 @@ class Group:
         self._terminated[i], self._truncated[i] = bool(terminated), bool(truncated)
         self._episode_return[i] = self._returns[i]
         self._episode_length[i] = self._tick - self._began[i]
-        self._episode_seconds[i] = time.perf_counter() - self._members[i].began_at
+        self._episode_seconds[i] = time.perf_counter() - self._handles[i].began_at
         if self._numbers.keys:
             self._episode_numbers[i] = self._numbers.end(i, info or {})
         self.episode_ended = self._some_flags = True
@@ -216,16 +216,16 @@ class Group:
         """Reset the environments in `mask` (all if it is None); the others continue their episodes."""
         self._begin()
         observations: list[Any] = []
-        for i, member in enumerate(self._members):
+        for i, handle in enumerate(self._handles):
             if mask is not None and not mask[i]:
                 observations.append(self._observations.last(i))
                 self._began[i], self._due[i] = self._began[i] + 1, self._due[i] + 1  # this tick is not one of its steps
                 continue
             if tasks is not None:
-                member.task = tasks[i]
+                handle.task = tasks[i]
             seed = seeds[i]
             if seed is not None:
-                member.seed = member.next_seed = seed
+                handle.seed = handle.next_seed = seed
             self._reward[i] = 0.0
             observations.append(self._begin_episode(i, options))
         return self._write(observations, slot, None)
@@ -238,19 +238,19 @@ class Group:
 
     def _reset(self, i: int, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; restart an environment that fails, as often as the settings allow."""
-        member = self._members[i]
-        self._words[self._current_word] = member.index
+        handle = self._handles[i]
+        self._words[self._current_word] = handle.index
         with self._starting():
             while True:
                 try:
-                    observation, info = member.reset(options)
+                    observation, info = handle.reset(options)
                     break
                 except EnvError as failure:
                     self._restart(i, failure)
-        self._steps[i] = member.step  # it may have been rebuilt
+        self._steps[i] = handle.step  # it may have been rebuilt
         self._began[i], self._returns[i], self._ended[i] = self._tick, 0.0, False
         self._numbers.begin(i)
-        self._due[i] = self._tick + member.most_steps
+        self._due[i] = self._tick + handle.most_steps
         return observation, info
 
     # --- failures
@@ -263,8 +263,8 @@ class Group:
     def _restart(self, i: int, failure: EnvError) -> None:
         self._ended[i] = True  # whatever follows, this episode is over
         with self._starting():
-            self._members[i].restart(failure)
-        self._steps[i] = self._members[i].step
+            self._handles[i].restart(failure)
+        self._steps[i] = self._handles[i].step
 
     @contextmanager
     def _starting(self) -> Iterator[None]:
@@ -287,8 +287,8 @@ class Group:
         self._begin()
         self._observations.last_slot = 1 - slot  # the two slots alternate
         observations: list[Any] = []
-        for i, member in enumerate(self._members):
-            member.next_seed, member.task = seeds[i], tasks[i]
+        for i, handle in enumerate(self._handles):
+            handle.next_seed, handle.task = seeds[i], tasks[i]
             self._reward[i] = 0.0
             if ended[i]:  # the lost step would have reset it anyway
                 self._lost[i] = self._some_lost = True
@@ -301,7 +301,7 @@ class Group:
         return self._write(observations, slot, None)
 
     def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
-        """Begin new episodes after a worker's death, for a group whose program does its own bookkeeping."""
+        """Begin new episodes after a worker's death, for a group whose routine does its own bookkeeping."""
         self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
         self.anew = True
 
@@ -310,19 +310,19 @@ class Group:
 
     def _bad_observation(self, i: int, reason: str, operation: str, action: Any = None) -> ObservationError:
         step = self._steps_taken(i) if operation == "step" else None
-        context = self._members[i].context(operation, step=step, action=action)
+        context = self._handles[i].context(operation, step=step, action=action)
         return ObservationError(f"bad observation: {reason}", context, hint=_BAD_OBSERVATION)
 
     def _number(self, i: int, reward: Any, action: Any) -> float:
         try:
-            return self._settings.validation.number(self.plan.start + i, reward)
+            return self._settings.validation.number(self.spec.start + i, reward)
         except BadReward as bad:
             raise self._bad_reward(i, str(bad), action) from None
 
     def _bad_reward(self, i: int, received: str, action: Any) -> ObservationError:
         return ObservationError(
             f"bad reward: expected a number, received {received}",
-            self._members[i].context("step", step=self._steps_taken(i), action=action),
+            self._handles[i].context("step", step=self._steps_taken(i), action=action),
             hint="fix the environment's reward: return one float; validate='off' lets NaN pass",
         )
 
@@ -332,28 +332,28 @@ class Group:
         """Attribute `name` of the environments in `only` (all if it is None); if callable, the result of calling it."""
         results = []
         self._tell_limits()
-        for member in self._members:
-            if only is not None and member.index not in only:
+        for handle in self._handles:
+            if only is not None and handle.index not in only:
                 continue
-            self._words[self._current_word] = member.index
+            self._words[self._current_word] = handle.index
             try:
-                value = member.env.get_wrapper_attr(name)
+                value = handle.env.get_wrapper_attr(name)
                 results.append(value(*args, **kwargs) if callable(value) else value)
             except (Exception, SystemExit) as error:
-                raise member.failure(f"call of {name!r}", error) from None
+                raise handle.failure(f"call of {name!r}", error) from None
         return results
 
     def apply(self, function: Callable[[Any], Any]) -> list[Any]:
         """Results of `function` for each environment; a generator's items as a list."""
         results = []
         self._tell_limits()
-        for member in self._members:
-            self._words[self._current_word] = member.index
+        for handle in self._handles:
+            self._words[self._current_word] = handle.index
             try:
-                value = function(member.env)
+                value = function(handle.env)
                 results.append(self._items(value) if isinstance(value, Generator) else value)
             except (Exception, SystemExit) as error:
-                raise member.failure(getattr(function, "__name__", "apply"), error) from None
+                raise handle.failure(getattr(function, "__name__", "apply"), error) from None
         return results
 
     def _items(self, generator: Generator[Any, None, None]) -> list[Any]:
@@ -366,29 +366,29 @@ class Group:
 
     def rebuild(self) -> None:
         """Replace all environments with fresh ones, which must be reset afterwards."""
-        for i, member in enumerate(self._members):
-            self._words[self._current_word] = member.index
-            member.close()
-            member.build()
-            self._steps[i] = member.step
+        for i, handle in enumerate(self._handles):
+            self._words[self._current_word] = handle.index
+            handle.close()
+            handle.build()
+            self._steps[i] = handle.step
 
     def _tell_limits(self) -> None:
-        for member, began in zip(self._members, self._began, strict=True):
-            member.tell_limits(self._tick - began)
+        for handle, began in zip(self._handles, self._began, strict=True):
+            handle.tell_limits(self._tick - began)
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        for member, value in zip(self._members, values, strict=True):
-            member.env.set_wrapper_attr(name, value)
+        for handle, value in zip(self._handles, values, strict=True):
+            handle.env.set_wrapper_attr(name, value)
 
     def state(self) -> list[dict[str, Any]]:
         """State of every environment and its episode as plain data."""
         self._tell_limits()
         states = []
-        for i, member in enumerate(self._members):
-            self._words[self._current_word] = member.index
+        for i, handle in enumerate(self._handles):
+            self._words[self._current_word] = handle.index
             states.append(
                 {
-                    **member.state(),
+                    **handle.state(),
                     "return": float(self._returns[i]),
                     "length": self._tick - self._began[i],
                     "ended": self._ended[i],
@@ -400,15 +400,15 @@ class Group:
     def restore(self, slot: int, states: Sequence[dict[str, Any]]) -> None:
         """Restore captured states; the arrays of `slot` already hold their observations."""
         self._observations.last_slot = slot
-        for i, (member, saved) in enumerate(zip(self._members, states, strict=True)):
-            self._words[self._current_word] = member.index
-            member.restore(saved)
-            self._steps[i] = member.step
+        for i, (handle, saved) in enumerate(zip(self._handles, states, strict=True)):
+            self._words[self._current_word] = handle.index
+            handle.restore(saved)
+            self._steps[i] = handle.step
             self._returns[i], self._began[i] = saved["return"], self._tick - saved["length"]
-            self._due[i] = self._began[i] + member.most_steps
+            self._due[i] = self._began[i] + handle.most_steps
             self._ended[i] = saved["ended"]
             self._numbers.restore(i, saved.get("numbers", {}))
 
     def close(self) -> None:
-        for member in self._members:
-            member.close()
+        for handle in self._handles:
+            handle.close()

@@ -18,24 +18,24 @@ from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
 from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
-from envfleet.fleet.crew import Crew
+from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
-from envfleet.fleet.places.base import Place
-from envfleet.fleet.plan import (
+from envfleet.fleet.routine import WorkerRoutine
+from envfleet.fleet.spec import (
     EnvMaker,
-    EnvPlan,
-    GroupPlan,
+    FleetEnvSpec,
     GroupSettings,
+    GroupSpec,
     OnError,
     Restarts,
     Timeouts,
-    WorkerPlan,
+    WorkerSpec,
     default_group_count,
     split_evenly,
     stepping_group_count,
 )
-from envfleet.fleet.program import Program
+from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
 from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
@@ -83,7 +83,7 @@ def make(
     copy: bool = True,
     trusted: bool = False,
     pin_cores: bool = False,
-    program: Program | None = None,
+    program: WorkerRoutine | None = None,
     log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
@@ -115,7 +115,7 @@ def make(
         copy: return copies; False returns views that stay valid until the step after the next.
         trusted: let the caller's own process act as the last worker: faster, without isolation.
         pin_cores: bind every worker process to one core, in turn. The operating system usually does better.
-        program: code that workers run on their environments without the caller (`run_async`); see `envfleet.rollout`.
+        program: a worker routine: code that workers run without the caller (`run_async`); see `envfleet.rollout`.
         log_info: info keys whose numbers are tracked over each episode (`last_step.episode_numbers`).
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
@@ -124,7 +124,7 @@ def make(
     makers = _makers(env, n_envs, env_kwargs)
     if wrapping := checked_wrappers(wrappers):
         makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
-    wanted = _Wanted(_named("backend", backend, BACKENDS), workers, start_method, trusted)
+    requested = _RequestedBackend(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
     mode = _autoreset_mode(autoreset)
@@ -140,7 +140,7 @@ def make(
         log_info=tuple(log_info),
     )
     acting_groups = None if program is None else group_count(len(makers), group_size)
-    name, count, reason = wanted.settle(makers, seed, group_size, acting_groups)
+    name, count, reason = requested.settle(makers, seed, group_size, acting_groups)
     if reason and not quiet:
         counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
@@ -150,24 +150,26 @@ def make(
     if pin_cores and trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
-    plans = [WorkerPlan(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)]
+    worker_specs = [
+        WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)
+    ]
     timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    crew = Crew(_place(name, count, wanted), plans, timeouts, settings.restarts)
+    supervisor = Supervisor(_backend(name, count, requested), worker_specs, timeouts, settings.restarts)
     try:
-        hellos = crew.start()
+        hellos = supervisor.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
         fleet = Fleet(
-            crew,
+            supervisor,
             hellos,
             seed=seed,
             autoreset=mode,
             copy=copy,
             backend=name,
-            program=program,
+            routine=program,
             observation_mode=observation_mode,
         )
     except BaseException:
-        crew.stop(0.5)
+        supervisor.stop(0.5)
         raise
     if first_tasks is not None:
         fleet.set_tasks(first_tasks)
@@ -256,7 +258,7 @@ def spec_of(env_id: str) -> Any:
         ) from None
     refuse_missing_extra(spec.entry_point)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        from envfleet.fleet.places.processes import resolved
+        from envfleet.fleet.backends.processes import resolved
 
         spec = resolved(spec)
     return spec
@@ -274,9 +276,9 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
     return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
 
 
-def _groups(makers: list[EnvMaker], count: int) -> list[GroupPlan]:
-    envs = [EnvPlan(i, make_env) for i, make_env in enumerate(makers)]
-    return [GroupPlan(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
+def _groups(makers: list[EnvMaker], count: int) -> list[GroupSpec]:
+    envs = [FleetEnvSpec(i, make_env) for i, make_env in enumerate(makers)]
+    return [GroupSpec(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
 
 
 def _named(setting: str, value: str, names: dict[str, str]) -> str:
@@ -306,7 +308,7 @@ def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _RequestedBackend:
     """The user's choice of backend and workers."""
 
     backend: str
@@ -355,24 +357,24 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
         return make(env, 1, backend="sequential", **settings)
 
 
-def _place(name: str, workers: int, wanted: _Wanted) -> Place:
+def _backend(name: str, workers: int, requested: _RequestedBackend) -> Backend:
     if name == "sequential":
-        from envfleet.fleet.places.sequential import SequentialPlace
+        from envfleet.fleet.backends.sequential import SequentialBackend
 
-        return SequentialPlace()
+        return SequentialBackend()
     _refuse_too_few_files(workers)
     if name == "threads":
-        from envfleet.fleet.places.threads import ThreadsPlace
+        from envfleet.fleet.backends.threads import ThreadsBackend
 
-        return ThreadsPlace()
-    method = wanted.start_method or "spawn"
-    if wanted.trusted:
-        from envfleet.fleet.places.hosted import HostedPlace
+        return ThreadsBackend()
+    method = requested.start_method or "spawn"
+    if requested.trusted:
+        from envfleet.fleet.backends.caller_run import CallerRunBackend
 
-        return HostedPlace(method, workers)
-    from envfleet.fleet.places.processes import ProcessesPlace
+        return CallerRunBackend(method, workers)
+    from envfleet.fleet.backends.processes import ProcessesBackend
 
-    return ProcessesPlace(method)
+    return ProcessesBackend(method)
 
 
 def _refuse_too_few_files(workers: int) -> None:

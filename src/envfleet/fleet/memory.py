@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.fleet.portable import nameless_file
+from envfleet.fleet.os_compat import nameless_file
 
 __all__ = ["ArrayPlace", "Block", "Layout", "aligned"]
 

@@ -20,7 +20,7 @@ __all__ = [
     "Request",
     "Reset",
     "Restore",
-    "Run",
+    "RunRoutine",
     "SetAttr",
     "StepObjects",
 ]
@@ -59,18 +59,18 @@ class Recover(Request):
 
 
 @dataclass(frozen=True)
-class Run(Request):
-    """Lets a group's program carry out an order; with `lost`, first replaces the episodes that a dead worker lost."""
+class RunRoutine(Request):
+    """Runs a group's routine with this argument; with `lost`, first replaces the episodes that a dead worker lost."""
 
-    order: Any
+    argument: Any
     lost: Recover | None = None
 
     def apply(self, group: Group, slot: int) -> int:
-        """Run the program and return the slot of the newest observations."""
+        """Run the routine and return the slot of the newest observations."""
         if self.lost is not None:
             group.begin_anew(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
-        assert group.program is not None, "a fleet made without a program is not asked to run one"
-        group.program(self.order)
+        assert group.routine is not None, "a fleet made without a routine is not asked to run one"
+        group.routine(self.argument)
         return group.newest_slot
 
 

@@ -207,7 +207,7 @@ class _Rendering:
     """Stands in for an attribute that a renderer creates and will recreate."""
 
 
-class _Moment(float):
+class _ClockReading(float):
     """Stands in for a time.perf_counter() value, which has another origin in another process."""
 
 
@@ -216,7 +216,7 @@ def _stand_in(layer: Any, name: str, value: Any) -> Any:
     if _is_rendering(name, value):
         return _Rendering()
     if name == "episode_start_time" and isinstance(layer, RecordEpisodeStatistics):
-        return _Moment(value)
+        return _ClockReading(value)
     if name == "_previous_data" and isinstance(layer, PassiveEnvChecker) and value is not None:
         return None, {}  # only used for a comparison that may warn; its info may not be plain data
     return value
@@ -296,7 +296,7 @@ _KINDS = Kinds(
     {
         "rendering": Kind(lambda kind: kind is _Rendering, lambda *_: {}, _as_it_is),
         "moment": Kind(
-            lambda kind: kind is _Moment,
+            lambda kind: kind is _ClockReading,
             lambda _writer, value, _place: {"seconds": time.perf_counter() - value},
             _now_minus,
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.control import WorkerWord
-from envfleet.fleet.crew import Crew
+from envfleet.fleet.supervisor import Supervisor
 from envfleet.machine import private_memory
 
 __all__ = ["FleetStatistics", "StatisticsKeeper", "WorkerStatistics"]
@@ -63,19 +63,19 @@ class StatisticsKeeper:
         self._recent.extend([(returns[env], lengths[env], seconds[env]) for env in envs[-RECENT:]])
         self._episodes += len(envs)
 
-    def summary(self, crew: Crew) -> FleetStatistics:
+    def summary(self, supervisor: Supervisor) -> FleetStatistics:
         now = time.perf_counter()
         elapsed = max(now - self._last_look, 1e-9)
         workers = []
-        for plan in crew.plans:
-            word = crew.arrays.control.worker(plan.index, WorkerWord.BUSY_NS)
-            busy = crew.arrays.control.words[word]
-            before = self._busy_at_last_look.get(plan.index, 0)
-            self._busy_at_last_look[plan.index] = busy
-            pid = crew.place.pid(plan.index)
+        for spec in supervisor.specs:
+            word = supervisor.arrays.control.worker(spec.index, WorkerWord.BUSY_NS)
+            busy = supervisor.arrays.control.words[word]
+            before = self._busy_at_last_look.get(spec.index, 0)
+            self._busy_at_last_look[spec.index] = busy
+            pid = supervisor.backend.pid(spec.index)
             share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
             workers.append(
-                WorkerStatistics(plan.index, pid, share, crew.restarted[plan.index], private_memory(pid) / 2**20)
+                WorkerStatistics(spec.index, pid, share, supervisor.restarted[spec.index], private_memory(pid) / 2**20)
             )
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from envfleet.fleet.control import Phase, WorkerWord
-from envfleet.fleet.plan import Timeouts
+from envfleet.fleet.spec import Timeouts
 
 __all__ = ["Hang", "ProgressWatch", "limit_of"]
 

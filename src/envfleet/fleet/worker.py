@@ -29,9 +29,9 @@ from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
 from envfleet.fleet.cores import OwnCore, own_core
 from envfleet.fleet.group import Group
-from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import Doorbell, yield_core
+from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
+from envfleet.fleet.spec import WorkerSpec
 
 __all__ = ["Answers", "Bells", "Hello", "Worker"]
 
@@ -69,18 +69,18 @@ class Hello:
 
 
 class Worker:
-    """Hosts the groups of one plan; the place decides where it runs."""
+    """Hosts the groups of one spec; the backend decides where it runs."""
 
-    def __init__(self, plan: WorkerPlan, channel: Channel, bells: Bells | None) -> None:
-        self.plan, self._channel, self._bells = plan, channel, bells
-        self.groups = [Group(group, plan.settings) for group in plan.groups]
+    def __init__(self, spec: WorkerSpec, channel: Channel, bells: Bells | None) -> None:
+        self.spec, self._channel, self._bells = spec, channel, bells
+        self.groups = [Group(group, spec.settings) for group in spec.groups]
         self._requests: dict[int, Request] = {}
 
     def build(self) -> Hello:
-        if self.plan.core is not None:
-            os.sched_setaffinity(0, {self.plan.core})
-        if self.plan.program is not None:
-            self.plan.program.load()
+        if self.spec.core is not None:
+            os.sched_setaffinity(0, {self.spec.core})
+        if self.spec.routine is not None:
+            self.spec.routine.load()
         envs = [env for group in self.groups for env in group.build()]
         first = envs[0]
         return Hello(
@@ -93,7 +93,7 @@ class Worker:
 
     def attach(self, arrays: FleetArrays) -> None:
         """Find the worker's words in the block and attach its groups; before a restart the caller clears the words."""
-        control, index = arrays.control, self.plan.index
+        control, index = arrays.control, self.spec.index
         self._words = control.words
         self._posted = control.worker(index, WorkerWord.POSTED)
         self._finished = control.worker(index, WorkerWord.FINISHED)
@@ -109,12 +109,12 @@ class Worker:
             self._own_core = own_core(self._words, cores, index)
         self._all_finished = [control.worker(w, WorkerWord.FINISHED) for w in range(control.workers)]
         rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
-        self._seats = [(group, tuple(row + group.plan.index for row in rows)) for group in self.groups]
+        self._word_indices = [(group, tuple(row + group.spec.index for row in rows)) for group in self.groups]
         for group in self.groups:
             group.attach(arrays, index)
-        if self.plan.program is not None:
-            for group, program in zip(self.groups, self.plan.program.attach(self.groups, arrays), strict=True):
-                group.program = program
+        if self.spec.routine is not None:
+            for group, routine in zip(self.groups, self.spec.routine.attach(self.groups, arrays), strict=True):
+                group.routine = routine
 
     def serve(self) -> None:
         """Carry out commands until the caller sets STOP."""
@@ -135,11 +135,11 @@ class Worker:
         if self._own_core is not None:
             self._own_core.keep()
         lockstep = words[self._lockstep]
-        for group, seat in self._seats:
+        for group, indices in self._word_indices:
             if lockstep:
-                self._run(group, seat, Command.STEP, lockstep - 1)
-            elif words[seat[0]] != words[seat[1]]:
-                self._run(group, seat, words[seat[2]], words[seat[3]])
+                self._run(group, indices, Command.STEP, lockstep - 1)
+            elif words[indices[0]] != words[indices[1]]:
+                self._run(group, indices, words[indices[2]], words[indices[3]])
         words[self._busy] += time.perf_counter_ns() - began
 
     def step_groups(self, slot: int) -> Answers:
@@ -161,7 +161,7 @@ class Worker:
                 failure = failure or _unexpected(error)
                 continue
             if extras is not None:
-                answers.messages[group.plan.index] = extras
+                answers.messages[group.spec.index] = extras
             if group.episode_ended:
                 answers.outcome |= Outcome.ENDED
             answers.columns |= group.columns_present
@@ -170,25 +170,25 @@ class Worker:
             raise failure
         return answers
 
-    def _run(self, group: Group, seat: tuple[int, ...], command: int, slot: int) -> None:
+    def _run(self, group: Group, indices: tuple[int, ...], command: int, slot: int) -> None:
         words = self._words
-        posted, finished, _, _, outcome, columns = seat
+        posted, finished, _, _, outcome, columns = indices
         message: Any = None
         try:
             if command == Command.STEP:
                 words[self._phase] = Phase.STEP
                 reply: Any = group.step(slot)
                 if reply is not None:
-                    message = self._channel.pack((group.plan.index, reply))
+                    message = self._channel.pack((group.spec.index, reply))
             else:
-                request = self._request_for(group.plan.index)
+                request = self._request_for(group.spec.index)
                 words[self._phase] = request.phase
                 reply = request.apply(group, slot)
-                message = self._channel.pack((group.plan.index, reply))
+                message = self._channel.pack((group.spec.index, reply))
         except EnvfleetError as error:
-            message = self._channel.pack((group.plan.index, error))
+            message = self._channel.pack((group.spec.index, error))
         except Exception as error:
-            message = self._channel.pack((group.plan.index, _unexpected(error)))
+            message = self._channel.pack((group.spec.index, _unexpected(error)))
         words[outcome] = (Outcome.ENDED if group.episode_ended else 0) | (Outcome.MESSAGE if message else 0)
         words[columns] = group.columns_present
         words[finished] = words[posted]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from envfleet.policies.flat import FlatParameters
+from envfleet.policies.manual_gradients import GradientPass, make_gradient_pass
 from envfleet.policies.policy import Policy
-from envfleet.policies.tape import Tape, make_tape
 
 __all__ = ["Copies", "PolicyCopy"]
 
@@ -25,11 +25,11 @@ R = TypeVar("R")
 
 
 class PolicyCopy:
-    """A policy with its flat weights and gradients, and a tape for its forward and backward pass."""
+    """A policy with its flat weights and gradients, and a gradient pass through its networks."""
 
     def __init__(self, policy: Policy, flat: FlatParameters) -> None:
         self.policy, self.flat = policy, flat
-        self.tape: Tape = make_tape(policy.body)
+        self.gradient_pass: GradientPass = make_gradient_pass(policy.body)
 
 
 class Copies:

@@ -42,14 +42,14 @@ _TINY = np.finfo(np.float32).tiny
 class Score(NamedTuple):
     """Log-probabilities and entropy of stored actions, with their backward pass.
 
-    `pull` takes the gradients of log-probabilities and entropy, both [batch] (None: no entropy term). It returns the
+    `vjp` takes the gradients of log-probabilities and entropy, both [batch] (None: no entropy term). It returns the
     gradient of the parameters [batch, n] and adds the gradients of the distribution's own weights to their `.grad`.
-    Use `score` and `pull` under `torch.no_grad`.
+    Use `score` and `vjp` under `torch.no_grad`.
     """
 
     log_probs: Tensor  # [batch]
     entropy: Tensor  # [batch]
-    pull: Callable[[Tensor, Tensor | None], Tensor]
+    vjp: Callable[[Tensor, Tensor | None], Tensor]
 
 
 class Distribution(nn.Module):
@@ -83,7 +83,7 @@ class Distribution(nn.Module):
         with torch.enable_grad():
             log_probs, entropy = self.evaluate(leaf, actions, mask)
 
-        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+        def vjp(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
             outputs, gradients = [log_probs], [log_probs_gradient]
             if entropy_gradient is not None and entropy.requires_grad:
                 outputs.append(entropy)
@@ -92,7 +92,7 @@ class Distribution(nn.Module):
             assert leaf.grad is not None
             return leaf.grad
 
-        return Score(log_probs.detach(), entropy.detach(), pull)
+        return Score(log_probs.detach(), entropy.detach(), vjp)
 
     def to_env(self, actions: Tensor) -> Tensor:
         """Convert stored actions to actions for the environment."""
@@ -136,7 +136,7 @@ class Categorical(Distribution):
         probs, chosen = log_all.exp(), actions.unsqueeze(1)
         entropy = (probs * log_all).sum(1).neg_()
 
-        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+        def vjp(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
             # d log p(a) / d logit = [is a] - p;  d H / d logit = -p (log p + H)
             upstream = log_probs_gradient.unsqueeze(1)
             gradient = (probs * -upstream).scatter_add_(1, chosen, upstream)
@@ -145,7 +145,7 @@ class Categorical(Distribution):
             # A forbidden logit was replaced by a constant: its gradient is zero.
             return gradient if mask is None else gradient.masked_fill_(parameters == FORBIDDEN, 0.0)
 
-        return Score(log_all.gather(1, chosen).squeeze(1), entropy, pull)
+        return Score(log_all.gather(1, chosen).squeeze(1), entropy, vjp)
 
     def to_env(self, actions: Tensor) -> Tensor:
         return (actions + self.start if self.start else actions).to(self._env_dtype)
@@ -336,7 +336,7 @@ class Gaussian(Distribution):
         std = own.exp()
         distance = (actions.reshape(len(actions), -1) - parameters).div_(std)
 
-        def pull(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+        def vjp(log_probs_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
             # d log p / d mean = distance / std;  d log p / d log_std = distance^2 - 1;  d H / d log_std = 1
             upstream = log_probs_gradient.unsqueeze(1)
             spread = (distance.square() - 1.0).mul_(upstream).sum(0)
@@ -345,7 +345,7 @@ class Gaussian(Distribution):
             own.grad = spread if own.grad is None else own.grad.add_(spread)
             return (distance / std).mul_(upstream)
 
-        return Score(log_probs, entropy, pull)
+        return Score(log_probs, entropy, vjp)
 
     def to_env(self, actions: Tensor) -> Tensor:
         if self._tanh:

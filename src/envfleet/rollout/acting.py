@@ -21,7 +21,7 @@ from envfleet.fleet.spaces import flat_mask, leaves_of
 from envfleet.rollout.arrays import Column
 from envfleet.seeding import stream
 
-__all__ = ["Actor", "ActorMaker", "Decision", "EpisodeFigures", "GroupActor", "Order", "Seat"]
+__all__ = ["Actor", "ActorMaker", "BoundPolicy", "Decision", "EpisodeStatistics", "RolloutRecorder", "RolloutRequest"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 11  # key of the random streams for action noise
@@ -34,7 +34,7 @@ class Decision(NamedTuple):
     columns: tuple[Array, ...]  # in the order of `Actor.columns`
 
 
-class Seat(Protocol):
+class BoundPolicy(Protocol):
     """A policy bound to one group: it reads the group's buffers and updates the memory in place."""
 
     def act(self, noise: Array, *, masked: bool) -> Decision: ...
@@ -62,7 +62,7 @@ class Actor(Protocol):
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         """Sample the random numbers for `[time, env]` actions."""
 
-    def seat(self, observations: dict[str, Array], memory: Array, mask: Array) -> Seat: ...
+    def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> BoundPolicy: ...
 
 
 class ActorMaker(Protocol):
@@ -75,7 +75,7 @@ class ActorMaker(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class RolloutRequest:
     """A request for one rollout: its number in the run, its buffer, the seed of its noise, and its deadline."""
 
     number: int
@@ -86,7 +86,7 @@ class Order:
     each_step: Callable[[], None] | None = None  # called after every step if the caller itself steps the fleet
 
 
-class EpisodeFigures(NamedTuple):
+class EpisodeStatistics(NamedTuple):
     """Statistics of the episodes that ended in a step."""
 
     returns: Array  # [env]
@@ -94,13 +94,13 @@ class EpisodeFigures(NamedTuple):
     numbers: Array  # [env, key of log_info]
 
     @classmethod
-    def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeFigures:
+    def of(cls, arrays: FleetArrays, rows: slice) -> EpisodeStatistics:
         """Statistics of some environments, as views."""
         return cls(arrays.episode_return[rows], arrays.episode_length[rows], arrays.episode_numbers[rows])
 
 
-class GroupActor:
-    """Chooses the actions of one group and writes its rows of the rollout."""
+class RolloutRecorder:
+    """Chooses the actions of one group and records its steps in the rollout."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class GroupActor:
         self._mask = arrays["allowed"][part]  # actions that are allowed now
         self._mask[...] = True
         self._final_mask = np.ones(self._mask.shape, np.bool_)  # actions allowed in final observations of this step
-        self._seat = actor.seat(self._scratch, self._memory, self._mask)
+        self._bound_policy = actor.bind(self._scratch, self._memory, self._mask)
         self._carried = arrays["carried"][part]
         self._masked = arrays["masked"]
         self._progress = arrays["progress"]
@@ -138,24 +138,24 @@ class GroupActor:
 
     # --- a rollout
 
-    def begin(self, order: Order, *, fresh: bool) -> int:
-        """Start an order and return its first step, which is above 0 if a worker died after it had begun.
+    def begin(self, request: RolloutRequest, *, fresh: bool) -> int:
+        """Start a rollout and return its first step, which is above 0 if a worker died after it had begun.
 
-        `order.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
+        `request.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
         """
-        self._now = views = self._views[order.buffer]
+        self._now = views = self._views[request.buffer]
         self._actor.load(self._arrays["weights"])
         begun = int(self._progress[self._group])
         self._noise = self._actor.draw_noise(
-            stream(order.seed, _NOISE, self._group, order.number), (order.steps, self._size)
+            stream(request.seed, _NOISE, self._group, request.number), (request.steps, self._size)
         )
         if begun == 0:
             views.seconds[:] = 0.0
             views.terminated[...] = False
             views.truncated[...] = False
             views.valid[...] = True
-        self._steps = order.steps
-        self._finals = views.finals_before(min(begun, order.steps))
+        self._steps = request.steps
+        self._finals = views.finals_before(min(begun, request.steps))
         self._memory[...] = 0.0 if fresh else self._carried
         return begun
 
@@ -175,7 +175,7 @@ class GroupActor:
         if self._actor.memory_size and t % self._piece_length == 0:
             views.memory[t // self._piece_length] = self._memory
         masked = bool(self._masked[0])
-        decision = self._seat.act(self._noise[t], masked=masked)
+        decision = self._bound_policy.act(self._noise[t], masked=masked)
         if masked:
             self._mask[...] = True  # an info without a mask allows all actions
         for column, values in zip(views.columns, decision.columns, strict=True):
@@ -193,15 +193,15 @@ class GroupActor:
             self._mask[i] = flat_mask(mask).reshape(-1)
 
     def ended(
-        self, t: int, terminated: Array, truncated: Array, lost: Array, figures: EpisodeFigures, final: Any
+        self, t: int, terminated: Array, truncated: Array, lost: Array, statistics: EpisodeStatistics, final: Any
     ) -> None:
         """Record the episodes that ended in step t; all arrays are `[env]` of the group."""
         views = self._now
         views.terminated[t], views.truncated[t] = terminated, truncated
         views.valid[t] = ~lost
-        views.episode_returns[t], views.episode_lengths[t] = figures.returns, figures.lengths
+        views.episode_returns[t], views.episode_lengths[t] = statistics.returns, statistics.lengths
         for place, array in enumerate(views.episode_numbers):
-            array[t] = figures.numbers[:, place]
+            array[t] = statistics.numbers[:, place]
         for i in np.flatnonzero(terminated | truncated):
             if truncated[i] and not terminated[i] and not lost[i]:
                 k = self._finals[i]

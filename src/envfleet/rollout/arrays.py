@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.program import ExtraArray
+from envfleet.fleet.routine import ExtraArray
 from envfleet.fleet.spaces import leaves_of
 
 __all__ = ["Column", "Rollout", "RolloutShape"]

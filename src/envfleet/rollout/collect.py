@@ -15,8 +15,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from envfleet.errors import SettingsError
-from envfleet.rollout.recorder import Recorder
 from envfleet.rollout.trajectories import Collection, Trajectory
+from envfleet.rollout.trajectory_recorder import TrajectoryRecorder
 
 __all__ = ["Collection", "Trajectory", "collect"]
 
@@ -57,7 +57,7 @@ def collect(
         )
     goal = _goal(rollouts, steps, fleet.num_envs)
     act = _actor(fleet, policy, random=random, seed=seed)
-    recorder = Recorder(fleet, mode, goal.quota)
+    recorder = TrajectoryRecorder(fleet, mode, goal.quota)
     started = time.perf_counter()
     everyone = np.ones(fleet.num_envs, np.bool_)
     observations, infos = fleet.reset(seed=seed)
@@ -89,7 +89,7 @@ class _Goal:
     total: int
     quota: Array | None  # [env], complete episodes; None counts steps
 
-    def done(self, recorder: Recorder) -> int:
+    def done(self, recorder: TrajectoryRecorder) -> int:
         return recorder.steps if self.quota is None else int(recorder.episodes.sum())
 
 

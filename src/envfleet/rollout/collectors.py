@@ -17,9 +17,9 @@ import numpy as np
 from envfleet.clock import GRACE_SECONDS, check_time
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
-from envfleet.rollout.acting import EpisodeFigures, GroupActor, Order
+from envfleet.rollout.acting import EpisodeStatistics, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import Rollout, private_arrays
-from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.routine import ActingRoutine
 
 __all__ = ["CentralCollector", "Collector", "WorkerCollector"]
 
@@ -56,13 +56,13 @@ class Collector(Protocol):
 
 
 class WorkerCollector:
-    """Collects with the policy in the workers; the fleet was made with an `ActingProgram`."""
+    """Collects with the policy in the workers; the fleet was made with an `ActingRoutine`."""
 
-    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int) -> None:
-        self._fleet, self._program, self._seed = fleet, program, seed
-        self.arrays: Mapping[str, Array] = fleet.program_arrays
+    def __init__(self, fleet: Fleet, routine: ActingRoutine, seed: int) -> None:
+        self._fleet, self._routine, self._seed = fleet, routine, seed
+        self.arrays: Mapping[str, Array] = fleet.routine_arrays
         self.while_waiting: Callable[[], None] | None = None
-        self._order: Order | None = None
+        self._request: RolloutRequest | None = None
 
     def publish(self, weights: Array) -> None:
         self.arrays["weights"][...] = weights
@@ -70,21 +70,23 @@ class WorkerCollector:
     def begin(self, number: int, until: float = math.inf) -> None:
         self.arrays["progress"][...] = 0
         each_step = self.while_waiting if self._fleet.backend == "sequential" else None
-        self._order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until, each_step)
-        self._fleet.run_async(self._order)
+        self._request = RolloutRequest(
+            number, number % self._routine.buffers, self._routine.steps, self._seed, until, each_step
+        )
+        self._fleet.run_async(self._request)
 
     def finish(self) -> Rollout:
-        assert self._order is not None, "begun before it is finished"
-        self._fleet.run_wait(self._order.steps, self.while_waiting, self._order.until)
-        return Rollout.of(self.arrays, self._order.buffer, self._order.number)
+        assert self._request is not None, "begun before it is finished"
+        self._fleet.run_wait(self._request.steps, self.while_waiting, self._request.until)
+        return Rollout.of(self.arrays, self._request.buffer, self._request.number)
 
     @property
     def steps_so_far(self) -> int:
-        done = np.minimum(self.arrays["progress"], self._program.steps).tolist()
+        done = np.minimum(self.arrays["progress"], self._routine.steps).tolist()
         return sum(steps * len(group) for steps, group in zip(done, self._fleet.groups, strict=True))
 
     def collected(self, number: int) -> Rollout:
-        return Rollout.of(self.arrays, number % self._program.buffers, number)
+        return Rollout.of(self.arrays, number % self._routine.buffers, number)
 
     def close(self) -> None:
         """Nothing to close: the fleet is closed by its owner."""
@@ -99,21 +101,21 @@ class CentralCollector:
     One long-lived thread collects, so that the caller can learn at the same time.
     """
 
-    def __init__(self, fleet: Fleet, program: ActingProgram, seed: int, groups: Sequence[range] | None = None) -> None:
-        self._fleet, self._program, self._seed = fleet, program, seed
+    def __init__(self, fleet: Fleet, routine: ActingRoutine, seed: int, groups: Sequence[range] | None = None) -> None:
+        self._fleet, self._routine, self._seed = fleet, routine, seed
         self._groups = fleet.groups if groups is None else list(groups)
         space = fleet.single_observation_space
-        actor = program.make_actor(space, fleet.single_action_space)
+        actor = routine.make_actor(space, fleet.single_action_space)
         self.arrays: Mapping[str, Array] = private_arrays(
-            program.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
+            routine.shape(actor, space, fleet.num_envs, len(self._groups)).arrays()
         )
-        self._accounts = [
-            GroupActor(
+        self._recorders = [
+            RolloutRecorder(
                 actor,
                 self.arrays,
                 rows,
                 group=index,
-                piece_length=program.piece_length,
+                piece_length=routine.piece_length,
                 observation_space=space,
             )
             for index, rows in enumerate(self._groups)
@@ -134,17 +136,17 @@ class CentralCollector:
         given, given_at_end = infos.get("_action_mask"), final.get("_action_mask")
         if given is None and given_at_end is None:
             return
-        for account, rows in zip(self._accounts, self._groups, strict=True):
+        for recorder, rows in zip(self._recorders, self._groups, strict=True):
             for row in rows:
                 if given_at_end is not None and given_at_end[row]:
-                    account.see_info(row - rows.start, {"final_info": {"action_mask": final["action_mask"][row]}})
+                    recorder.see_info(row - rows.start, {"final_info": {"action_mask": final["action_mask"][row]}})
                 if given is not None and given[row]:
-                    account.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
+                    recorder.see_info(row - rows.start, {"action_mask": infos["action_mask"][row]})
 
     def begin(self, number: int, until: float = math.inf) -> None:
-        order = Order(number, number % self._program.buffers, self._program.steps, self._seed, until)
+        request = RolloutRequest(number, number % self._routine.buffers, self._routine.steps, self._seed, until)
         self.steps_so_far = 0
-        self._until, self._under_way = until, self._thread.submit(self._collect, order)
+        self._until, self._under_way = until, self._thread.submit(self._collect, request)
 
     def finish(self) -> Rollout:
         assert self._under_way is not None, "begun before it is finished"
@@ -156,46 +158,46 @@ class CentralCollector:
                 raise OutOfTimeError
         return self._under_way.result()
 
-    def _collect(self, order: Order) -> Rollout:
+    def _collect(self, request: RolloutRequest) -> Rollout:
         fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
-        seats = list(zip(self._accounts, self._groups, strict=True))
+        recorders = list(zip(self._recorders, self._groups, strict=True))
         self.arrays["progress"][...] = 0
-        for account, _ in seats:
-            account.begin(order, fresh=False)
+        for recorder, _ in recorders:
+            recorder.begin(request, fresh=False)
         self._observe(0)
         acting = stepping = 0.0
-        for t in range(order.steps):
-            check_time(order.until)
+        for t in range(request.steps):
+            check_time(request.until)
             began = clock()
-            for account, rows in seats:
-                self._actions[rows.start : rows.stop] = account.decide(t)
+            for recorder, rows in recorders:
+                self._actions[rows.start : rows.stop] = recorder.decide(t)
             decided = clock()
             _, rewards, terminated, truncated, infos = fleet.step(self._actions)
             stepping += clock() - decided
             self.see_infos(infos)
             ended = bool((terminated | truncated).any())
-            for account, rows in seats:
+            for recorder, rows in recorders:
                 part = slice(rows.start, rows.stop)
-                account.store_rewards(t, rewards[part])
+                recorder.store_rewards(t, rewards[part])
                 if ended:
-                    figures = EpisodeFigures.of(arrays, part)
+                    statistics = EpisodeStatistics.of(arrays, part)
                     final = {"/".join(map(str, path)): array[part] for path, array in arrays.final.items()}
-                    account.ended(t, terminated[part], truncated[part], arrays.lost[part], figures, final)
+                    recorder.ended(t, terminated[part], truncated[part], arrays.lost[part], statistics, final)
             self._observe(t + 1)
             self.steps_so_far += fleet.num_envs
             acting += clock() - began
-        for account, _ in seats:
-            account.finish((stepping / len(seats), (acting - stepping) / len(seats)))
-        return Rollout.of(self.arrays, order.buffer, order.number)
+        for recorder, _ in recorders:
+            recorder.finish((stepping / len(recorders), (acting - stepping) / len(recorders)))
+        return Rollout.of(self.arrays, request.buffer, request.number)
 
     def _observe(self, t: int) -> None:
         newest = self._fleet.newest_observations()
-        for account, rows in zip(self._accounts, self._groups, strict=True):
+        for recorder, rows in zip(self._recorders, self._groups, strict=True):
             part = slice(rows.start, rows.stop)
-            account.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
+            recorder.observe(t, {"/".join(map(str, path)): array[part] for path, array in newest.items()})
 
     def collected(self, number: int) -> Rollout:
-        return Rollout.of(self.arrays, number % self._program.buffers, number)
+        return Rollout.of(self.arrays, number % self._routine.buffers, number)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

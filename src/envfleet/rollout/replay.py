@@ -19,7 +19,7 @@ from gymnasium import spaces
 
 from envfleet.fleet.spaces import leaves_of
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.replay_plan import ReplayPlan
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import Aside, Stacks, Store, Whole
 
 __all__ = ["Experience", "Replay", "joined"]
@@ -86,17 +86,17 @@ class Replay:
         mask_size: int = 0,
         frame_stack: int = 1,
     ) -> None:
-        self.plan = ReplayPlan(observation_space, action, capacity, n_envs, mask_size, frame_stack)
-        self.plan.refuse_too_large()
-        self.n_envs, self.most, self.rows = n_envs, self.plan.most, self.plan.rows
-        leaves, stacked, entries = leaves_of(observation_space), self.plan.stacked, self.plan.entries
+        self.spec = ReplaySpec(observation_space, action, capacity, n_envs, mask_size, frame_stack)
+        self.spec.refuse_too_large()
+        self.n_envs, self.most, self.rows = n_envs, self.spec.most, self.spec.rows
+        leaves, stacked, entries = leaves_of(observation_space), self.spec.stacked, self.spec.entries
         self._stores: dict[str, Store] = {
             leaf.name: Whole(leaf, entries) if leaf not in stacked else Stacks(leaf, entries, n_envs, frame_stack)
             for leaf in leaves
         }
         self._actions = np.zeros((entries, *action[0]), action[1])
         self._rewards = np.zeros(entries, np.float32)
-        self._became = np.zeros(entries, np.uint8)
+        self._status = np.zeros(entries, np.uint8)
         self._masks = np.zeros((entries, mask_size), np.bool_)
         finals: dict[str, tuple[tuple[int, ...], Any]] = {
             _SEEN + leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves
@@ -109,15 +109,15 @@ class Replay:
         self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
 
     @classmethod
-    def of(cls, plan: ReplayPlan) -> Replay:
-        """Build the replay buffer that `plan` describes."""
+    def of(cls, spec: ReplaySpec) -> Replay:
+        """Build the replay buffer that `spec` describes."""
         return cls(
-            plan.observation_space,
-            plan.action,
-            capacity=plan.capacity,
-            n_envs=plan.n_envs,
-            mask_size=plan.mask_size,
-            frame_stack=plan.frame_stack,
+            spec.observation_space,
+            spec.action,
+            capacity=spec.capacity,
+            n_envs=spec.n_envs,
+            mask_size=spec.mask_size,
+            frame_stack=spec.frame_stack,
         )
 
     def __len__(self) -> int:
@@ -139,7 +139,7 @@ class Replay:
             self._stores[name].write(entries, array[first:], begins)
         self._actions[at] = rollout.columns["actions"][first:]
         self._rewards[at] = rollout.rewards[first:]
-        self._became[at] = (
+        self._status[at] = (
             rollout.valid[first:] * _HAPPENED
             + rollout.terminated[first:] * _TERMINATED
             + rollout.truncated[first:] * _TRUNCATED
@@ -164,7 +164,7 @@ class Replay:
         self.head = (self.head + rows) % self.rows
         self.filled = min(self.filled + rows, self.most)
         self.held = min(self.held + rows, self.rows - 1)
-        self._became[self.retired()] = 0
+        self._status[self.retired()] = 0
 
     def cut(self) -> None:
         """End the running episodes, because the next rollout begins new ones.
@@ -172,13 +172,13 @@ class Replay:
         The row after the newest steps will be overwritten. Its observations are stored aside, as for a truncation.
         """
         newest = (self.head - 1) % self.rows * self.n_envs + np.arange(self.n_envs)
-        status = self._became[newest]
+        status = self._status[newest]
         goes_on = newest[(status & _HAPPENED != 0) & (status & _ENDED == 0)]
         led_to = (goes_on + self.n_envs) % (self.rows * self.n_envs)
         finals = {_SEEN + name: store.read(led_to) for name, store in self._stores.items()}
         allowed = self._masks[led_to] if self.masked else np.True_
         self._finals.put(goes_on, {**finals, _MASK: np.asarray(allowed)})
-        self._became[goes_on] |= _TRUNCATED
+        self._status[goes_on] |= _TRUNCATED
 
     def retired(self) -> Array:
         """Entries that must not be sampled: after the newest steps, and those kept only for the frames of stacks."""
@@ -200,7 +200,7 @@ class Replay:
 
     def happened(self, entries: Array) -> Array:
         """Whether the steps of these entries happened and are still stored."""
-        return (self._became.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
+        return (self._status.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
 
     def allowed(self, entries: Array) -> Array | None:
         """Action masks [entry, action] of these steps; None if the environments have no masks."""
@@ -214,14 +214,14 @@ class Replay:
     def take_batches(self, entries: Array, *, steps: int, gamma: float) -> list[Experience]:
         """Return a batch for each row of entries [batch, step]. Reading many at once is much faster."""
         flat, size = entries.reshape(-1), self.rows * self.n_envs
-        returns, discounts, last, became = self._chains(flat, steps, gamma)
+        returns, discounts, last, last_status = self._chains(flat, steps, gamma)
         after = (last + self.n_envs) % size
         # The observations of a batch and those to bootstrap from are adjacent, so a network can take both in one pass.
         both = np.empty((len(entries), 2, entries.shape[1]), np.int64)
         both[:, 0], both[:, 1] = entries, after.reshape(entries.shape)
         seen = {name: store.read(both.reshape(-1)) for name, store in self._stores.items()}
         masks = self._masks.take(after, axis=0) if self.masked else None
-        cut = np.flatnonzero((became & _ENDED) == _TRUNCATED)
+        cut = np.flatnonzero((last_status & _ENDED) == _TRUNCATED)
         if len(cut):
             count = entries.shape[1]
             at = cut + (cut // count + 1) * count  # positions of their bootstrap observations
@@ -246,22 +246,22 @@ class Replay:
     def _chains(self, entries: Array, steps: int, gamma: float) -> tuple[Array, Array, Array, Array]:
         """Return n-step returns, bootstrap discounts, last entries and their status of the chains from `entries`."""
         if steps == 1:
-            became = self._became.take(entries)
-            discounts = np.where(became & _TERMINATED, np.float32(0.0), np.float32(gamma))
-            return self._rewards.take(entries), discounts, entries, became
+            last_status = self._status.take(entries)
+            discounts = np.where(last_status & _TERMINATED, np.float32(0.0), np.float32(gamma))
+            return self._rewards.take(entries), discounts, entries, last_status
         ahead, factors = self._ahead(steps, gamma)
-        chain = (entries + ahead) % len(self._became)  # [step, entry]
-        status, rewards = self._became.take(chain), self._rewards.take(chain)
+        chain = (entries + ahead) % len(self._status)  # [step, entry]
+        status, rewards = self._status.take(chain), self._rewards.take(chain)
         # A chain continues if the step did not end its episode and the next one happened and is still stored.
         goes_on = ((status[:-1] & _ENDED) == 0) & ((status[1:] & _HAPPENED) != 0)
         goes_on = np.logical_and.accumulate(goes_on, axis=0)
         returns = rewards[0] + (goes_on * rewards[1:] * factors[1:-1, None]).sum(axis=0)
         more = goes_on.sum(axis=0)
         columns = np.arange(len(entries))
-        became = status[more, columns]
+        last_status = status[more, columns]
         discounts = factors.take(more + 1)
-        discounts[(became & _TERMINATED) != 0] = 0.0
-        return returns, discounts, chain[more, columns], became
+        discounts[(last_status & _TERMINATED) != 0] = 0.0
+        return returns, discounts, chain[more, columns], last_status
 
     def _ahead(self, steps: int, gamma: float) -> tuple[Array, Array]:
         """Entry offsets of the steps of a chain, and the powers of gamma."""
@@ -280,7 +280,7 @@ class Replay:
         parts = {
             "actions": self._actions[entries],
             "rewards": self._rewards[entries],
-            "became": self._became[entries],
+            "became": self._status[entries],  # the key in files of earlier versions
             "masks": self._masks[entries],
             "finals_at": finals_at,
             "final_masks": finals[_MASK],
@@ -299,7 +299,7 @@ class Replay:
             parts = {key.removeprefix(prefix): array for key, array in piece.items() if key.startswith(prefix)}
             store.put_rows(entries, parts)
         self._actions[entries], self._rewards[entries] = piece["actions"], piece["rewards"]
-        self._became[entries], self._masks[entries] = piece["became"], piece["masks"]
+        self._status[entries], self._masks[entries] = piece["became"], piece["masks"]
         self.masked = self.masked or bool(piece["masks"].any())  # all False if the environments have no masks
         finals = {_SEEN + name: piece[f"finals/{name}"] for name in self._stores}
         allowed = piece.get("final_masks", np.asarray(True))  # older files have none

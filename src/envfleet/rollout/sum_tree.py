@@ -49,8 +49,8 @@ class SumTree:
         One entry comes from each of equal parts of the mass, for less variance than independent samples. A weight is
         (among * probability) ** -correction, divided by the largest weight of the batch.
         """
-        entries, counts = _draw_batch(self._nodes, self._leaves, uniform, float(among), correction)
-        return np.asarray(entries), np.asarray(counts)
+        entries, weights = _draw_batch(self._nodes, self._leaves, uniform, float(among), correction)
+        return np.asarray(entries), np.asarray(weights)
 
     def set_by_error(self, entries: Array, errors: Array, exponent: float) -> float:
         """Set the priorities of entries from their TD errors (float32) and return the highest priority."""
@@ -114,16 +114,16 @@ def _draw(nodes: Array, leaves: int, masses: Array) -> Array:
 
 @kernel
 def _draw_batch(nodes: Array, leaves: int, uniform: Array, among: float, correction: float) -> tuple[Array, Array]:
-    entries, counts = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
+    entries, weights = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
     total, highest = nodes[1], 0.0
     for i in range(len(uniform)):
         node = _find(nodes, leaves, (i + uniform[i]) / len(uniform) * total)
-        count = (among * nodes[node] / total) ** -correction
-        highest = max(highest, count)
-        entries[i], counts[i] = node - leaves, count
+        weight = (among * nodes[node] / total) ** -correction
+        highest = max(highest, weight)
+        entries[i], weights[i] = node - leaves, weight
     for i in range(len(uniform)):
-        counts[i] /= highest
-    return entries, counts
+        weights[i] /= highest
+    return entries, weights
 
 
 @kernel

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from envfleet.runs.live_view import Progress, WorkerHealth, plain_line, view
+from envfleet.runs.live_view import ConsoleState, WorkerHealth, plain_line, view
 from envfleet.streams import error_stream
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Console:
         self.mode = mode if mode != "auto" else ("live" if _is_terminal() or _is_notebook() else "lines")
         self.verbose = verbose
         self._now = now
-        self._progress = Progress(title, budget_steps)
+        self._state = ConsoleState(title, budget_steps)
         self._live: Live | None = None
         self._began: float | None = None
         self._last_shown = -1e9
@@ -57,7 +57,7 @@ class Console:
         """Print the choices made for the run: (name, value, reason)."""
         if self.mode == "quiet":
             return
-        self._print(self._progress.title)
+        self._print(self._state.title)
         width = shutil.get_terminal_size().columns if self.mode == "live" else _ENDLESS
         for line in _choice_lines(choices, width):
             self._print(line)
@@ -70,11 +70,11 @@ class Console:
         *,
         share: float | None = None,
     ) -> None:
-        """Take the figures of an update, and show them if it is time.
+        """Take the metrics of an update, and show them if it is time.
 
         `share` is the fraction of the budget spent, if that does not depend on steps alone.
         """
-        self._progress.take(step, self._seconds(), metrics, health, share)
+        self._state.take(step, self._seconds(), metrics, health, share)
         self._is_shown = False
         if self.mode == "live":
             self._show_after(0.0 if share == 1.0 else _SECONDS_BETWEEN_VIEWS)
@@ -92,15 +92,15 @@ class Console:
         self._looked = now
         step, share = so_far()
         seconds = self._seconds()
-        self._progress.take(step, seconds, {}, self._progress.health, share)
+        self._state.take(step, seconds, {}, self._state.health, share)
         if self.mode == "live":
             self._show_after(_SECONDS_BETWEEN_VIEWS)
         elif min(seconds, now - self._last_shown) >= _SECONDS_BETWEEN_ROLLOUT_LINES:
             self._show()
 
     def evaluated(self, metrics: Mapping[str, float]) -> None:
-        """Take the figures of an evaluation, for the next and the last view or line."""
-        self._progress.metrics = {**self._progress.metrics, **metrics}
+        """Take the metrics of an evaluation, for the next and the last view or line."""
+        self._state.metrics = {**self._state.metrics, **metrics}
         self._is_shown = False
         if self.mode == "live":
             self._show_after(_SECONDS_BETWEEN_VIEWS)
@@ -149,13 +149,13 @@ class Console:
     def _show(self) -> None:
         self._last_shown, self._is_shown = self._now(), True
         if self.mode == "lines":
-            self._print(plain_line(self._progress, verbose=self.verbose))
+            self._print(plain_line(self._state, verbose=self.verbose))
             return
         from rich.console import Group
 
         live = self._live or self._begin_live()
         width = live.console.width
-        live.update(Group(*view(self._progress, width, verbose=self.verbose)), refresh=True)
+        live.update(Group(*view(self._state, width, verbose=self.verbose)), refresh=True)
 
     def _begin_live(self) -> Live:
         from rich.console import Console as RichConsole

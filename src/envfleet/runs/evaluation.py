@@ -5,27 +5,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from envfleet.capabilities import Agent
 from envfleet.confidence import confidence_interval
 from envfleet.conformance.probe import valid_mask
 from envfleet.errors import EnvContext, EnvError, SettingsError
 from envfleet.fleet.episode_numbers import EpisodeNumbers, followed, means, successes
 from envfleet.seeding import derive_seed
 
-__all__ = ["Actor", "Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
+__all__ = ["Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
 
 _STREAM = 0xE7A1  # separates the evaluation seeds from the other streams of a run
 _TRAINING_SEEDS = 2**20  # training uses seed, seed + 1, ... up to this many environments
-
-
-class Actor(Protocol):
-    """Chooses actions. `reset` is called before every episode and clears its memory."""
-
-    def reset(self) -> None: ...
-    def __call__(self, observation: Any, info: dict[str, Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class Evaluation:
 
 def evaluate(
     make_env: Callable[[], Any],
-    act: Actor,
+    act: Agent,
     *,
     episodes: int,
     seed: int,
@@ -88,8 +82,8 @@ def evaluate(
             hint="the log above says how each of them ended",
         )
     returns = tuple(episode.total for episode, _ in played)
-    told = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
-    succeeded = successes(told)
+    numbers_by_key = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
+    succeeded = successes(numbers_by_key)
     return Evaluation(
         mean_reward=float(np.mean(returns)),
         std_reward=float(np.std(returns)),
@@ -100,7 +94,7 @@ def evaluate(
         seeds=tuple(seed for _, seed in played),
         deterministic=deterministic,
         successes=None if succeeded is None else tuple(succeeded),
-        infos=means(told),
+        infos=means(numbers_by_key),
         lost=len(tried) - len(played),
         cut=sum(episode.cut for episode, _ in played),
     )
@@ -135,7 +129,7 @@ class _Episode(NamedTuple):
 
 def _play(
     env: Any,
-    act: Actor,
+    act: Agent,
     seed: int,
     max_episode_steps: int | None,
     on_frame: Callable[[Any], None] | None,
@@ -177,7 +171,7 @@ def random_play(
     played = tried = 0
     seeds: list[int] = []
     try:
-        act = _RandomActor(env.action_space, seed)
+        act = _RandomAgent(env.action_space, seed)
         while played < steps:
             if tried == len(seeds):  # a longer list begins with the same seeds
                 seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
@@ -191,7 +185,7 @@ def random_play(
     return returns, played
 
 
-class _RandomActor:
+class _RandomAgent:
     """Uniformly random actions, restricted to the allowed ones if `info` has a mask."""
 
     def __init__(self, space: Any, seed: int) -> None:

@@ -21,7 +21,7 @@ from envfleet import machine
 from envfleet.errors import SettingsError
 from envfleet.runs.durable import discard, write_whole, writing
 from envfleet.runs.lock import RunLock, holder
-from envfleet.runs.metrics import latest_figures
+from envfleet.runs.metrics import latest_metrics
 from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
 from envfleet.settings import read_settings_file
 from envfleet.settings.files import parse_json
@@ -335,7 +335,7 @@ def summary_of(run: RunFolder) -> RunSummary:
     """Return the summary that `envfleet runs` lists."""
     manifest = run.read_manifest()
     budget = run.read_config().get("steps") if run.config.exists() else None
-    steps, last_return, best = latest_figures(run.metrics)
+    steps, last_return, best = latest_metrics(run.metrics)
     touched = run.metrics if run.metrics.exists() else run.manifest
     return RunSummary(
         path=run.shown,

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BUSY_PERCENT",
     "OURS",
+    "ConsoleState",
     "Curve",
-    "Progress",
     "WorkerHealth",
     "clock",
     "counted",
@@ -82,7 +82,7 @@ class Curve:
 
 
 @dataclass
-class Progress:
+class ConsoleState:
     """The state of the run that the console shows."""
 
     title: str
@@ -139,47 +139,47 @@ class Progress:
 # ---- one line, for a pipe ----
 
 
-def plain_line(progress: Progress, *, verbose: bool) -> str:
+def plain_line(state: ConsoleState, *, verbose: bool) -> str:
     """The state of a run in one line."""
-    parts = [f"{100 * progress.share:3.0f} %"] if progress.share is not None else []
-    parts.append(f"{progress.step:,} steps")
+    parts = [f"{100 * state.share:3.0f} %"] if state.share is not None else []
+    parts.append(f"{state.step:,} steps")
     for word, name in (("return", "rollout/ep_rew_mean"), ("length", "rollout/ep_len_mean")):
-        if math.isfinite(progress.metrics.get(name, math.nan)):
-            parts.append(f"{word} {number(progress.metrics[name])}")
-    parts += [f"{name} {value}" for name, value in _own(progress)]
-    if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
-        parts.append(f"evaluation {number(progress.metrics['eval/mean_reward'])}")
-    if progress.steps_per_second > 0:
-        parts.append(f"{progress.steps_per_second:,.0f} steps/s")
-    if progress.seconds_left is not None:
-        parts.append(f"{clock(progress.seconds_left)} left")
-    if restarts := sum(worker.restarts for worker in progress.health):
+        if math.isfinite(state.metrics.get(name, math.nan)):
+            parts.append(f"{word} {number(state.metrics[name])}")
+    parts += [f"{name} {value}" for name, value in _own(state)]
+    if math.isfinite(state.metrics.get("eval/mean_reward", math.nan)):
+        parts.append(f"evaluation {number(state.metrics['eval/mean_reward'])}")
+    if state.steps_per_second > 0:
+        parts.append(f"{state.steps_per_second:,.0f} steps/s")
+    if state.seconds_left is not None:
+        parts.append(f"{clock(state.seconds_left)} left")
+    if restarts := sum(worker.restarts for worker in state.health):
         parts.append(f"{restarts} worker restart{'s' if restarts > 1 else ''}")
     if verbose:
-        parts += [f"{name} {number(value)}" for name, value in _train(progress)]
+        parts += [f"{name} {number(value)}" for name, value in _train(state)]
     return "  ".join(parts)
 
 
 # ---- the live view ----
 
 
-def view(progress: Progress, width: int, *, verbose: bool) -> list[Text]:
+def view(state: ConsoleState, width: int, *, verbose: bool) -> list[Text]:
     """The live view: a few lines, at most `width` wide."""
-    lines = [_bar_line(progress, width)]
-    lines += _curve("return", progress.returns, width, best=True)
-    lines += _curve("length", progress.lengths, width, best=False)
-    lines += [_own_row(name, value) for name, value in _own(progress)]
-    if math.isfinite(progress.metrics.get("eval/mean_reward", math.nan)):
-        lines.append(_row("evaluation", f"{number(progress.metrics['eval/mean_reward']):>8}"))
-    lines.append(_row("speed", f"{progress.steps_per_second:>8,.0f} steps/s"))
-    if any(name in progress.metrics for name, *_ in _SHARES):
-        lines.append(_time_line(progress, width))
-    if progress.health:
-        lines.append(_workers_line(progress.health))
-    if "system/cpu_percent" in progress.metrics:
-        lines.append(_machine_line(progress.metrics))
+    lines = [_bar_line(state, width)]
+    lines += _curve("return", state.returns, width, best=True)
+    lines += _curve("length", state.lengths, width, best=False)
+    lines += [_own_row(name, value) for name, value in _own(state)]
+    if math.isfinite(state.metrics.get("eval/mean_reward", math.nan)):
+        lines.append(_row("evaluation", f"{number(state.metrics['eval/mean_reward']):>8}"))
+    lines.append(_row("speed", f"{state.steps_per_second:>8,.0f} steps/s"))
+    if any(name in state.metrics for name, *_ in _SHARES):
+        lines.append(_time_line(state, width))
+    if state.health:
+        lines.append(_workers_line(state.health))
+    if "system/cpu_percent" in state.metrics:
+        lines.append(_machine_line(state.metrics))
     if verbose:
-        lines += [_row(name[: _NAME_WIDTH + 14], number(value), 26) for name, value in _train(progress)]
+        lines += [_row(name[: _NAME_WIDTH + 14], number(value), 26) for name, value in _train(state)]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
@@ -191,16 +191,16 @@ def _row(name: str, value: str = "", name_width: int = _NAME_WIDTH) -> Text:
     return Text.assemble(("  " + name.ljust(name_width) + " ", "dim"), value)
 
 
-def _bar_line(progress: Progress, width: int) -> Text:
+def _bar_line(state: ConsoleState, width: int) -> Text:
     from rich.text import Text
 
-    if progress.share is None:
-        return _row("steps", f"{progress.step:>8,} in {clock(progress.seconds)}")
-    left = "" if progress.seconds_left is None else f"  {clock(progress.seconds_left)} left"
-    budget = f" of {short(progress.budget_steps)}" if progress.budget_steps else ""
-    words = f" {100 * progress.share:3.0f} %  {short(progress.step)}{budget} steps{left}"
+    if state.share is None:
+        return _row("steps", f"{state.step:>8,} in {clock(state.seconds)}")
+    left = "" if state.seconds_left is None else f"  {clock(state.seconds_left)} left"
+    budget = f" of {short(state.budget_steps)}" if state.budget_steps else ""
+    words = f" {100 * state.share:3.0f} %  {short(state.step)}{budget} steps{left}"
     cells = max(8, min(48, width - len(words) - 3))
-    done = round(progress.share * cells)
+    done = round(state.share * cells)
     return Text.assemble("  ", ("━" * done, "green"), ("╌" * (cells - done), "dim"), words)
 
 
@@ -214,8 +214,8 @@ def _curve(name: str, curve: Curve, width: int, *, best: bool) -> list[Text]:
     return [line]
 
 
-def _time_line(progress: Progress, width: int) -> Text:
-    shares = [max(0.0, min(1.0, progress.metrics.get(name, 0.0) or 0.0)) for name, *_ in _SHARES]
+def _time_line(state: ConsoleState, width: int) -> Text:
+    shares = [max(0.0, min(1.0, state.metrics.get(name, 0.0) or 0.0)) for name, *_ in _SHARES]
     line = _row("time")
     cells = min(32, max(8, width - 60))
     ends = [round(cells * min(1.0, sum(shares[: index + 1]))) for index in range(len(shares))]
@@ -252,19 +252,19 @@ def _own_row(name: str, value: str) -> Text:
     return _row(shown, value.rjust(max(0, value_end - max(_NAME_WIDTH, len(shown)) - 1)))
 
 
-def _own(progress: Progress) -> list[tuple[str, str]]:
+def _own(state: ConsoleState) -> list[tuple[str, str]]:
     """User metrics: success rate, numbers from infos, and metrics set by callbacks."""
     found = []
-    if math.isfinite(rate := progress.metrics.get(_SUCCESS, math.nan)):
+    if math.isfinite(rate := state.metrics.get(_SUCCESS, math.nan)):
         found.append(("success", f"{100 * rate:.0f} %"))
-    for name, value in progress.metrics.items():
+    for name, value in state.metrics.items():
         if not name.startswith(OURS) and math.isfinite(value):
             found.append((name.removeprefix("info/"), number(value)))
     return found[:_MOST_OWN]
 
 
-def _train(progress: Progress) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in sorted(progress.metrics.items()) if name.startswith("train/")]
+def _train(state: ConsoleState) -> list[tuple[str, float]]:
+    return [(name, value) for name, value in sorted(state.metrics.items()) if name.startswith("train/")]
 
 
 # ---- numbers for people ----

@@ -24,7 +24,7 @@ __all__ = [
     "MetricsWriter",
     "elapsed_seconds",
     "iterate_metrics",
-    "latest_figures",
+    "latest_metrics",
     "points",
     "read_metrics",
 ]
@@ -120,7 +120,7 @@ def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     return elapsed
 
 
-def latest_figures(metrics: Path) -> tuple[int, float | None, float | None]:
+def latest_metrics(metrics: Path) -> tuple[int, float | None, float | None]:
     """Steps, last return and best evaluation. Parses only the lines it needs."""
     lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
     parsed: dict[int, dict[str, Any]] = {}
@@ -165,12 +165,12 @@ def _row_of(line: bytes) -> dict[str, Any] | None:
         row = parse_json(line)
     except ValueError:
         return None
-    if not isinstance(row, dict) or type(row.get("step")) is not int or not all(map(_is_figure, row.values())):
+    if not isinstance(row, dict) or type(row.get("step")) is not int or not all(map(_is_metric, row.values())):
         return None
     return row
 
 
-def _is_figure(value: Any) -> bool:
+def _is_metric(value: Any) -> bool:
     if isinstance(value, int):
         return value.bit_length() < _BITS  # longer ones fit neither a float nor a TensorBoard step
     return value is None or isinstance(value, float)

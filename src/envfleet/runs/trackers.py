@@ -44,7 +44,7 @@ class TensorBoardWriter:
         self.flush()
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing("the figures for TensorBoard", self.path)
+        return writing("the metrics for TensorBoard", self.path)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add a row, as returned by `MetricsWriter.write` or `read_metrics`."""

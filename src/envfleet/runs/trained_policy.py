@@ -18,7 +18,7 @@ from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
 from envfleet.seeding import stream
 
-__all__ = ["Player", "TrainedPolicy", "describe_policy"]
+__all__ = ["TrainedAgent", "TrainedPolicy", "describe_policy"]
 
 Array = np.ndarray[Any, Any]
 S = TypeVar("S", PolicySettings, QSettings)
@@ -166,8 +166,8 @@ class TrainedPolicy:
         return bool((options == 0).any())
 
 
-class Player:
-    """A trained policy as an evaluation actor: clears its memory before every episode and applies each step's mask."""
+class TrainedAgent:
+    """A trained policy as an agent: clears its memory before every episode and applies the mask of each step."""
 
     def __init__(self, trained: TrainedPolicy, *, deterministic: bool) -> None:
         self._trained, self._deterministic = trained, deterministic

@@ -20,7 +20,7 @@ def train(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 
     Relative paths in the settings start from `folder`, by default the current one.
     """
-    from envfleet.fleet.places.output import printed_by_caller
+    from envfleet.fleet.backends.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly
     from envfleet.training.loop import start
 
@@ -35,7 +35,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     was trained with your own `env`, `network` or `policy`, pass those as objects, or set `trust=True` to import them by
     the names that the run recorded.
     """
-    from envfleet.fleet.places.output import printed_by_caller
+    from envfleet.fleet.backends.output import printed_by_caller
     from envfleet.training.interruption import ended_cleanly
     from envfleet.training.resuming import resume as go_on
 

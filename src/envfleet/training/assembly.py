@@ -10,22 +10,24 @@ from typing import Any
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
+from envfleet.environments.presets import declared_presets
 from envfleet.errors import EnvError, MissingExtraError, ResourceError, SettingsError
 from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
-from envfleet.fleet.plan import group_ranges
+from envfleet.fleet.spec import group_ranges
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
-from envfleet.rollout.program import ActingProgram
+from envfleet.rollout.routine import ActingRoutine
 from envfleet.rollout.schedules import SCHEDULES, Schedule
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
+from envfleet.settings.presets import Preset
 from envfleet.training.placement import place
-from envfleet.training.presets import Preset, named_preset, preset_for
+from envfleet.training.presets import named_preset, preset_for
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, protection
 from envfleet.training.wrappers import environment_of, frames_stacked
@@ -53,7 +55,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
     stage = Stage(env, settings)
     try:
         seen = _first_look(stage)
-        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space)
+        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space, seen.presets)
         if settings.preset is not None:
             preset = named_preset(settings.preset, type(settings)).over(preset)
         of_env = {
@@ -85,6 +87,7 @@ class _Seen:
     action_space: spaces.Space[Any]
     entry_point: str
     own: frozenset[str]  # settings that the environment declares
+    presets: dict[str, Preset]  # that the environment declares, by algorithm
     frames: int  # stacked in an observation
     simulators: dict[str, str]  # versions
 
@@ -104,10 +107,12 @@ def _first_look(stage: Stage) -> _Seen:
 
 def _look(env: Any) -> _Seen:
     own = declared_settings(type(env.unwrapped))
+    entry_point = str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__)
     return _Seen(
         *copy.deepcopy((env.observation_space, env.action_space)),
-        entry_point=str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__),
+        entry_point=entry_point,
         own=frozenset(() if own is None else kinds_of(own)),
+        presets=declared_presets(entry_point),
         frames=frames_stacked(env),
         simulators=simulator_versions(type(env.unwrapped).__module__),
     )
@@ -151,7 +156,7 @@ def assemble(resolved: Resolved) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     lag = SCHEDULES[settings.schedule]
     log_info = followed(settings.log_info)
-    program = ActingProgram(
+    routine = ActingRoutine(
         settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag, log_info
     )
     placement = place(settings, seed, resolved.stage)
@@ -165,7 +170,7 @@ def assemble(resolved: Resolved) -> Parts:
         seed=seed,
         env_kwargs=settings.env_kwargs,
         autoreset="same_step",
-        program=program if in_worker else None,
+        program=routine if in_worker else None,
         log_info=log_info,
         quiet=settings.quiet,
         pin_cores=settings.pin_cores,
@@ -174,7 +179,7 @@ def assemble(resolved: Resolved) -> Parts:
     process = None
     try:
         process = TunedProcess()
-        return _with_fleet(resolved, fleet, program, lag, placement, process)
+        return _with_fleet(resolved, fleet, routine, lag, placement, process)
     except BaseException:
         fleet.close()
         if process is not None:
@@ -183,19 +188,19 @@ def assemble(resolved: Resolved) -> Parts:
 
 
 def _with_fleet(
-    resolved: Resolved, fleet: Fleet, program: ActingProgram, lag: int, placement: Choice, process: TunedProcess
+    resolved: Resolved, fleet: Fleet, routine: ActingRoutine, lag: int, placement: Choice, process: TunedProcess
 ) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
-    actor = program.make_actor(fleet.single_observation_space, fleet.single_action_space)
-    shape = program.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
+    actor = routine.make_actor(fleet.single_observation_space, fleet.single_action_space)
+    shape = routine.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
     _refuse_too_large(shape)
     _, infos = fleet.reset()
     collector: WorkerCollector | CentralCollector
     if placement.acting == "worker":
-        collector = WorkerCollector(fleet, program, seed)
+        collector = WorkerCollector(fleet, routine, seed)
     else:
-        collector = CentralCollector(fleet, program, seed, groups)
+        collector = CentralCollector(fleet, routine, seed, groups)
         collector.see_infos(infos)
     learner = settings.build_learner(
         fleet.single_observation_space,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from envfleet.capabilities import Compares, Comparison
 from envfleet.fleet.wrapping import build_one
-from envfleet.offers import Compares, Comparison
-from envfleet.runs.trained_policy import Player
+from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.training.evaluating import OpenedRun
 
 __all__ = ["compare_run"]
@@ -34,14 +34,14 @@ def compare_run(
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
     built = build_one(opened.env, opened.settings.env_kwargs)
     try:
-        offer = built.unwrapped
-        if not isinstance(offer, Compares):
+        unwrapped = built.unwrapped
+        if not isinstance(unwrapped, Compares):
             return None
         if say is not None:
             say(f"comparing with others on {episodes} episodes, which may take minutes (--no-comparison leaves it out)")
         chosen = (opened.settings.seed or 0) if seed is None else seed
         opened.policy.reset(seed=chosen)
-        player = Player(opened.policy, deterministic=opened.takes_best(deterministic))
-        return offer.compare(player, opened.folder.report, episodes=episodes, seed=chosen)
+        agent = TrainedAgent(opened.policy, deterministic=opened.takes_best(deterministic))
+        return unwrapped.compare(agent, opened.folder.report, episodes=episodes, seed=chosen)
     finally:
         built.close()

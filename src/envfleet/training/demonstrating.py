@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from envfleet.capabilities import Demonstrates, Demonstration
 from envfleet.errors import SettingsError
 from envfleet.fleet.make import make
 from envfleet.fleet.spaces import leaves_of, pick, rebuild
-from envfleet.offers import Demonstrates, Demonstration
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.trajectories import Trajectory
@@ -85,12 +85,12 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
         **protection(settings),
     )
     try:
-        return collect(fleet, policy, steps=_wanted(resolved), seed=seed).trajectories
+        return collect(fleet, policy, steps=_demonstration_steps(resolved), seed=seed).trajectories
     finally:
         fleet.close()
 
 
-def _wanted(resolved: Resolved) -> int:
+def _demonstration_steps(resolved: Resolved) -> int:
     return int(getattr(resolved.settings, "demonstration_steps", 1))
 
 
@@ -110,7 +110,7 @@ def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory],
             hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
         )
     trajectories: list[Trajectory] = resolved.stage.apply(
-        functools.partial(_demonstrated, seed=seed, steps=_wanted(resolved))
+        functools.partial(_demonstrated, seed=seed, steps=_demonstration_steps(resolved))
     )
     if trajectories:
         kept.mkdir(parents=True, exist_ok=True)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.capabilities import HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
-from envfleet.offers import HeldOut, HoldsOut
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
 from envfleet.training.filming import shown_env
 from envfleet.training.stage import Stage
@@ -130,16 +130,16 @@ def evaluate_run(
         contextlib.nullcontext() if video is None else VideoWriter(video) as film,
     ):
         result = play(stage, mode, film)
-        offer = None if mode is not None else stage.apply(_held_out)
-    if offer is None:
+        held_out = None if mode is not None else stage.apply(_held_out)
+    if held_out is None:
         return result
-    with contextlib.closing(Stage(opened.env, opened.settings, **offer.env_kwargs)) as stage, _one_thread():
-        return replace(result, played=offer.trained, held_out=replace(play(stage), played=offer.all))
+    with contextlib.closing(Stage(opened.env, opened.settings, **held_out.env_kwargs)) as stage, _one_thread():
+        return replace(result, played=held_out.trained, held_out=replace(play(stage), played=held_out.all))
 
 
 def _held_out(env: Any) -> HeldOut | None:
-    offer = env.unwrapped
-    return offer.generalisation() if isinstance(offer, HoldsOut) else None
+    unwrapped = env.unwrapped
+    return unwrapped.generalisation() if isinstance(unwrapped, HoldsOut) else None
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class _Play:
             results.append(
                 evaluate(
                     lambda: shown_env(stage, mode, film, "--render" if mode == "human" else "--video"),
-                    Player(opened.policy, deterministic=self.deterministic),
+                    TrainedAgent(opened.policy, deterministic=self.deterministic),
                     episodes=self.episodes,
                     seed=seed,
                     training_seed=opened.settings.seed or 0,
@@ -231,8 +231,8 @@ def _together(
 def _joined(results: Sequence[Evaluation]) -> dict[str, float]:
     """Mean of each info number over all episodes."""
     names = dict.fromkeys(name for result in results for name in result.infos)
-    told = {name: [result for result in results if name in result.infos] for name in names}
+    with_name = {name: [result for result in results if name in result.infos] for name in names}
     return {
         name: sum(result.infos[name] * result.episodes for result in those) / sum(result.episodes for result in those)
-        for name, those in told.items()
+        for name, those in with_name.items()
     }

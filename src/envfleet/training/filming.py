@@ -9,7 +9,7 @@ from typing import Any
 
 from envfleet.errors import EnvError, MissingExtraError, SettingsError
 from envfleet.runs.evaluation import evaluate
-from envfleet.runs.trained_policy import Player, TrainedPolicy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
 from envfleet.training.assembly import Resolved
 from envfleet.training.stage import Stage
@@ -27,8 +27,12 @@ def shown_env(stage: Stage, mode: str | None, film: VideoWriter | None, flag: st
     try:
         env = stage.fresh()
     except EnvError as error:
-        told = error.message
-        if mode is not None and told.startswith("TypeError") and ("render_mode" in told or "no arguments" in told):
+        message = error.message
+        if (
+            mode is not None
+            and message.startswith("TypeError")
+            and ("render_mode" in message or "no arguments" in message)
+        ):
             raise _cannot_render(mode, flag, "it takes no render_mode") from None
         _refuse_missing(error)
         raise
@@ -75,7 +79,7 @@ def film_episode(resolved: Resolved, policy: Any, path: Path, stopped: Callable[
     with closing(_stage(resolved)) as stage, VideoWriter(path) as film:
         evaluate(
             lambda: shown_env(stage, _MODE, film, _FLAG),
-            Player(trained, deterministic=deterministic),
+            TrainedAgent(trained, deterministic=deterministic),
             episodes=1,
             seed=resolved.seed,
             deterministic=deterministic,

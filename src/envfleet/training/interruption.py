@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from types import FrameType, TracebackType
 from typing import Self
 
-from envfleet.fleet.places.sequential import interrupts_a_hang
+from envfleet.fleet.backends.sequential import interrupts_a_hang
 from envfleet.signals import ENDING, handled, terminate
 
 __all__ = ["Interruption", "ended_cleanly"]

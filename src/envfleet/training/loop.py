@@ -82,7 +82,7 @@ class Training:
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
         self._moment = Moment(0, 0, math.nan, {}, _call=self._call_envs)
-        self._figures: dict[str, float] = {}  # metrics of the last update, without those set by callbacks
+        self._metrics: dict[str, float] = {}  # metrics of the last update, without those set by callbacks
         self._since_best = 0  # evaluations
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._saved: dict[str, Any] | None = None  # progress at the last checkpoint
@@ -130,13 +130,13 @@ class Training:
         seconds = rollout.seconds.copy()  # the next rollout may overwrite it
         self._tell_rollout(rollout, ended)
         began, processor = time.perf_counter(), time.process_time()
-        figures = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
+        learned = self._parts.learner.learn(rollout, begun, self.progress.share, self.progress.until)
         learning = time.perf_counter() - began
         self._whole = True
         reporter.sampler.add_learner(time.process_time() - processor)
         waited, schedule.waited = schedule.waited, 0.0
         added = self._added()
-        self._figures = {
+        self._metrics = {
             "rollout/ep_rew_mean": self.progress.mean_return,
             f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
             "rollout/ep_len_mean": self.progress.mean_length,
@@ -144,14 +144,14 @@ class Training:
             **self.progress.of_infos,
             "time/seconds": self.progress.seconds,
             **shares.shares(seconds, waited, learning, rollout.rewards.size),
-            **figures,
+            **learned,
             **reporter.look(),
         }
-        self._moment.metrics = {**self._figures, **added}
+        self._moment.metrics = {**self._metrics, **added}
         for callback in self._callbacks:
             callback.on_update(self._moment)
-        reporter.update(self.progress, {**self._figures, **self._added()})
-        self._moment.metrics = dict(self._figures)
+        reporter.update(self.progress, {**self._metrics, **self._added()})
+        self._moment.metrics = dict(self._metrics)
 
     def _discard(self) -> None:
         """End a timed run that ran out of time with its last complete update.
@@ -215,7 +215,7 @@ class Training:
 
     def _added(self) -> dict[str, float]:
         """Numbers that callbacks have set in `moment.metrics` since the last line of metrics."""
-        own = self._figures
+        own = self._metrics
         added = {n: value for n, value in self._moment.metrics.items() if n not in own or value is not own[n]}
         return self._reporter.numbers_in(added)
 

@@ -1,39 +1,24 @@
 """Presets: proven defaults for settings that the user did not give, by environment family or by name.
 
 The values for classic control and MuJoCo start from the RL Zoo of Stable-Baselines3 and from CleanRL, those for images
-from the Atari settings of the PPO paper. Learning curves: `docs/` learning.md, gameboy.md and wildfire.md.
+from the Atari settings of the PPO paper. Learning curves: `docs/learning.md`. Built-in environments declare their own
+presets (`envfleet.environments.presets`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gymnasium import spaces
 
 from envfleet.algorithms.settings import DQN, PPO, TrainingSettings
+from envfleet.environments.presets import named_presets
 from envfleet.machine import usable_cores
 from envfleet.settings.declaration import kinds_of
+from envfleet.settings.presets import Preset
 
-__all__ = ["NAMED", "Preset", "named_preset", "preset_for"]
-
-
-@dataclass(frozen=True)
-class Preset:
-    """Named settings."""
-
-    name: str
-    values: dict[str, Any]
-    env: dict[str, Any] = field(default_factory=dict)  # settings of the environment, if it declares them
-
-    def over(self, other: Preset) -> Preset:
-        """Merge the two; `self` wins."""
-        return Preset(f"{other.name}, {self.name}", {**other.values, **self.values}, {**other.env, **self.env})
-
-    def without(self, name: str) -> Preset:
-        """A copy without one setting."""
-        return replace(self, values={key: value for key, value in self.values.items() if key != name})
+__all__ = ["NAMED", "named_preset", "preset_for"]
 
 
 _CLASSIC = Preset(
@@ -109,25 +94,6 @@ _MUJOCO = Preset(
         "steps": 1_000_000,
     },
 )
-_GAMEBOY = Preset(
-    "Game Boy, features",
-    {
-        "n_envs": 16,
-        "rollout_steps": 128,
-        "minibatch_size": 256,
-        "epochs": 8,
-        # Getting closer pays at once, so looking more than 50 steps ahead gains little.
-        "gamma": 0.98,
-        "lam": 0.9,
-        "entropy_coefficient": 0.01,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "hidden": (128, 128),
-        # The best action can run against a wall forever; a sampled action gets away.
-        "eval_sampled": True,
-        "steps": 800_000,
-    },
-)
 _IMAGES = Preset(
     "images",
     {
@@ -144,26 +110,6 @@ _IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
-# The settings of openai/train-procgen, and the levels it trains on with a small budget.
-_PROCGEN = Preset(
-    "Procgen",
-    {
-        "n_envs": 64,
-        "rollout_steps": 256,
-        "minibatch_size": 2048,
-        "epochs": 3,
-        "gamma": 0.999,
-        "lam": 0.95,
-        "entropy_coefficient": 0.01,
-        "learning_rate": 5e-4,
-        "clip_range_values": 0.2,
-        "normalise_rewards": True,
-        "network": "impala",
-        "eval_sampled": True,  # as in all published results
-        "steps": 1_000_000,
-    },
-    {"distribution_mode": "easy", "num_levels": 200},
-)
 _GENERAL = Preset(
     "general",
     {"n_envs": 16, "rollout_steps": 128, "minibatch_size": 128, "epochs": 8, "entropy_coefficient": 0.01},
@@ -171,25 +117,33 @@ _GENERAL = Preset(
 
 
 def preset_for(
-    settings: TrainingSettings, entry_point: str, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    settings: TrainingSettings,
+    entry_point: str,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    declared: Mapping[str, Preset],
 ) -> Preset:
-    """The preset of the environment's family. `entry_point` is its Gymnasium entry point."""
+    """The preset of the environment's family.
+
+    `entry_point` is its Gymnasium entry point. `declared` are the presets that the environment declares, by algorithm.
+    """
+    own = declared.get(settings.algorithm)
+    if own is not None and not own.for_images and _has_image(observation_space):
+        own = None
     if isinstance(settings, DQN):
-        preset = _dqn_preset(entry_point, observation_space)
+        preset = own or _dqn_preset(entry_point, observation_space)
         return preset if settings.policy is None else preset.without("network")
     assert isinstance(settings, PPO)
     if settings.memory != "none":
         return Preset("with memory", _MEMORY)
+    if own is not None:
+        return own
     if ".mujoco" in entry_point:
         return _MUJOCO
     if ".box2d" in entry_point:
         return _BOX2D
-    if ".procgen" in entry_point:
-        return _PROCGEN
     if _has_image(observation_space):
         return _IMAGES
-    if ".gameboy" in entry_point:
-        return _GAMEBOY
     if ".classic_control" in entry_point:
         if isinstance(action_space, spaces.Box):
             return _CLASSIC_CONTINUOUS
@@ -227,39 +181,10 @@ _DQN_IMAGES = Preset(
         "steps": 1_000_000,
     },
 )
-# A break that stops fires pays at once, so only the next reward is learned (gamma 0); the rewards of later breaks would
-# be noise. Many fires per reward make each step more informative, and cost less than learning from more steps.
-_DQN_WILDFIRE = Preset(
-    "DQN, wildfire",
-    {
-        "n_envs": 8,
-        "rollout_steps": 16,
-        "schedule": "overlap",
-        "replay_size": 30_000,
-        "learning_starts": 2_000,
-        "minibatch_size": 64,
-        "train_frequency": 16,
-        "learning_rate": 2e-3,
-        "learning_rate_schedule": "linear",
-        "gamma": 0.0,
-        "n_step": 1,
-        "double": False,
-        "dueling": False,
-        "loss": "mse",
-        "network": "cells",
-        "hidden": (16, 16, 16, 16),
-        "exploration_fraction": 0.4,
-        "epsilon_min": 0.1,
-        "steps": 50_000,
-    },
-    {"memory_simulations": 64},
-)
 _DQN_GENERAL = Preset("DQN, general", {"n_envs": 8, "train_frequency": 4})
 
 
 def _dqn_preset(entry_point: str, observation_space: spaces.Space[Any]) -> Preset:
-    if ".wildfire" in entry_point:
-        return _DQN_WILDFIRE
     if _has_image(observation_space):
         return _DQN_IMAGES
     return _DQN_CLASSIC if ".classic_control" in entry_point else _DQN_GENERAL
@@ -282,8 +207,6 @@ NAMED: dict[str, Callable[[], Preset]] = {
     "max-throughput": lambda: Preset(
         "max-throughput", {"n_envs": 64, "schedule": "overlap", "train_frequency": 16, "minibatch_size": 128}
     ),
-    "procgen": lambda: Preset("procgen", _PROCGEN.values, _PROCGEN.env),
-    "procgen-nature": lambda: Preset("procgen-nature", {**_PROCGEN.values, "network": "nature"}, _PROCGEN.env),
     "faster": lambda: Preset("faster", {"train_frequency": 2}, {"steps_per_episode": 30}),
     "debug": lambda: Preset("debug", {"n_envs": 1, "backend": "sequential", "verbose": True}),
 }
@@ -300,7 +223,8 @@ _PPO_NAMED: dict[str, Callable[[], Preset]] = {
 
 def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
     """The named preset, reduced to settings that the algorithm has."""
-    preset = _PPO_NAMED.get(name, NAMED[name])() if kind is PPO else NAMED[name]()
+    named = {**NAMED, **_PPO_NAMED} if kind is PPO else NAMED
+    preset = named[name]() if name in named else named_presets()[name]
     return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
 
 

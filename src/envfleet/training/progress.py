@@ -99,9 +99,9 @@ class Progress:
     @property
     def of_infos(self) -> dict[str, float]:
         """Mean of each info number over the last episodes, and the success rate."""
-        figures = {f"info/{name}": mean for name, mean in means(self._numbers).items()}
+        metrics = {f"info/{name}": mean for name, mean in means(self._numbers).items()}
         succeeded = successes(self._numbers)
-        return figures if succeeded is None else {"rollout/success_rate": fmean(succeeded), **figures}
+        return metrics if succeeded is None else {"rollout/success_rate": fmean(succeeded), **metrics}
 
     @property
     def without_numbers(self) -> list[str]:

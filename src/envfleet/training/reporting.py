@@ -20,7 +20,7 @@ from envfleet.runs.live_view import clock, counted, decimals, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
-from envfleet.runs.trained_policy import Player, TrainedPolicy, describe_policy
+from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy, describe_policy
 from envfleet.settings import differences
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved
@@ -155,10 +155,10 @@ class Reporter:
                 f"number in info[{key!r}]; it is logged once one has",
             )
 
-    def numbers_in(self, figures: Mapping[str, Any]) -> dict[str, float]:
+    def numbers_in(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """Metrics of callbacks, without values that are not numbers."""
         numbers = {}
-        for name, value in figures.items():
+        for name, value in metrics.items():
             number = number_of(value)
             if number == number or isinstance(value, float):
                 numbers[str(name)] = number
@@ -178,23 +178,23 @@ class Reporter:
         """Return the workers' health and machine load every few seconds, otherwise nothing."""
         if self._parts is None:
             return {}
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         now = time.monotonic()
         if now - self._looked >= HEALTH_SECONDS:
             self._looked = now
-            figures = self._health_of(self._parts)
+            metrics = self._health_of(self._parts)
             if self._tensorboard is not None:
                 self._tensorboard.flush()
-        return figures | (self.sampler.sample(self._pids) if self.sampler.due() else {})
+        return metrics | (self.sampler.sample(self._pids) if self.sampler.due() else {})
 
     def _health_of(self, parts: Parts) -> dict[str, float]:
         workers = parts.fleet.statistics().workers
         self._health, self._pids = workers, [worker.pid for worker in workers]
-        figures = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
+        metrics = {"fleet/restarts": float(sum(worker.restarts for worker in workers))}
         for worker in workers:
-            figures[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share
-            figures[f"fleet/worker_{worker.index}/memory_mb"] = worker.memory_mb
-        return figures
+            metrics[f"fleet/worker_{worker.index}/busy_share"] = worker.busy_share
+            metrics[f"fleet/worker_{worker.index}/memory_mb"] = worker.memory_mb
+        return metrics
 
     def evaluate(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> Evaluation | None:
         """Play some episodes in a separate environment, with seeds that no training environment uses.
@@ -207,7 +207,7 @@ class Reporter:
         try:
             evaluation = evaluate(
                 resolved.stage.fresh,
-                Player(trained, deterministic=deterministic),
+                TrainedAgent(trained, deterministic=deterministic),
                 episodes=settings.eval_episodes,
                 seed=resolved.seed,
                 deterministic=deterministic,
@@ -220,7 +220,7 @@ class Reporter:
         except EnvfleetError as error:
             self._failed(f"evaluation at step {steps:,}", error)
             return None
-        figures = {
+        metrics = {
             "eval/mean_reward": evaluation.mean_reward,
             "eval/std_reward": evaluation.std_reward,
             "eval/mean_ep_length": float(sum(evaluation.lengths)) / len(evaluation.lengths),
@@ -228,14 +228,14 @@ class Reporter:
         played = counted(evaluation.episodes, "episode")
         line = f"{spread(evaluation.mean_reward, evaluation.std_reward)} over {played}"
         if evaluation.successes is not None:
-            figures["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
+            metrics["eval/success_rate"] = sum(evaluation.successes) / evaluation.episodes
             line += f", {sum(evaluation.successes)} of them a success"
         for name, mean in evaluation.infos.items():
-            figures[f"eval/info/{name}"] = mean
+            metrics[f"eval/info/{name}"] = mean
             line += f", {name} {number(mean)}"
-        self.write(steps, figures)
+        self.write(steps, metrics)
         self.console.say(f"evaluation at step {steps:,}: {line}{left_out(evaluation, settings.eval_max_steps)}")
-        self.console.evaluated(figures)
+        self.console.evaluated(metrics)
         return evaluation
 
     def film(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> bool:
@@ -292,9 +292,9 @@ class Reporter:
                 f"last {LATEST} {progress.mean_of_latest:.2f}  {clock(progress.seconds)}"
             )
 
-    def write(self, steps: int, figures: Mapping[str, float]) -> None:
+    def write(self, steps: int, metrics: Mapping[str, float]) -> None:
         """Write a line of metrics."""
-        row = self._metrics.write(steps, figures)
+        row = self._metrics.write(steps, metrics)
         for writer in (self._tensorboard, self._tracker):
             if writer is not None:
                 writer.write(row)

@@ -46,18 +46,18 @@ class Sampler:
         caller = used.get(self._caller.pid, 0.0)
         learner = min(caller, self._learner - self._learner_at_last)
         total = sum(used.values())
-        figures = {
+        metrics = {
             "system/cpu_percent": total,
             "system/cpu_percent_caller": caller - learner,
             "system/cpu_percent_learner": learner,
             "system/cpu_percent_workers": sum(used.get(pid, 0.0) for pid in set(workers) - {self._caller.pid}),
             "system/cpu_percent_others": max(0.0, machine - self._machine - total),
         }
-        figures = {name: 100.0 * seconds / elapsed for name, seconds in figures.items()}
-        figures["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
+        metrics = {name: 100.0 * seconds / elapsed for name, seconds in metrics.items()}
+        metrics["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
         self._at, self._spent, self._machine, self._learner_at_last = now, spent, machine, self._learner
         self._next = time.monotonic() + max(LEAST_SECONDS, (time.thread_time() - began) / MOST_SHARE)
-        return figures
+        return metrics
 
     def _tree(self) -> list[psutil.Process]:
         try:

@@ -12,8 +12,8 @@ from typing import Any
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.make import BACKENDS, make, one_env
-from envfleet.fleet.plan import Timeouts
 from envfleet.fleet.single import SingleEnv
+from envfleet.fleet.spec import Timeouts
 
 __all__ = ["Stage", "protection"]
 

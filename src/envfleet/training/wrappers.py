@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from envfleet.capabilities import StacksFrames
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.fleet.wrapping import WrappedEnv
-from envfleet.offers import StacksFrames
 from envfleet.settings.values import shown
 from envfleet.training.environment import named_environment
 

@@ -72,7 +72,7 @@ def test_a_small_file_of_the_user_is_enough(tmp_path: Path) -> None:
         ({"info": {"x": "health +"}}, "info: x: received 'health \\+'"),
     ],
 )
-def test_mistakes_are_told_with_their_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_mistakes_are_reported_with_their_place(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message) as caught:
         load_game(written(tmp_path, **changes))
     assert "mine.yaml" in str(caught.value)

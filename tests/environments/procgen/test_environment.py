@@ -94,7 +94,7 @@ def test_levels_are_those_that_were_asked_for(make: Any) -> None:
     assert levels == {40, 41, 42}
 
 
-def test_success_is_told_at_the_end_of_an_episode(make: Any) -> None:
+def test_success_is_reported_at_the_end_of_an_episode(make: Any) -> None:
     """A coin is worth 10 and solves the level; falling into a pit is worth nothing and does not."""
     env = make(**EASY)
     env.reset(seed=3)
@@ -248,8 +248,8 @@ def test_a_state_of_other_levels_is_refused(make: Any) -> None:
 @pytest.mark.parametrize("name", ["threads", "spawn", "fork", "forkserver"])
 def test_every_backend_gives_the_same_bytes(name: str) -> None:
     traces = []
-    for place in (BACKENDS["sequential"], BACKENDS[name]):
-        with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **place) as fleet:
+    for backend in (BACKENDS["sequential"], BACKENDS[name]):
+        with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, seed=3, **backend) as fleet:
             traces.append(trace(fleet, 60, seed=3))
     assert same(*traces)
 

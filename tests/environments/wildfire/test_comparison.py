@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from envfleet import cli
+from envfleet.capabilities import Compares, Comparison
 from envfleet.environments.wildfire import WildfireEnv, generate_landscape
-from envfleet.offers import Compares, Comparison
 from tests.environments.wildfire.test_landscapes import write_rasters
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from envfleet.algorithms.settings import DQN
+from envfleet.capabilities import Demonstrates, Demonstration
 from envfleet.environments.wildfire import WildfireEnv
 from envfleet.environments.wildfire.baselines import ridge_breaks
 from envfleet.errors import SettingsError
-from envfleet.offers import Demonstrates, Demonstration
 from envfleet.runs.run import Run
 from envfleet.training import train
 

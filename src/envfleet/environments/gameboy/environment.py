@@ -61,7 +61,7 @@ class GameBoyEnv(gymnasium.Env[Any, Any]):
 
     @property
     def frame_stack(self) -> int:
-        """Number of frames stacked in an observation (`envfleet.offers.StacksFrames`)."""
+        """Number of frames stacked in an observation (`envfleet.capabilities.StacksFrames`)."""
         return self.settings.stack if "pixels" in self._views else 1
 
     def _make_views(self, game: Game) -> dict[str, View]:

@@ -11,11 +11,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envfleet.capabilities import HeldOut
 from envfleet.environments import PROCGEN_GAMES
 from envfleet.environments.procgen.library import PICTURE, Game
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings, mode_problem
 from envfleet.errors import ProtocolError, SettingsError, StateError
-from envfleet.offers import HeldOut
 from envfleet.settings import Settings
 
 __all__ = ["ProcgenEnv"]
@@ -95,7 +95,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         return self._playing.draw_screen()
 
     def generalisation(self) -> HeldOut | None:
-        """All levels, if training uses only some of them (`envfleet.offers.HoldsOut`)."""
+        """All levels, if training uses only some of them (`envfleet.capabilities.HoldsOut`)."""
         if not self.settings.num_levels or self.settings.distribution_mode == "exploration":
             return None
         first, last = self.settings.start_level, self.settings.start_level + self.settings.num_levels - 1

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envfleet.capabilities import Agent, Comparison
 from envfleet.confidence import confidence_interval
 from envfleet.environments.wildfire.baselines import (
     burned_hectares,
@@ -24,7 +25,6 @@ from envfleet.environments.wildfire.baselines import (
 )
 from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire, draw_fires
 from envfleet.environments.wildfire.landscape import Landscape
-from envfleet.offers import Agent, Comparison
 from envfleet.seeding import derive_seed, stream
 
 if TYPE_CHECKING:

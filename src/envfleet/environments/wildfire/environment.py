@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envfleet.capabilities import Agent, Comparison, Demonstration
 from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire, draw_fires
 from envfleet.environments.wildfire.landscape import Landscape
 from envfleet.environments.wildfire.observation import CHANNELS, layers_as_seen
@@ -19,7 +20,6 @@ from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.environments.wildfire.sources import ANY_LANDSCAPE, landscape_source
 from envfleet.environments.wildfire.weather import Weather
 from envfleet.errors import ProtocolError, SettingsError, StateError
-from envfleet.offers import Agent, Comparison, Demonstration
 from envfleet.seeding import derive_seed, stream
 
 __all__ = ["WildfireEnv"]

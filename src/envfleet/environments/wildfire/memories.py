@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from envfleet.capabilities import Demonstration
 from envfleet.environments.wildfire.baselines import centrality_breaks, random_breaks, ridge_breaks
 from envfleet.environments.wildfire.fire import FireModel, draw_fires
 from envfleet.environments.wildfire.landscape import Landscape
 from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.environments.wildfire.sources import ANY_LANDSCAPE, LandscapeSource
-from envfleet.offers import Demonstration
 from envfleet.seeding import stream
 
 __all__ = ["LARGEST_PERCENT", "memories"]

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 from envfleet.runs.comparison.comparison import RunComparison
-from envfleet.runs.comparison.figures import RunFigures
+from envfleet.runs.comparison.run_metrics import RunMetrics
 from envfleet.runs.grouping import CHANGES_NO_RESULT, differing_settings
 from envfleet.runs.live_view import BUSY_PERCENT
 
@@ -51,7 +51,7 @@ def checks_of(comparison: RunComparison) -> list[Check]:
     ]
 
 
-def _same_environment(runs: Sequence[RunFigures]) -> Check:
+def _same_environment(runs: Sequence[RunMetrics]) -> Check:
     question = "Is it the same environment?"
     ids = _distinct(run.env for run in runs)
     if len(ids) > 1:
@@ -63,7 +63,7 @@ def _same_environment(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", f"{ids[0]}, with the same arguments and wrappers")
 
 
-def _same_versions(runs: Sequence[RunFigures]) -> Check:
+def _same_versions(runs: Sequence[RunMetrics]) -> Check:
     question = "Are the libraries of the same versions?"
     versions = [{"Python": _machine(run).get("python"), **_libraries(run)} for run in runs]
     differing = _differing(versions)
@@ -75,7 +75,7 @@ def _same_versions(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", ", ".join(known))
 
 
-def _same_code(runs: Sequence[RunFigures]) -> Check:
+def _same_code(runs: Sequence[RunMetrics]) -> Check:
     question = "Is it the same code?"
     versions = _distinct(str(run.manifest.get("envfleet")) for run in runs)
     if len(versions) > 1:
@@ -94,7 +94,7 @@ def _same_code(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", f"envfleet {versions[0]}, commit {commits[0]}, no file changed")
 
 
-def _same_machine(runs: Sequence[RunFigures]) -> Check:
+def _same_machine(runs: Sequence[RunMetrics]) -> Check:
     question = "Is it the same machine?"
     names = ("cpu", "cores", "memory_bytes", "platform", "kernel")
     machines = [{name: _machine(run).get(name) for name in names} for run in runs]
@@ -108,7 +108,7 @@ def _same_machine(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", f"{first['cpu']}, {first['cores']} cores{memory}, {first['platform']}")
 
 
-def _machine_was_free(runs: Sequence[RunFigures]) -> Check:
+def _machine_was_free(runs: Sequence[RunMetrics]) -> Check:
     question = "Did each run have the machine to itself?"
     together = [(first.name, second.name) for first, second in combinations(runs, 2) if _overlap(first, second)]
     if together:
@@ -124,7 +124,7 @@ def _machine_was_free(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", f"no two ran at the same time; other work took at most {most:.0f} % of a core")
 
 
-def _overlap(first: RunFigures, second: RunFigures) -> bool:
+def _overlap(first: RunMetrics, second: RunMetrics) -> bool:
     intervals = (first.interval, second.interval)
     if _machine(first) != _machine(second) or intervals[0] is None or intervals[1] is None:
         return False
@@ -146,7 +146,7 @@ def _one_difference(comparison: RunComparison) -> Check:
     return Check(question, "yes" if len(things) == 1 else "no", _listed(shown))
 
 
-def _same_steps(runs: Sequence[RunFigures]) -> Check:
+def _same_steps(runs: Sequence[RunMetrics]) -> Check:
     question = "Did they train for the same number of steps?"
     budgets = differing_settings([{name: run.settings.get(name) for name in _BUDGETS} for run in runs])
     steps = [run.steps for run in runs]
@@ -160,7 +160,7 @@ def _same_steps(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "no", f"{facts}; the returns at equal steps and at equal time are in the table")
 
 
-def _same_updates(runs: Sequence[RunFigures]) -> Check:
+def _same_updates(runs: Sequence[RunMetrics]) -> Check:
     question = "Did they make the same number of updates?"
     updates = [run.updates for run in runs]
     known = [each for each in updates if each is not None]
@@ -193,10 +193,10 @@ def _same_weights(comparison: RunComparison) -> Check:
     return Check(question, "unknown", "no two groups have a checkpoint of the same seed and step")
 
 
-def _pairs(comparison: RunComparison) -> Iterable[tuple[Any, list[RunFigures]]]:
+def _pairs(comparison: RunComparison) -> Iterable[tuple[Any, list[RunMetrics]]]:
     """Runs of the same seed in more than one group, by environment."""
     for env in comparison.envs:
-        by_seed: dict[Any, list[RunFigures]] = {}
+        by_seed: dict[Any, list[RunMetrics]] = {}
         for group in comparison.groups:
             for seed in group.seeds if group.env == env else []:
                 by_seed.setdefault(seed, []).append(next(run for run in group.runs if run.seed == seed))
@@ -213,7 +213,7 @@ def _why_other_weights(comparison: RunComparison) -> str:
     return "the settings that differ should not change what is learned, so look at the versions and the machine"
 
 
-def _all_finished(runs: Sequence[RunFigures]) -> Check:
+def _all_finished(runs: Sequence[RunMetrics]) -> Check:
     question = "Are all runs finished, with the settings they began with?"
     open_ones = [f"{run.name} ({run.summary.state})" for run in runs if run.summary.state != "finished"]
     if open_ones:
@@ -224,7 +224,7 @@ def _all_finished(runs: Sequence[RunFigures]) -> Check:
     return Check(question, "yes", f"{len(runs)} of {len(runs)}")
 
 
-def _changed_on_resume(run: RunFigures) -> list[str]:
+def _changed_on_resume(run: RunMetrics) -> list[str]:
     began = run.manifest.get("settings")
     return list(differing_settings([began, run.settings])) if isinstance(began, dict) else []
 
@@ -246,11 +246,11 @@ def _enough_seeds(comparison: RunComparison) -> Check:
     return Check(question, "yes", f"at least {fewest} in each group{again}")
 
 
-def _machine(run: RunFigures) -> dict[str, Any]:
+def _machine(run: RunMetrics) -> dict[str, Any]:
     return _mapping(run.manifest.get("machine"))
 
 
-def _libraries(run: RunFigures) -> dict[str, Any]:
+def _libraries(run: RunMetrics) -> dict[str, Any]:
     return _mapping(_machine(run).get("libraries"))
 
 

@@ -13,25 +13,25 @@ import numpy as np
 
 from envfleet.confidence import bootstrap_interval, interquartile_mean, probability_of_improvement
 from envfleet.errors import EnvfleetError, SettingsError
-from envfleet.runs.comparison.figures import RunFigures
+from envfleet.runs.comparison.run_metrics import RunMetrics
 from envfleet.runs.folder import run_paths
 from envfleet.runs.grouping import RunGroup, differing_settings, group_runs, run_names
 from envfleet.runs.run import Run
 
-__all__ = ["GroupFigures", "RunComparison", "compare_runs"]
+__all__ = ["GroupMetrics", "RunComparison", "compare_runs"]
 
 _SHARE_OF_BEST = 0.9  # share of the best return that counts as the score if none is given
 
 
 @dataclass(frozen=True)
-class GroupFigures:
-    """The runs of a group, and their combined figures.
+class GroupMetrics:
+    """The runs of a group, and their combined metrics.
 
     Returns are interquartile means over seeds, speeds are means over runs, and a peak is the maximum.
     """
 
     label: str
-    runs: tuple[RunFigures, ...]
+    runs: tuple[RunMetrics, ...]
 
     @property
     def env(self) -> str:
@@ -45,30 +45,30 @@ class GroupFigures:
     def is_sequential(self) -> bool:
         return all(run.backend == "sequential" for run in self.runs)
 
-    def mean(self, figure: Callable[[RunFigures], float | None]) -> float | None:
-        """Mean of a figure over the runs that have it."""
-        values = [value for run in self.runs if (value := figure(run)) is not None]
+    def mean(self, metric: Callable[[RunMetrics], float | None]) -> float | None:
+        """Mean of a metric over the runs that have it."""
+        values = [value for run in self.runs if (value := metric(run)) is not None]
         return fmean(values) if values else None
 
-    def most(self, figure: Callable[[RunFigures], float | None]) -> float | None:
-        return max((value for run in self.runs if (value := figure(run)) is not None), default=None)
+    def most(self, metric: Callable[[RunMetrics], float | None]) -> float | None:
+        return max((value for run in self.runs if (value := metric(run)) is not None), default=None)
 
-    def per_seed(self, figure: Callable[[RunFigures], float | None]) -> list[float]:
+    def per_seed(self, metric: Callable[[RunMetrics], float | None]) -> list[float]:
         """One value per seed. Runs of the same seed are no further evidence, so they count as their mean."""
         values: dict[Any, list[float]] = {}
         for run in self.runs:
-            if (value := figure(run)) is not None:
+            if (value := metric(run)) is not None:
                 values.setdefault(run.seed, []).append(value)
         return [fmean(each) for each in values.values()]
 
-    def middle(self, figure: Callable[[RunFigures], float | None]) -> float | None:
+    def middle(self, metric: Callable[[RunMetrics], float | None]) -> float | None:
         """Interquartile mean over seeds."""
-        values = self.per_seed(figure)
+        values = self.per_seed(metric)
         return float(interquartile_mean(_one_task(values))) if values else None
 
-    def interval(self, figure: Callable[[RunFigures], float | None]) -> tuple[float, float] | None:
+    def interval(self, metric: Callable[[RunMetrics], float | None]) -> tuple[float, float] | None:
         """95 % interval of that mean; None with one seed, which says nothing about others."""
-        values = self.per_seed(figure)
+        values = self.per_seed(metric)
         return bootstrap_interval(interquartile_mean, _one_task(values)) if len(values) > 1 else None
 
     @property
@@ -93,20 +93,20 @@ class GroupFigures:
 class RunComparison:
     """The result of `envfleet compare`."""
 
-    groups: tuple[GroupFigures, ...]
+    groups: tuple[GroupMetrics, ...]
     asked_score: float | None
     notes: tuple[str, ...] = ()  # about runs that are left out, unfinished or not comparable
     named: bool = False  # the user named the sequential and the parallel runs
 
     @property
-    def runs(self) -> list[RunFigures]:
+    def runs(self) -> list[RunMetrics]:
         return [run for group in self.groups for run in group.runs]
 
     @property
     def envs(self) -> list[str]:
         return list(dict.fromkeys(group.env for group in self.groups))
 
-    def reference(self, group: GroupFigures) -> GroupFigures | None:
+    def reference(self, group: GroupMetrics) -> GroupMetrics | None:
         """Reference of a group's speed-up: the only sequential group of its environment, otherwise the first group.
 
         None if no other group has its environment.
@@ -117,20 +117,20 @@ class RunComparison:
         sequential = [each for each in alike if each.is_sequential]
         return sequential[0] if len(sequential) == 1 and not self.named else alike[0]
 
-    def alike(self, group: GroupFigures) -> list[GroupFigures]:
+    def alike(self, group: GroupMetrics) -> list[GroupMetrics]:
         """Groups of the same environment, whose returns can be compared."""
         return [each for each in self.groups if each.env == group.env]
 
-    def speedup(self, group: GroupFigures) -> float | None:
+    def speedup(self, group: GroupMetrics) -> float | None:
         reference = self.reference(group)
         return None if reference is None else group.steps_per_second / reference.steps_per_second
 
-    def efficiency(self, group: GroupFigures) -> float | None:
+    def efficiency(self, group: GroupMetrics) -> float | None:
         """Speed-up per worker."""
         speedup = self.speedup(group)
         return None if speedup is None else speedup / group.workers
 
-    def score(self, group: GroupFigures) -> float | None:
+    def score(self, group: GroupMetrics) -> float | None:
         """The score to reach: the given one, or 90 % of the best return of any group in this environment."""
         if self.asked_score is not None:
             return self.asked_score
@@ -139,15 +139,15 @@ class RunComparison:
         # For a negative best return, 90 % of it would be better than the best.
         return None if best is None else best - (1.0 - _SHARE_OF_BEST) * abs(best)
 
-    def common_steps(self, group: GroupFigures) -> int:
+    def common_steps(self, group: GroupMetrics) -> int:
         """Steps that every run of this environment has made."""
         return min(run.steps for each in self.alike(group) for run in each.runs)
 
-    def common_seconds(self, group: GroupFigures) -> float:
+    def common_seconds(self, group: GroupMetrics) -> float:
         """Training time that every run of this environment has reached."""
         return min(run.seconds for each in self.alike(group) for run in each.runs)
 
-    def improvement(self, group: GroupFigures) -> tuple[float, tuple[float, float]] | None:
+    def improvement(self, group: GroupMetrics) -> tuple[float, tuple[float, float]] | None:
         """Probability that a run of the group ends better than one of the reference, with its 95 % interval.
 
         None for the reference itself, and if either has one seed.
@@ -252,8 +252,8 @@ def compare_runs(
         groups = group_runs([run.run for run in readable[""]])
     else:
         groups = [RunGroup(label, tuple(run.run for run in runs)) for label, runs in readable.items() if runs]
-    figures = {run.run: run for runs in readable.values() for run in runs}
-    compared = tuple(GroupFigures(group.label, tuple(figures[run] for run in group.runs)) for group in groups)
+    metrics = {run.run: run for runs in readable.values() for run in runs}
+    compared = tuple(GroupMetrics(group.label, tuple(metrics[run] for run in group.runs)) for group in groups)
     notes += [note for group in compared for run in group.runs for note in _unfinished(run)]
     return RunComparison(compared, score, (*notes, *_remarks(compared, given)), named=not paths)
 
@@ -270,19 +270,19 @@ def _expanded(places: Iterable[str | Path], notes: list[str]) -> list[Path]:
     return list(paths.values())
 
 
-def _readable(named: Iterable[tuple[Path, str]], notes: list[str]) -> list[RunFigures]:
+def _readable(named: Iterable[tuple[Path, str]], notes: list[str]) -> list[RunMetrics]:
     runs = []
     for path, name in named:
         if not (path / "manifest.json").is_file():
             Run.load(path)  # raises for a wrong path, and suggests near ones
         try:
-            runs.append(RunFigures(Run.load(path), name))
+            runs.append(RunMetrics(Run.load(path), name))
         except (EnvfleetError, OSError, TypeError, ValueError) as error:  # the last two: a damaged manifest
             notes.append(f"{name} is left out: {str(error).partition(chr(10))[0]}")
     return runs
 
 
-def _unfinished(run: RunFigures) -> list[str]:
+def _unfinished(run: RunMetrics) -> list[str]:
     if run.summary.state == "running":
         return [f"{run.name} is still running: its figures are those so far ({run.steps:,} steps)"]
     if run.summary.state == "stopped":
@@ -291,7 +291,7 @@ def _unfinished(run: RunFigures) -> list[str]:
     return []
 
 
-def _remarks(groups: Sequence[GroupFigures], given: dict[str, list[str | Path]]) -> list[str]:
+def _remarks(groups: Sequence[GroupMetrics], given: dict[str, list[str | Path]]) -> list[str]:
     """Notes on what cannot be compared."""
     remarks = []
     if len(groups) == 1:
@@ -322,12 +322,12 @@ def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _mean_shares(runs: Sequence[RunFigures]) -> dict[str, float]:
+def _mean_shares(runs: Sequence[RunMetrics]) -> dict[str, float]:
     names = dict.fromkeys(name for run in runs for name in run.time_shares)
     return {name: fmean(run.time_shares[name] for run in runs if name in run.time_shares) for name in names}
 
 
-def _run_json(run: RunFigures) -> dict[str, Any]:
+def _run_json(run: RunMetrics) -> dict[str, Any]:
     return {
         "run": run.name,
         "path": str(run.run.folder.shown),

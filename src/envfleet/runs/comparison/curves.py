@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from envfleet.confidence import interquartile_mean
-from envfleet.runs.comparison.comparison import GroupFigures, RunComparison
-from envfleet.runs.comparison.figures import WORKERS_ONLY, RunFigures, Series
+from envfleet.runs.comparison.comparison import GroupMetrics, RunComparison
+from envfleet.runs.comparison.run_metrics import WORKERS_ONLY, RunMetrics, Series
 
 __all__ = ["Line", "Panel", "panels_of"]
 
@@ -115,7 +115,7 @@ def _over_time(comparison: RunComparison, size: float) -> Panel:
 
 
 def _lines(
-    groups: Sequence[GroupFigures], series_of: Callable[[RunFigures], Series], place_of: Callable[[Series], Array]
+    groups: Sequence[GroupMetrics], series_of: Callable[[RunMetrics], Series], place_of: Callable[[Series], Array]
 ) -> list[Line]:
     """One line per group for all its seeds, and one per run if there are several."""
     lines = []
@@ -145,7 +145,7 @@ def _together(number: int, label: str, curves: Sequence[tuple[Array, Array]]) ->
     return Line(number, label, _plain(places), _plain(middle), low=_plain(low), high=_plain(high))
 
 
-def _speed(run: RunFigures) -> Series:
+def _speed(run: RunMetrics) -> Series:
     """Steps per second in windows of equal time, because single updates vary too much."""
     reached = run.throughput
     edges = np.linspace(0.0, run.seconds, min(_WINDOWS, len(reached) - 1) + 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from envfleet.runs.comparison.checks import Check
 from envfleet.runs.comparison.comparison import RunComparison
-from envfleet.runs.comparison.figures import ALL_PROCESSES, RunFigures
+from envfleet.runs.comparison.run_metrics import ALL_PROCESSES, RunMetrics
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -144,7 +144,7 @@ def explanations_of(comparison: RunComparison) -> list[str]:
     return lines
 
 
-def _run_line(run: RunFigures) -> str:
+def _run_line(run: RunMetrics) -> str:
     final = "no episode has ended" if run.final_return is None else f"return {run.final_return:,.2f}"
     return (
         f"{run.name}: seed {run.seed}, {run.summary.state}, {run.steps:,} steps in {_time(run.seconds)}, "

@@ -26,8 +26,8 @@ from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import ChannelClosed, SocketChannel, load_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import Doorbell, die_with_parent, name_process, open_pidfd
+from envfleet.fleet.os_compat import Doorbell, die_with_parent, name_process, open_pidfd
+from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.worker import Bells, Worker
 from envfleet.signals import blocked, leave_to_caller
 from envfleet.streams import error_stream
@@ -77,7 +77,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Prelude:
-    """Process settings that are needed before the plan can be unpickled."""
+    """Process settings that are needed before the spec can be unpickled."""
 
     sys_path: list[str]
     argv: list[str]
@@ -95,13 +95,13 @@ def main(arguments: list[str]) -> None:
         live(Links.load(arguments[1]))
 
 
-def live(links: Links, plan: WorkerPlan | None = None) -> NoReturn:
-    """Become the worker: receive the plan (unless forked with it), build, serve, and exit."""
+def live(links: Links, spec: WorkerSpec | None = None) -> NoReturn:
+    """Become the worker: receive the spec (unless forked with it), build, serve, and exit."""
     code = 1
     try:
         _prepare_process(links)
         channel = SocketChannel(links.channel)
-        code = _work(links, channel, plan)
+        code = _work(links, channel, spec)
     except ChannelClosed:
         pass  # the caller is gone
     except BaseException:
@@ -124,17 +124,17 @@ def _prepare_process(links: Links) -> None:
     faulthandler.enable(file=links.stack)  # writes the stack of a crash
 
 
-def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
-    forked = plan is not None
+def _work(links: Links, channel: SocketChannel, spec: WorkerSpec | None) -> int:
+    forked = spec is not None
     try:
-        plan = plan or _receive_plan(channel)
+        spec = spec or _receive_spec(channel)
         if forked:
             _one_thread()
         # Environments that use the global generators must not draw the same numbers in every worker.
-        random.seed(plan.settings.seed + plan.groups[0].start)
-        np.random.seed((plan.settings.seed + plan.groups[0].start) % 2**32)  # noqa: NPY002 (the global one)
+        random.seed(spec.settings.seed + spec.groups[0].start)
+        np.random.seed((spec.settings.seed + spec.groups[0].start) % 2**32)  # noqa: NPY002 (the global one)
         bells = Bells(Doorbell(*links.bell), Doorbell(*links.caller_bell), links.spin)
-        worker = Worker(plan, channel, bells)
+        worker = Worker(spec, channel, bells)
         channel.send(worker.build())
     except EnvfleetError as error:
         channel.send(error)
@@ -151,7 +151,7 @@ def _work(links: Links, channel: SocketChannel, plan: WorkerPlan | None) -> int:
     return 0
 
 
-def _receive_plan(channel: SocketChannel) -> WorkerPlan:
+def _receive_spec(channel: SocketChannel) -> WorkerSpec:
     prelude: Prelude = channel.receive()
     sys.path[:] = prelude.sys_path
     sys.argv[:] = prelude.argv
@@ -161,15 +161,15 @@ def _receive_plan(channel: SocketChannel) -> WorkerPlan:
     try:
         for spec in load_parts(registrations):
             gymnasium.registry.setdefault(spec.id, spec)
-        plan = load_parts(parts)
+        spec = load_parts(parts)
     except Exception as error:
         raise WorkerError(
             f"a worker could not load the environment: {type(error).__name__}: {error}\n\n{traceback.format_exc()}",
             hint="the module must be importable in a new Python process (installed, or on sys.path when the "
             "fleet is made); start_method='fork' inherits what is already imported",
         ) from None
-    assert isinstance(plan, WorkerPlan)
-    return plan
+    assert isinstance(spec, WorkerSpec)
+    return spec
 
 
 def _one_thread() -> None:

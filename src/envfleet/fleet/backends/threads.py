@@ -7,17 +7,17 @@ import threading
 
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.sequential import stack_of_thread
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.places.sequential import stack_of_thread
-from envfleet.fleet.plan import Timeouts, WorkerPlan
-from envfleet.fleet.portable import Doorbell
+from envfleet.fleet.os_compat import Doorbell
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Bells, Hello, Worker
 
-__all__ = ["ThreadsPlace"]
+__all__ = ["ThreadsBackend"]
 
 
-class ThreadsPlace:
+class ThreadsBackend:
     """One thread per worker. An idle thread sleeps at once instead of spinning, which would hold the GIL."""
 
     name = "threads"
@@ -32,12 +32,12 @@ class ThreadsPlace:
         self._threads: dict[int, threading.Thread] = {}
         self._attached: set[int] = set()
 
-    def start(self, plan: WorkerPlan) -> None:
+    def start(self, spec: WorkerSpec) -> None:
         ours, theirs = LocalChannel.pair()
         bells = Bells(Doorbell.create(), self._caller_bell, spin=False)
-        self._channels[plan.index], self._bells[plan.index] = ours, bells
-        thread = threading.Thread(target=_live, args=(plan, theirs, bells), name=plan.name, daemon=True)
-        self._threads[plan.index] = thread
+        self._channels[spec.index], self._bells[spec.index] = ours, bells
+        thread = threading.Thread(target=_live, args=(spec, theirs, bells), name=spec.name, daemon=True)
+        self._threads[spec.index] = thread
         thread.start()
 
     def hello(self, index: int, seconds: float | None) -> Hello:
@@ -94,9 +94,9 @@ class ThreadsPlace:
         self._threads.clear()
 
 
-def _live(plan: WorkerPlan, channel: LocalChannel, bells: Bells) -> None:
+def _live(spec: WorkerSpec, channel: LocalChannel, bells: Bells) -> None:
     """Main function of a worker thread."""
-    worker = Worker(plan, channel, bells)
+    worker = Worker(spec, channel, bells)
     try:
         channel.send(worker.build())
     except EnvfleetError as error:

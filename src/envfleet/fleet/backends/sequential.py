@@ -18,16 +18,16 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.watch import limit_of
 from envfleet.fleet.worker import Answers, Hello, Worker
 
 T = TypeVar("T")
 
-__all__ = ["SequentialPlace", "interrupts_a_hang", "stack_of_thread"]
+__all__ = ["SequentialBackend", "interrupts_a_hang", "stack_of_thread"]
 
 
-class SequentialPlace:
+class SequentialBackend:
     """Runs its workers inside the call that waits for them."""
 
     name = "sequential"
@@ -41,10 +41,10 @@ class SequentialPlace:
         self._watched_words: tuple[memoryview[int], int] | None = None  # control words, offset of the worker's
         self._watchdog: _Watchdog | None = None
 
-    def start(self, plan: WorkerPlan) -> None:
+    def start(self, spec: WorkerSpec) -> None:
         ours, theirs = LocalChannel.pair()
-        self._channels[plan.index] = ours
-        self._workers[plan.index] = Worker(plan, theirs, None)
+        self._channels[spec.index] = ours
+        self._workers[spec.index] = Worker(spec, theirs, None)
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         return self._watched(self._workers[index].build, Timeouts(seconds, seconds))
@@ -53,11 +53,13 @@ class SequentialPlace:
         self._workers[index].attach(arrays)
         self._watched_words = arrays.control.words, arrays.control.worker(index, 0)
 
-    def _progress(self) -> _Progress:
+    def _progress(self) -> _WorkerProgress:
         if self._watched_words is None:
-            return _Progress(0, 0, Phase.START)
+            return _WorkerProgress(0, 0, Phase.START)
         words, line = self._watched_words
-        return _Progress(*(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE)))
+        return _WorkerProgress(
+            *(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE))
+        )
 
     def channel(self, index: int) -> Channel:
         return self._channels[index]
@@ -136,7 +138,7 @@ def interrupts_a_hang() -> bool:
     return threading.main_thread().ident in _hung
 
 
-class _Progress(NamedTuple):
+class _WorkerProgress(NamedTuple):
     """The progress of a worker."""
 
     env: int
@@ -160,7 +162,7 @@ class _Watchdog:
     asynchronous exception. Code that never returns to Python stays hung.
     """
 
-    def __init__(self, progress: Callable[[], _Progress]) -> None:
+    def __init__(self, progress: Callable[[], _WorkerProgress]) -> None:
         self.hang: _Hang | None = None
         self._progress = progress
         self._timeouts: Timeouts | None = None
@@ -188,7 +190,7 @@ class _Watchdog:
             self._changed.notify()
 
     def _watch(self) -> None:
-        seen, since = (0, _Progress(0, 0, 0)), time.monotonic()
+        seen, since = (0, _WorkerProgress(0, 0, 0)), time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait(self._look_every())

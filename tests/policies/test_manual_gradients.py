@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from envfleet.policies.copies import Copies
 from envfleet.policies.flat import FlatParameters
+from envfleet.policies.manual_gradients import AutogradPass, TowersPass, make_gradient_pass
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.settings import PolicySettings
-from envfleet.policies.tape import AutogradTape, TowersTape, make_tape
 
 ROWS = 32
 VECTOR = spaces.Box(-1.0, 1.0, (5,), np.float32)
@@ -48,13 +48,13 @@ def test_both_tapes_give_the_gradient_of_autograd(name: str, activation: str) ->
         [each for part, each in zip(found, upstream, strict=True) if part.requires_grad],
     )
     expected = flat.gradient.clone()
-    assert isinstance(make_tape(policy.body), TowersTape)
-    for tape in (make_tape(policy.body), AutogradTape(policy.body)):
+    assert isinstance(make_gradient_pass(policy.body), TowersPass)
+    for gradient_pass in (make_gradient_pass(policy.body), AutogradPass(policy.body)):
         flat.zero_gradient()
         with torch.no_grad():
-            parameters, _ = tape.forward(policy.read(observations), None, None)
+            parameters, _ = gradient_pass.forward(policy.read(observations), None, None)
             score = policy.distribution.score(parameters, data["actions"], None)
-            tape.backward(score.pull(upstream[0], upstream[1]), upstream[2])
+            gradient_pass.backward(score.vjp(upstream[0], upstream[1]), upstream[2])
         torch.testing.assert_close(score.log_probs, found.log_probs.detach())
         torch.testing.assert_close(flat.gradient, expected, rtol=1e-4, atol=2e-5)
 
@@ -66,14 +66,14 @@ def test_nothing_flows_back_to_a_forbidden_choice() -> None:
     actions = torch.where(data["actions"] == 2, 0, data["actions"])
     logits = torch.randn(ROWS, 4)
     with torch.no_grad():
-        gradient = policy.distribution.score(logits, actions, mask).pull(data["upstream"][0], data["upstream"][1])
+        gradient = policy.distribution.score(logits, actions, mask).vjp(data["upstream"][0], data["upstream"][1])
     assert torch.equal(gradient[:, 2], torch.zeros(ROWS)) and gradient[:, 0].abs().max() > 0
 
 
 @pytest.mark.parametrize("settings", [{"memory": "gru"}, {"shared": True}])
 def test_anything_more_than_two_mlps_goes_back_by_autograd(settings: dict[str, Any]) -> None:
     policy = build_policy(VECTOR, ACTIONS["discrete"], PolicySettings(**settings), seed=0)
-    assert isinstance(make_tape(policy.body), AutogradTape)
+    assert isinstance(make_gradient_pass(policy.body), AutogradPass)
 
 
 def test_copies_share_weights_and_add_up_their_gradients() -> None:
@@ -82,9 +82,9 @@ def test_copies_share_weights_and_add_up_their_gradients() -> None:
     rows, actions, upstream = data["observations"], data["actions"], data["upstream"]
 
     def gradient_of(copy: Any, part: torch.Tensor) -> float:
-        parameters, _ = copy.tape.forward(copy.policy.read({"": rows[part]}), None, None)
+        parameters, _ = copy.gradient_pass.forward(copy.policy.read({"": rows[part]}), None, None)
         score = copy.policy.distribution.score(parameters, actions[part], None)
-        copy.tape.backward(score.pull(upstream[0][part], None), upstream[2][part])
+        copy.gradient_pass.backward(score.vjp(upstream[0][part], None), upstream[2][part])
         return float(score.log_probs.sum())
 
     everything = torch.arange(ROWS)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["UpdateFigures"]
+__all__ = ["DQNUpdateMetrics"]
 
 
-class UpdateFigures:
+class DQNUpdateMetrics:
     """Collects the metrics of the updates after a rollout; they are averaged once, at the end."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class UpdateFigures:
         if margin is not None:
             self._margins.append(margin)
 
-    def figures(self, loss: str) -> dict[str, float]:
+    def means(self, loss: str) -> dict[str, float]:
         """Return the mean metrics; NaN if there was no update."""
         if not self.norms:
             return dict.fromkeys(("train/loss", "train/q_value", "train/gradient_norm"), float("nan"))

@@ -13,11 +13,11 @@ from envfleet.fleet.spaces import Leaf, leaves_of
 from envfleet.machine import available_memory
 from envfleet.rollout.storage import Aside, entry_bytes, stacked_leaves
 
-__all__ = ["ReplayPlan"]
+__all__ = ["ReplaySpec"]
 
 
 @dataclass(frozen=True)
-class ReplayPlan:
+class ReplaySpec:
     """All sizes of a replay buffer."""
 
     observation_space: spaces.Space[Any]

@@ -1,6 +1,6 @@
-"""The crew: sends commands to the workers of a fleet, waits for answers, and restarts workers that die or hang.
+"""The supervisor: sends commands to the workers of a fleet, waits for answers, and restarts workers that die or hang.
 
-The crew knows groups by number and forwards requests without knowing what they mean; that is the fleet's job. It
+The supervisor knows groups by number and forwards requests without knowing what they mean; that is the fleet's job. It
 guarantees that every posted command is answered: by the group, by an error, or, after a worker's death, by the
 recovered group of the restarted worker.
 """
@@ -17,19 +17,19 @@ from typing import Any, NamedTuple
 from envfleet.clock import GRACE_SECONDS
 from envfleet.errors import ClosedError, EnvContext, EnvError, EnvfleetError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
+from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.places.base import Place
-from envfleet.fleet.plan import Restarts, Timeouts, WorkerPlan
-from envfleet.fleet.portable import yield_core
-from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, Run, SetAttr
+from envfleet.fleet.os_compat import yield_core
+from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
+from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
 
-__all__ = ["Crew"]
+__all__ = ["Supervisor"]
 
 # Requests that are repeated after a worker was restarted.
-_REPEATED = (Reset, Restore, DefineColumns, Rebuild, Run, Call, SetAttr)
+_REPEATED = (Reset, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)
 SPIN_SECONDS = 0.002  # if waits are usually shorter than this, the caller spins instead of sleeping
 _log = logging.getLogger("envfleet")
 
@@ -41,29 +41,29 @@ class _Posted(NamedTuple):
     request: Request | None  # None: a plain step
 
 
-class Crew:
+class Supervisor:
     """Posts commands to groups and waits for their answers."""
 
     def __init__(
         self,
-        place: Place,
-        plans: list[WorkerPlan],
+        backend: Backend,
+        specs: list[WorkerSpec],
         timeouts: Timeouts,
         restarts: Restarts,
     ) -> None:
-        self.place, self.plans = place, plans
+        self.backend, self.specs = backend, specs
         self._timeouts, self._restarts = timeouts, restarts
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
         self.step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
         self._usual_wait = 0.0
-        self.host = {group.index: plan.index for plan in plans for group in plan.groups}
+        self.host = {group.index: spec.index for spec in specs for group in spec.groups}
         self.posted: dict[int, _Posted] = {}
-        self.restarted = [0] * len(plans)  # restarts of each worker
+        self.restarted = [0] * len(specs)  # restarts of each worker
         self.forgetful: set[int] = set()  # groups whose worker was restarted and has no info columns yet
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
-        self._restart_times: list[deque[float]] = [deque() for _ in plans]
+        self._restart_times: list[deque[float]] = [deque() for _ in specs]
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
         self._stopped = False  # may be set by another thread than the one that waits
@@ -72,40 +72,40 @@ class Crew:
 
     def start(self) -> list[Hello]:
         """Start all workers at once and wait until their environments are built."""
-        for plan in self.plans:
-            self.place.start(plan)
-        if self.plans[0].program is not None:
-            self.plans[0].program.load()  # in parallel with the workers, which load it too
-        return [self._hello(plan) for plan in self.plans]
+        for spec in self.specs:
+            self.backend.start(spec)
+        if self.specs[0].routine is not None:
+            self.specs[0].routine.load()  # in parallel with the workers, which load it too
+        return [self._hello(spec) for spec in self.specs]
 
-    def _hello(self, plan: WorkerPlan) -> Hello:
+    def _hello(self, spec: WorkerSpec) -> Hello:
         limit = self._timeouts.start
         try:
-            return self.place.hello(plan.index, limit)
+            return self.backend.hello(spec.index, limit)
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
                 raise  # raised by the environment itself
-            stack = self.place.stack(plan.index)
-            context = EnvContext(plan.groups[0].start, "make", plan.settings.seed + plan.groups[0].start)
+            stack = self.backend.stack(spec.index)
+            context = EnvContext(spec.groups[0].start, "make", spec.settings.seed + spec.groups[0].start)
             raise EnvHungError(
-                f"worker {plan.index} did not build its environments within {limit:g} s",
+                f"worker {spec.index} did not build its environments within {limit:g} s",
                 context,
                 original=stack,
             ) from None
         except ChannelClosed:
-            self.place.kill(plan.index)
+            self.backend.kill(spec.index)
             raise WorkerError(
-                f"worker {plan.index} died while it built its environments: {self.place.death(plan.index)}",
+                f"worker {spec.index} died while it built its environments: {self.backend.death(spec.index)}",
                 hint="run envfleet.check(env), or backend='sequential' to see the failure in this process",
             ) from None
 
     def attach(self, shape: FleetShape) -> FleetArrays:
         layout = shape.layout()
-        self.arrays = FleetArrays(shape, layout, self.place.block.allocate(layout.size))
+        self.arrays = FleetArrays(shape, layout, self.backend.block.allocate(layout.size))
         control = self.arrays.control
         self._words = control.words
         self._waits = control.caller_waits
-        self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.plans))]
+        self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self.specs))]
         self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._groups = shape.groups
         self._posted_at, self._finished_at = self._rows[GroupWord.POSTED], self._rows[GroupWord.FINISHED]
@@ -113,12 +113,12 @@ class Crew:
         self._outcomes = self._words[at : at + shape.groups]
         at = self._rows[GroupWord.COLUMNS]
         self._columns = self._words[at : at + shape.groups]
-        self._lockstep_seats = [
-            (line, len(plan.groups), plan.index) for line, plan in zip(self._worker_words, self.plans, strict=True)
+        self._lockstep_workers = [
+            (line, len(spec.groups), spec.index) for line, spec in zip(self._worker_words, self.specs, strict=True)
         ]
-        for plan in self.plans:
-            self.place.attach(plan.index, self.arrays)
-        self.step_inline = self.place.inline_step(self._timeouts)
+        for spec in self.specs:
+            self.backend.attach(spec.index, self.arrays)
+        self.step_inline = self.backend.inline_step(self._timeouts)
         return self.arrays
 
     # --- commands
@@ -127,9 +127,9 @@ class Crew:
         """Post a command to a group; if the group lost its episodes, a step becomes a recovery."""
         if group in self._cut and request is None:
             request = self.recovery(group)
-        elif group in self._cut and isinstance(request, Run):
-            request = Run(request.order, lost=self.recovery(group))
-        if isinstance(request, Recover | Reset | Restore | Run):
+        elif group in self._cut and isinstance(request, RunRoutine):
+            request = RunRoutine(request.argument, lost=self.recovery(group))
+        if isinstance(request, Recover | Reset | Restore | RunRoutine):
             self._cut.discard(group)
         words, rows, worker = self._words, self._rows, self.host[group]
         words[self._worker_words[worker] + WorkerWord.LOCKSTEP] = 0
@@ -138,10 +138,10 @@ class Crew:
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
         self._number += 1
         words[rows[GroupWord.POSTED] + group] = self._number
-        counts = self._worker_words[worker]
-        words[counts] += 1
-        if words[counts + WorkerWord.SLEEPING]:
-            self.place.wake(worker)
+        line = self._worker_words[worker]
+        words[line] += 1
+        if words[line + WorkerWord.SLEEPING]:
+            self.backend.wake(worker)
         if request is not None:  # last, so that the worker reads while a long request is being written
             self._send(worker, (group, request))
 
@@ -149,11 +149,11 @@ class Crew:
         """Post a step to all groups at once: writes two words per worker, none per group."""
         self._lockstep = slot
         words = self._words
-        for line, count, worker in self._lockstep_seats:
+        for line, count, worker in self._lockstep_workers:
             words[line + WorkerWord.LOCKSTEP] = slot + 1
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
-                self.place.wake(worker)
+                self.backend.wake(worker)
 
     @property
     def can_lockstep(self) -> bool:
@@ -180,7 +180,7 @@ class Crew:
 
     def _send(self, worker: int, letter: tuple[int, Request]) -> None:
         try:
-            self.place.channel(worker).send(letter)
+            self.backend.channel(worker).send(letter)
         except ChannelClosed:
             pass  # the wait for the answer will notice that the worker died
 
@@ -195,7 +195,7 @@ class Crew:
 
         The caller sleeps until there are enough; spinning would take a core from the groups that still step.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         ready, lacking = self._finished_first(wanted, sizes)
         if lacking > 0:
             largest = max(sizes)
@@ -220,10 +220,10 @@ class Crew:
 
         While the caller wakes up, all workers are idle. So it spins instead of sleeping if the wait is usually short.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         began = time.monotonic()
         until = math.inf if seconds is None else began + seconds
-        spins = self.place.spins and self._usual_wait < SPIN_SECONDS
+        spins = self.backend.spins and self._usual_wait < SPIN_SECONDS
         spun = spins and self._spin(min(until, began + 2 * SPIN_SECONDS))
         finished = spun or self._sleep(self._unfinished, until)
         self._usual_wait += 0.05 * (time.monotonic() - began - self._usual_wait)
@@ -250,13 +250,13 @@ class Crew:
         `waiting` is called a few times per second in the meantime. Workers stop by themselves at the time `until`; if
         one is still inside a long step then, raise OutOfTimeError.
         """
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         if not self._sleep(self._unfinished, until + GRACE_SECONDS, waiting):
             raise OutOfTimeError
 
     def _wait_for(self, groups: Sequence[int]) -> None:
         """Sleep until these groups are finished, whatever the others do."""
-        self.place.run_inline(self._timeouts)
+        self.backend.run_inline(self._timeouts)
         self._sleep(lambda: 0 if all(self.finished(group) for group in groups) else 1)
 
     def _sleep(
@@ -283,7 +283,7 @@ class Crew:
                 if lacking() == 0:  # they finished before they saw that the caller waits
                     return True
                 watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
-                if self.place.wait(min(watch.look_every, left)):
+                if self.backend.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0
                 self._mend_deaths()
@@ -325,7 +325,7 @@ class Crew:
             if group in self._inbox:
                 return self._inbox.pop(group)
             try:
-                sender, message = self.place.channel(self.host[group]).receive(self._timeouts.step)
+                sender, message = self.backend.channel(self.host[group]).receive(self._timeouts.step)
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(self.host[group], self._how_it_ended(self.host[group]))
@@ -356,22 +356,22 @@ class Crew:
     # --- faults
 
     def _mend_deaths(self) -> None:
-        for plan in self.plans:
-            reason = self.place.death(plan.index)
+        for spec in self.specs:
+            reason = self.backend.death(spec.index)
             if reason is not None:
-                self._restart(plan.index, reason)
+                self._restart(spec.index, reason)
 
     def _how_it_ended(self, worker: int) -> str:
-        self.place.kill(worker)
-        return self.place.death(worker) or "it ended"
+        self.backend.kill(worker)
+        return self.backend.death(worker) or "it ended"
 
     def _hung(self, hang: Hang) -> None:
         """Handle a worker that made no progress: record its stack, then kill and restart it, or raise EnvHungError."""
         worker = hang.worker
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
-        stack = self.place.stack(worker)
-        if not self.place.killable:
-            context = EnvContext(env, hang.operation, self.plans[worker].settings.seed + env)
+        stack = self.backend.stack(worker)
+        if not self.backend.killable:
+            context = EnvContext(env, hang.operation, self.specs[worker].settings.seed + env)
             raise EnvHungError(
                 f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
                 "so the fleet is broken",
@@ -379,7 +379,7 @@ class Crew:
                 original=stack,
                 hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
             )
-        self.place.kill(worker)
+        self.backend.kill(worker)
         self._restart(
             worker,
             f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
@@ -401,27 +401,27 @@ class Crew:
                 f"{env}: {reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
                 ending=reason,
-                stack=self.place.stack(worker) if stack is None else stack,
+                stack=self.backend.stack(worker) if stack is None else stack,
                 hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
         time.sleep(restarts.delay(len(times)))
         times.append(now)
         self.restarted[worker] += 1
-        plan = self.plans[worker]
+        spec = self.specs[worker]
         self._name_lockstep()
-        self._clear_words(plan)
-        self.place.start(plan)
+        self._clear_words(spec)
+        self.backend.start(spec)
         try:
-            self._hello(plan)
-            self.place.attach(worker, self.arrays)
+            self._hello(spec)
+            self.backend.attach(worker, self.arrays)
         except (ChannelClosed, WorkerError):  # it died again before it was ready
             self._restart(worker, self._how_it_ended(worker))
             return
-        self._recover(plan, reason)
+        self._recover(spec, reason)
 
-    def _clear_words(self, plan: WorkerPlan) -> None:
-        words, line = self._words, self._worker_words[plan.index]
+    def _clear_words(self, spec: WorkerSpec) -> None:
+        words, line = self._words, self._worker_words[spec.index]
         for word in (
             WorkerWord.POSTED,
             WorkerWord.FINISHED,
@@ -430,13 +430,13 @@ class Crew:
             WorkerWord.PHASE,
         ):
             words[line + word] = 0
-        for group in plan.groups:
+        for group in spec.groups:
             for word in (GroupWord.POSTED, GroupWord.FINISHED):
                 words[self._rows[word] + group.index] = 0
 
-    def _recover(self, plan: WorkerPlan, reason: str) -> None:
+    def _recover(self, spec: WorkerSpec, reason: str) -> None:
         """Repeat the pending commands of a dead worker: a step as a recovery, a reset or a call unchanged."""
-        for group in (group.index for group in plan.groups):
+        for group in (group.index for group in spec.groups):
             self.forgetful.add(group)
             self._cut.add(group)
             self._inbox.pop(group, None)
@@ -449,7 +449,7 @@ class Crew:
                 self.post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
-                    f"worker {plan.index} died during {type(posted.request).__name__}: {reason}",
+                    f"worker {spec.index} died during {type(posted.request).__name__}: {reason}",
                     hint="it was restarted; ask again",
                 )
 
@@ -461,7 +461,7 @@ class Crew:
         if hasattr(self, "_words"):
             for line in self._worker_words:
                 self._words[line + WorkerWord.STOP] = 1
-        self.place.close(seconds)
+        self.backend.close(seconds)
         self.__dict__.pop("arrays", None)  # the memory is freed with the last array that is still in use
         self.step_inline = None
         for name in ("_words", "_outcomes", "_columns"):

@@ -1,4 +1,4 @@
-"""Optional protocols of an environment beyond `reset` and `step`, such as demonstrations and comparisons.
+"""Env capabilities: optional protocols of an environment, such as demonstrations and comparisons.
 
 Training and evaluation look for these methods on the unwrapped environment and know nothing else about it. An
 environment can also declare its own settings (`envfleet.settings.declared`), which may translate other systems' files.
@@ -42,7 +42,7 @@ class Demonstrates(Protocol):
 
 
 class Agent(Protocol):
-    """Chooses actions; `reset` is called before every episode."""
+    """Chooses actions; `reset` is called before every episode and clears its memory."""
 
     def reset(self) -> None: ...
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any: ...

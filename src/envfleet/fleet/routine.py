@@ -1,6 +1,6 @@
-"""A program: code that workers run on their own groups, with many steps per command.
+"""A worker routine: code that workers run on their own groups, with many steps per command.
 
-The fleet knows programs only through this protocol. The program that runs the policy in the workers is in
+The fleet knows routines only through this protocol. The routine that runs the policy in the workers is in
 `envfleet.rollout`; backends know nothing about policies.
 """
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from envfleet.fleet.arrays import FleetArrays
     from envfleet.fleet.group import Group
 
-__all__ = ["ExtraArray", "GroupProgram", "Program"]
+__all__ = ["ExtraArray", "GroupRoutine", "WorkerRoutine"]
 
-GroupProgram = Callable[[Any], None]  # carries out one order on one group
+GroupRoutine = Callable[[Any], None]  # runs on one group, with the argument of `Fleet.run_async`
 
 
 @dataclass(frozen=True)
 class ExtraArray:
-    """An array that a program needs in the fleet's block."""
+    """An array that a routine needs in the fleet's block."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
 
 
-class Program(Protocol):
+class WorkerRoutine(Protocol):
     """Pickled to every worker when the fleet is made."""
 
     def load(self) -> None:
@@ -41,5 +41,5 @@ class Program(Protocol):
     ) -> tuple[ExtraArray, ...]:
         """The arrays that it needs in the block; called once, in the caller."""
 
-    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
-        """Set up the program in one worker; return one function per group of the worker."""
+    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupRoutine]:
+        """Set up the routine in one worker; return one function per group of the worker."""

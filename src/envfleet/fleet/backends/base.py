@@ -1,4 +1,4 @@
-"""The protocol of a place: a backend that runs workers. It knows nothing about environments or policies."""
+"""The protocol of a backend, which runs workers. It knows nothing about environments or policies."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Answers, Hello, Worker
 
-__all__ = ["Place"]
+__all__ = ["Backend"]
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """Starts workers, wakes them, waits for them, notices their death and ends them."""
 
     name: str
@@ -25,7 +25,7 @@ class Place(Protocol):
     def block(self) -> Block:
         """The memory block for the fleet's arrays."""
 
-    def start(self, plan: WorkerPlan) -> None:
+    def start(self, spec: WorkerSpec) -> None:
         """Start or restart a worker; do not wait for its environments."""
 
     def hello(self, index: int, seconds: float | None) -> Hello:

@@ -14,26 +14,26 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from envfleet.errors import EnvContext, EnvError, StateError, env_error_type
 from envfleet.fleet import state as simulator_state
-from envfleet.fleet.plan import EnvPlan, GroupSettings, OnError
+from envfleet.fleet.spec import FleetEnvSpec, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
 
-__all__ = ["Member"]
+__all__ = ["EnvHandle"]
 
 Env = gymnasium.Env[Any, Any]
 _LIMIT_FIELDS = {"_max_episode_steps", "_elapsed_steps"}  # private to Gymnasium's TimeLimit
 _RESTARTED, _RECYCLED, _TASK = 1, 2, 3  # keys of the seed streams
 
 
-class Member:
+class EnvHandle:
     """An environment and the data that outlives its episodes: seed, task, and number of rebuilds.
 
     If Gymnasium's TimeLimit and OrderEnforcing are the outermost wrappers, `step` bypasses them. A group never steps
     before a reset and counts steps itself, which is faster than calling through these wrappers.
     """
 
-    def __init__(self, plan: EnvPlan, settings: GroupSettings) -> None:
-        self.index, self._make, self._settings = plan.index, plan.make, settings
-        self.seed = settings.seed + plan.index
+    def __init__(self, spec: FleetEnvSpec, settings: GroupSettings) -> None:
+        self.index, self._make, self._settings = spec.index, spec.make, settings
+        self.seed = settings.seed + spec.index
         self.next_seed: int | None = None  # given to the next reset
         self.task: Any = None
         self.began_at = 0.0

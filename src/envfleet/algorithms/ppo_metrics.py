@@ -10,24 +10,24 @@ from torch import Tensor
 
 from envfleet.algorithms.ppo_settings import PPO
 
-__all__ = ["Rows", "UpdateFigures", "explained_variance"]
+__all__ = ["LossTerms", "PPOUpdateMetrics", "explained_variance"]
 
 Array = np.ndarray[Any, Any]
-Rows = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
+LossTerms = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
 
 
-class UpdateFigures:
+class PPOUpdateMetrics:
     """Collects the metrics of the minibatches of a rollout; they are averaged once, at the end."""
 
     def __init__(self) -> None:
-        self._rows: list[Rows] = []
+        self._rows: list[LossTerms] = []
         self._norms: list[Tensor] = []
 
     @property
     def count(self) -> int:
         return len(self._norms)
 
-    def add(self, rows: list[Rows], norm: Tensor) -> None:
+    def add(self, rows: list[LossTerms], norm: Tensor) -> None:
         self._newest = rows
         self._rows += rows
         self._norms.append(norm)
@@ -35,7 +35,7 @@ class UpdateFigures:
     def newest_kl(self) -> float:
         return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
 
-    def figures(self, settings: PPO, clip: float) -> dict[str, float]:
+    def means(self, settings: PPO, clip: float) -> dict[str, float]:
         """Return means over all minibatches, under the usual metric names."""
         if not self._rows:  # no valid step: all workers died before their first one
             return {}

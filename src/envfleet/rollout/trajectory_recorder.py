@@ -18,13 +18,13 @@ from envfleet.fleet.spaces import flat_mask
 from envfleet.rollout.columns import Columns
 from envfleet.rollout.trajectories import Collection, Trajectory, summarise
 
-__all__ = ["Recorder"]
+__all__ = ["TrajectoryRecorder"]
 
 Array = np.ndarray[Any, Any]
 REWARD = spaces.Box(-np.inf, np.inf, (), np.float64)
 
 
-class Recorder:
+class TrajectoryRecorder:
     """Turns the rows of a vector environment into trajectories, whatever its autoreset mode."""
 
     def __init__(self, fleet: VectorEnv[Any, Any, Any], mode: AutoresetMode, quota: Array | None) -> None:
@@ -35,7 +35,7 @@ class Recorder:
         self._rewards = Columns(REWARD, n_envs)
         self._lengths = np.zeros(n_envs, np.int64)  # steps of the unfinished episode
         self._resetting = np.zeros(n_envs, np.bool_)  # the next row only resets (next-step autoreset)
-        self._wanted = np.ones(n_envs, np.bool_) if quota is None else quota > 0
+        self._recording = np.ones(n_envs, np.bool_) if quota is None else quota > 0
         self._tasks: list[Any] = [None] * n_envs
         self._masks: list[dict[int, Array]] = [{} for _ in range(n_envs)]  # by index of the observation
         self._trajectories: list[Trajectory] = []
@@ -45,7 +45,7 @@ class Recorder:
 
     def begin(self, rows: Array, observations: Any, infos: dict[str, Any]) -> None:
         """Start an episode in `rows` with their observations."""
-        envs = np.flatnonzero(rows & self._wanted)
+        envs = np.flatnonzero(rows & self._recording)
         self._lengths[envs] = 0
         self._observations.write(envs, self._lengths[envs], observations)
         has_task = infos.get("_task")
@@ -65,7 +65,7 @@ class Recorder:
     ) -> None:
         """Add one row of every environment: a transition, a reset, or the loss of an environment."""
         restarted = np.asarray(infos.get("restarted", np.zeros(len(ended))), np.bool_)
-        in_episode = self._wanted & ~self._resetting
+        in_episode = self._recording & ~self._resetting
         stepped = in_episode & ~restarted
 
         envs = np.flatnonzero(stepped)
@@ -115,7 +115,7 @@ class Recorder:
         if complete:
             self.episodes[env] += 1
         if self._quota is not None:
-            self._wanted[env] = self.episodes[env] < self._quota[env]
+            self._recording[env] = self.episodes[env] < self._quota[env]
         if length and (complete or self._quota is None):
             self._trajectories.append(
                 Trajectory(

@@ -1,4 +1,4 @@
-"""Forward and backward pass of a Q-network, like `envfleet.policies.tape` for PPO.
+"""Forward and backward pass of a Q-network, like `envfleet.policies.manual_gradients` for PPO.
 
 An update needs the values of the observations, with a gradient. Double Q-learning also needs those of the next
 observations, from the same weights. An MLP computes both as one batch, with an explicit backward pass; all other
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from envfleet.policies.encoders import plain_layers
+from envfleet.policies.manual_gradients import Tower, gradient_of
 from envfleet.policies.policy import Observations
 from envfleet.policies.q_policy import QPolicy
-from envfleet.policies.tape import Tower, gradient_of
 
-__all__ = ["QTape", "make_q_tape"]
+__all__ = ["QGradientPass", "make_q_gradient_pass"]
 
 Noise = tuple[Tensor | None, Tensor | None]  # head noise, for the observations and for the next observations
 
 
-class QTape(Protocol):
+class QGradientPass(Protocol):
     """Forward and backward pass of a Q-network; use it under `torch.no_grad`."""
 
     def forward(self, seen: Observations, rows: int, noise: Noise, *, both: bool) -> tuple[Tensor, Tensor | None]:
@@ -35,16 +35,16 @@ class QTape(Protocol):
         """Propagate the gradient of the first rows' values to the `.grad` of the weights."""
 
 
-def make_q_tape(policy: QPolicy) -> QTape:
-    """Return the fastest tape for the network; call it once the weights have their final storage and `.grad`."""
+def make_q_gradient_pass(policy: QPolicy) -> QGradientPass:
+    """Return the fastest pass for the network; call it once the weights have their final storage and `.grad`."""
     heads = policy.plain_heads()
     layers = None if heads is None else plain_layers(heads.trunk)
     if heads is None or layers is None:
-        return _AutogradTape(policy)
-    return _PlainTape(policy, layers.linear, layers.activation, heads.advantages, heads.state)
+        return _AutogradQPass(policy)
+    return _PlainQPass(policy, layers.linear, layers.activation, heads.advantages, heads.state)
 
 
-class _AutogradTape:
+class _AutogradQPass:
     """Any network, by autograd."""
 
     def __init__(self, policy: QPolicy) -> None:
@@ -71,7 +71,7 @@ class _AutogradTape:
         self._values = None
 
 
-class _PlainTape:
+class _PlainQPass:
     """An MLP with one linear head, or two dueling heads.
 
     Dueling heads are equivalent to one linear layer: its weights are those of the advantages minus their mean, plus

@@ -1,4 +1,4 @@
-"""The figures of one run, from its metrics."""
+"""The metrics of one run, as a comparison needs them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.metrics import EPISODES, EVALUATION, RETURN, SPEED, elapsed_seconds
 from envfleet.runs.run import Run
 
-__all__ = ["ALL_PROCESSES", "WORKERS_ONLY", "RunFigures", "Series"]
+__all__ = ["ALL_PROCESSES", "WORKERS_ONLY", "RunMetrics", "Series"]
 
 Array = np.ndarray[Any, Any]
 
-# The processes that a memory figure covers.
+# The processes that a memory metric covers.
 ALL_PROCESSES, WORKERS_ONLY = "all processes", "the workers only"
 _WORKER = re.compile(r"fleet/worker_(\d+)/(?:busy_share|memory_mb)")
 _WINDOW = 100  # episodes averaged in a recorded return, once there are enough
@@ -28,7 +28,7 @@ _SHARES = ("environment", "acting", "learning", "waiting", "rest")
 
 
 class Series:
-    """A figure over a run: steps, seconds of training, values."""
+    """A metric over a run: steps, seconds of training, values."""
 
     def __init__(self, steps: Array, seconds: Array, values: Array) -> None:
         self.steps, self.seconds, self.values = steps, seconds, values
@@ -52,8 +52,8 @@ class Series:
         return Series(self.steps[mask], self.seconds[mask], self.values[mask])
 
 
-class RunFigures:
-    """The figures in a run's files. Raises a SettingsError if there is no update yet."""
+class RunMetrics:
+    """The metrics in a run's files. Raises a SettingsError if there is no update yet."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.run, self.name = run, name

@@ -1,6 +1,6 @@
-"""Tapes: forward and backward pass through a policy's networks.
+"""Manual gradients: forward and backward pass through a policy's networks.
 
-A learner whose loss has a simple derivative computes the gradients of action parameters and values itself; the tape
+A learner whose loss has a simple derivative computes the gradients of action parameters and values itself; the pass
 propagates them to the weights. Most networks use torch's autograd. For two MLPs on one vector, the backward pass is
 explicit: a minibatch of 64 rows costs half as much without autograd's bookkeeping.
 """
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from envfleet.policies.body import ActorCritic, Body
 from envfleet.policies.encoders import plain_layers
 
-__all__ = ["AutogradTape", "Tape", "Tower", "TowersTape", "gradient_of", "make_tape"]
+__all__ = ["AutogradPass", "GradientPass", "Tower", "TowersPass", "gradient_of", "make_gradient_pass"]
 
 
-class Tape(Protocol):
+class GradientPass(Protocol):
     """One forward pass, then one backward pass, which writes to the `.grad` of the weights; zero it before."""
 
     def forward(self, parts: list[Any], memory: Tensor | None, starts: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -28,13 +28,13 @@ class Tape(Protocol):
         """Propagate the gradients of action parameters and values to the weights."""
 
 
-def make_tape(body: Body) -> Tape:
-    """Return the fastest tape for the networks; call it once the weights have their final storage and `.grad`."""
+def make_gradient_pass(body: Body) -> GradientPass:
+    """Return the fastest pass for the networks; call it once the weights have their final storage and `.grad`."""
     towers = _towers(body)
-    return AutogradTape(body) if towers is None else TowersTape(*towers)
+    return AutogradPass(body) if towers is None else TowersPass(*towers)
 
 
-class AutogradTape:
+class AutogradPass:
     """Any network, by autograd."""
 
     def __init__(self, body: Body) -> None:
@@ -103,7 +103,7 @@ def gradient_of(parameter: Tensor) -> Tensor:
     return parameter.grad
 
 
-class TowersTape:
+class TowersPass:
     """An actor and a critic that are separate MLPs on the same vector; use it under `torch.no_grad`."""
 
     def __init__(self, actor: Tower, critic: Tower) -> None:

@@ -1,4 +1,4 @@
-"""Program for workers that run the policy themselves: one command fills a whole rollout, without messages per step."""
+"""The worker routine that runs the policy: one command fills a whole rollout, without messages per step."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gymnasium import spaces
 from envfleet.clock import check_time
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.group import Group
-from envfleet.fleet.program import ExtraArray, GroupProgram
+from envfleet.fleet.routine import ExtraArray, GroupRoutine
 from envfleet.fleet.spaces import Path
-from envfleet.rollout.acting import Actor, ActorMaker, EpisodeFigures, GroupActor, Order
+from envfleet.rollout.acting import Actor, ActorMaker, EpisodeStatistics, RolloutRecorder, RolloutRequest
 from envfleet.rollout.arrays import RolloutShape
 
-__all__ = ["ActingProgram"]
+__all__ = ["ActingRoutine"]
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class ActingProgram:
+class ActingRoutine:
     """Keeps a copy of the policy in every worker and fills its groups' rows of the rollout arrays."""
 
     make_actor: ActorMaker
@@ -57,18 +57,18 @@ class ActingProgram:
         actor = self.make_actor(observation_space, action_space)
         return self.shape(actor, observation_space, groups[-1].stop, len(groups)).arrays()
 
-    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupProgram]:
+    def attach(self, groups: Sequence[Group], arrays: FleetArrays) -> Sequence[GroupRoutine]:
         space = arrays.shape.observation_space
         actor = self.make_actor(space, arrays.shape.action_space)  # one per worker: its groups take turns
         return [
             _GroupRollout(
                 group,
                 arrays,
-                GroupActor(
+                RolloutRecorder(
                     actor,
                     arrays.extra,
-                    range(group.plan.start, group.plan.stop),
-                    group=group.plan.index,
+                    range(group.spec.start, group.spec.stop),
+                    group=group.spec.index,
                     piece_length=self.piece_length,
                     observation_space=space,
                 ),
@@ -80,10 +80,10 @@ class ActingProgram:
 class _GroupRollout:
     """Steps one group through a rollout."""
 
-    def __init__(self, group: Group, arrays: FleetArrays, account: GroupActor) -> None:
-        self._group, self._account = group, account
-        group.info_sink = account.see_info
-        rows = slice(group.plan.start, group.plan.stop)
+    def __init__(self, group: Group, arrays: FleetArrays, recorder: RolloutRecorder) -> None:
+        self._group, self._recorder = group, recorder
+        group.info_sink = recorder.see_info
+        rows = slice(group.spec.start, group.spec.stop)
         self._observations = [_named(slot, rows) for slot in arrays.observations]
         self._final = _named(arrays.final, rows)
         ((_, actions),) = arrays.actions.items()
@@ -94,45 +94,45 @@ class _GroupRollout:
             arrays.truncated[rows],
             arrays.lost[rows],
         )
-        self._figures = EpisodeFigures.of(arrays, rows)
+        self._statistics = EpisodeStatistics.of(arrays, rows)
 
-    def __call__(self, order: Order) -> None:
-        group, account, clock = self._group, self._account, time.perf_counter
+    def __call__(self, request: RolloutRequest) -> None:
+        group, recorder, clock = self._group, self._recorder, time.perf_counter
         stepping = acting = 0.0
-        first = account.begin(order, fresh=group.anew)
+        first = recorder.begin(request, fresh=group.anew)
         slot = group.newest_slot
         if group.anew:
             group.anew = False
-            if first > order.steps:  # the worker died while stepping another group, after this one was done
-                account.forget()
+            if first > request.steps:  # the worker died while stepping another group, after this one was done
+                recorder.forget()
                 return
-            if first < order.steps:  # episodes were cut, and the interrupted step counts as never happened
-                account.lose(first)
-                account.observe(first + 1, self._observations[slot])
-                account.advance(first)
+            if first < request.steps:  # episodes were cut, and the interrupted step counts as never happened
+                recorder.lose(first)
+                recorder.observe(first + 1, self._observations[slot])
+                recorder.advance(first)
                 first += 1
-            elif account.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
-                account.lose(order.steps - 1)
+            elif recorder.remembers:  # the memory after the last step is gone, so that step cannot be bootstrapped
+                recorder.lose(request.steps - 1)
         else:
-            account.observe(first, self._observations[slot])
-        for t in range(first, order.steps):
-            check_time(order.until)
+            recorder.observe(first, self._observations[slot])
+        for t in range(first, request.steps):
+            check_time(request.until)
             began = clock()
-            self._actions[...] = account.decide(t)
+            self._actions[...] = recorder.decide(t)
             decided = clock()
             slot = 1 - slot
             group.step(slot)
-            account.store_rewards(t, self._rewards)
+            recorder.store_rewards(t, self._rewards)
             if group.episode_ended:
-                account.ended(t, self._terminated, self._truncated, self._lost, self._figures, self._final)
+                recorder.ended(t, self._terminated, self._truncated, self._lost, self._statistics, self._final)
             stepped = clock()
-            account.observe(t + 1, self._observations[slot])
-            account.advance(t)
+            recorder.observe(t + 1, self._observations[slot])
+            recorder.advance(t)
             acting += clock() - began - (stepped - decided)
             stepping += stepped - decided
-            if order.each_step is not None:
-                order.each_step()
-        account.finish((stepping, acting))
+            if request.each_step is not None:
+                request.each_step()
+        recorder.finish((stepping, acting))
 
 
 def _named(leaves: Mapping[Path, Array], rows: slice) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""The plan of a fleet as plain values: settings, the environments of each group, the groups of each worker."""
+"""The specification of a fleet as plain values: settings, the environments of each group, the groups of each worker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.program import Program
+from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.validation import Validation
 
 __all__ = [
     "EnvMaker",
-    "EnvPlan",
-    "GroupPlan",
+    "FleetEnvSpec",
     "GroupSettings",
+    "GroupSpec",
     "OnError",
     "Restarts",
     "Timeouts",
-    "WorkerPlan",
+    "WorkerSpec",
     "default_group_count",
     "group_ranges",
     "split_evenly",
@@ -71,19 +71,19 @@ class OnError(Enum):
 
 
 @dataclass(frozen=True)
-class EnvPlan:
-    """One environment: its index in the fleet, and the function that builds it."""
+class FleetEnvSpec:
+    """One environment of a fleet: its index, and the function that builds it."""
 
     index: int
     make: EnvMaker
 
 
 @dataclass(frozen=True)
-class GroupPlan:
+class GroupSpec:
     """Environments that one worker steps together: indices `start` to `stop` (exclusive) of the fleet."""
 
     index: int
-    envs: tuple[EnvPlan, ...]
+    envs: tuple[FleetEnvSpec, ...]
 
     @property
     def start(self) -> int:
@@ -110,14 +110,14 @@ class GroupSettings:
 
 
 @dataclass(frozen=True)
-class WorkerPlan:
+class WorkerSpec:
     """The groups that one worker hosts."""
 
     index: int
     name: str
-    groups: tuple[GroupPlan, ...]
+    groups: tuple[GroupSpec, ...]
     settings: GroupSettings
-    program: Program | None = None  # code that the worker runs on its groups without the caller
+    routine: WorkerRoutine | None = None  # code that the worker runs on its groups without the caller
     core: int | None = None  # its process is pinned to this core
 
 

@@ -6,37 +6,37 @@ The caller gives up isolation: an environment that it hosts can crash or hang it
 from __future__ import annotations
 
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.processes import ProcessesBackend
+from envfleet.fleet.backends.sequential import SequentialBackend
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.memory import Block
-from envfleet.fleet.places.processes import ProcessesPlace
-from envfleet.fleet.places.sequential import SequentialPlace
-from envfleet.fleet.plan import Timeouts, WorkerPlan
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 
-__all__ = ["HostedPlace"]
+__all__ = ["CallerRunBackend"]
 
 
-class HostedPlace:
+class CallerRunBackend:
     """All workers are processes except the last, which runs in the caller's own thread."""
 
     name = "processes"
     killable = True
 
     def __init__(self, start_method: str, workers: int) -> None:
-        self._hosted = workers - 1
-        self._processes = ProcessesPlace(start_method)
-        self._caller = SequentialPlace(self._processes.block)
+        self._caller_run = workers - 1
+        self._processes = ProcessesBackend(start_method)
+        self._caller = SequentialBackend(self._processes.block)
         self.spins = self._processes.spins
 
     @property
     def block(self) -> Block:
         return self._processes.block
 
-    def _of(self, index: int) -> ProcessesPlace | SequentialPlace:
-        return self._caller if index == self._hosted else self._processes
+    def _of(self, index: int) -> ProcessesBackend | SequentialBackend:
+        return self._caller if index == self._caller_run else self._processes
 
-    def start(self, plan: WorkerPlan) -> None:
-        self._of(plan.index).start(plan)
+    def start(self, spec: WorkerSpec) -> None:
+        self._of(spec.index).start(spec)
 
     def hello(self, index: int, seconds: float | None) -> Hello:
         return self._of(index).hello(index, seconds)

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import envfleet
-from envfleet.fleet.places.entry import SINGLE_THREADED, Links, live
-from envfleet.fleet.places.output import streams_of_workers
-from envfleet.fleet.plan import WorkerPlan
-from envfleet.fleet.portable import open_pidfd, wait_ready
+from envfleet.fleet.backends.entry import SINGLE_THREADED, Links, live
+from envfleet.fleet.backends.output import streams_of_workers
+from envfleet.fleet.os_compat import open_pidfd, wait_ready
+from envfleet.fleet.spec import WorkerSpec
 from envfleet.signals import blocked
 
 __all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
@@ -140,12 +140,12 @@ def _launch(job: Callable[[], Any]) -> Any:
 def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     root = str(Path(envfleet.__file__).resolve().parents[1])
     # `python -c` puts the current folder first, so a user's `queue.py` would shadow the standard library's. Our own
-    # folder is first only while this package is imported; the caller's sys.path comes with the plan.
+    # folder is first only while this package is imported; the caller's sys.path comes with the spec.
     boot = (
         "import sys; sys.path[:] = filter(None, sys.path); "
         f"sys.path.insert(0, {root!r}); import envfleet; sys.path.append(sys.path.pop(0)); "
         "from envfleet.signals import leave_to_caller; leave_to_caller(); "
-        "from envfleet.fleet.places.entry import main; main(sys.argv[2:])"
+        "from envfleet.fleet.backends.entry import main; main(sys.argv[2:])"
     )
     command = [sys.executable, "-c", boot, *arguments]
     environment = {**os.environ, **SINGLE_THREADED}
@@ -169,8 +169,8 @@ def spawn_worker(links: Links) -> Process:
     return Process(popen.pid, open_pidfd(popen.pid), popen=popen)
 
 
-def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Process:
-    """Fork a worker from this process; the plan need not be pickled."""
+def fork_worker(links: Links, spec: WorkerSpec, close_in_child: list[int]) -> Process:
+    """Fork a worker from this process; the spec need not be pickled."""
     own = streams_of_workers()
 
     def job() -> int:
@@ -180,7 +180,7 @@ def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Pr
                 os.close(fd)
             for stream, terminal in own.items():
                 os.dup2(terminal, stream)
-            live(links, plan)
+            live(links, spec)
         return pid
 
     pid: int = _launch(job)
@@ -188,7 +188,7 @@ def fork_worker(links: Links, plan: WorkerPlan, close_in_child: list[int]) -> Pr
 
 
 class ForkServer:
-    """A clean process with all imports done, from which workers are forked; one per place."""
+    """A clean process with all imports done, from which workers are forked; one per backend."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()

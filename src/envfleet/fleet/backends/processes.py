@@ -15,21 +15,21 @@ from gymnasium.envs.registration import EnvSpec
 
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
+from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.places.entry import STACK_SIGNAL, Links, Prelude
-from envfleet.fleet.places.launch import ForkServer, Process, fork_worker, spawn_worker
-from envfleet.fleet.plan import Timeouts, WorkerPlan
-from envfleet.fleet.portable import Doorbell, can_spin, nameless_file
+from envfleet.fleet.os_compat import Doorbell, can_spin, nameless_file
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 
-__all__ = ["ProcessesPlace", "own_registrations", "resolved"]
+__all__ = ["ProcessesBackend", "own_registrations", "resolved"]
 
 _log = logging.getLogger("envfleet")
 
 
-class _Seat:
-    """The resources that the place holds for one worker."""
+class _WorkerProcess:
+    """The process of one worker, and the resources that connect it with this one."""
 
     def __init__(self, process: Process, channel: CallerChannel, bell: Doorbell, stack: int) -> None:
         self.process, self.channel, self.bell, self.stack = process, channel, bell, stack
@@ -41,7 +41,7 @@ class _Seat:
         os.close(self.stack)
 
 
-class ProcessesPlace:
+class ProcessesBackend:
     """One process per worker, connected to this one by a socket, two doorbells and anonymous shared memory."""
 
     name = "processes"
@@ -53,21 +53,21 @@ class ProcessesPlace:
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
         self._deaths_show = False  # whether `wait` also returns when a worker dies
-        self._seats: dict[int, _Seat] = {}
-        self._plans: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
+        self._workers: dict[int, _WorkerProcess] = {}
+        self._specs: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
         self._large: list[bytes] = []  # the large arrays in them, each stored once
         self._server = ForkServer() if start_method == "forkserver" else None
 
-    def start(self, plan: WorkerPlan) -> None:
-        again = plan.index in self._plans
-        messages = self._pickled(plan)
-        if plan.index in self._seats:
-            self._seats.pop(plan.index).release()
+    def start(self, spec: WorkerSpec) -> None:
+        again = spec.index in self._specs
+        messages = self._pickled(spec)
+        if spec.index in self._workers:
+            self._workers.pop(spec.index).release()
         channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
         links = Links(
-            plan.name,
+            spec.name,
             os.getpid(),
             channel.worker_fd,
             (bell.read_fd, bell.write_fd),
@@ -77,31 +77,31 @@ class ProcessesPlace:
             self.spins,
         )
         try:
-            process = self._launch(links, plan, channel, again and bool(messages))
+            process = self._launch(links, spec, channel, again and bool(messages))
         finally:
             os.close(channel.worker_fd)
-        self._seats[plan.index] = _Seat(process, channel, bell, stack)
+        self._workers[spec.index] = _WorkerProcess(process, channel, bell, stack)
         self._watch_all()
         if messages and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
             for parts in messages:
                 channel.send_parts(parts)
 
-    def _launch(self, links: Links, plan: WorkerPlan, channel: CallerChannel, respawn: bool) -> Process:
+    def _launch(self, links: Links, spec: WorkerSpec, channel: CallerChannel, respawn: bool) -> Process:
         if self._server is not None:
             return self._server.start(links)
         # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
         # fork could hang in a thread pool whose threads were not copied.
         if self.start_method == "fork" and not respawn:
-            ours = [channel.fd, *(seat.channel.fd for seat in self._seats.values())]
-            return fork_worker(links, plan, ours)
+            ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
+            return fork_worker(links, spec, ours)
         return spawn_worker(links)
 
-    def _pickled(self, plan: WorkerPlan) -> list[list[bytes]]:
-        """The caller's registered envs and the plan, pickled once in parts; empty if only a fork can pass them on."""
-        if plan.index not in self._plans:
+    def _pickled(self, spec: WorkerSpec) -> list[list[bytes]]:
+        """The caller's registered envs and the spec, pickled once in parts; empty if only a fork can pass them on."""
+        if spec.index not in self._specs:
             try:
-                self._plans[plan.index] = [dump_parts(each, self._large) for each in (own_registrations(), plan)]
+                self._specs[spec.index] = [dump_parts(each, self._large) for each in (own_registrations(), spec)]
             except Exception as error:
                 if self.start_method != "fork":
                     raise CannotBeSentError(
@@ -109,28 +109,28 @@ class ProcessesPlace:
                         hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
                         "that makes the environment, or use start_method='fork' or backend='threads'",
                     ) from None
-                self._plans[plan.index] = []
-        return self._plans[plan.index]
+                self._specs[spec.index] = []
+        return self._specs[spec.index]
 
     def hello(self, index: int, seconds: float | None) -> Hello:
-        for seat in self._seats.values():
-            seat.channel.pump()  # keeps sending plans that are too long for the socket while the workers start
-        answer = self._seats[index].channel.receive(seconds)
+        for worker in self._workers.values():
+            worker.channel.pump()  # keeps sending specs that are too long for the socket while the workers start
+        answer = self._workers[index].channel.receive(seconds)
         if isinstance(answer, EnvfleetError):
             raise answer
         assert isinstance(answer, Hello)
         return answer
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
-        channel = self._seats[index].channel
+        channel = self._workers[index].channel
         channel.send(arrays.shape)
         channel.receive()
 
     def channel(self, index: int) -> Channel:
-        return self._seats[index].channel
+        return self._workers[index].channel
 
     def wake(self, index: int) -> None:
-        self._seats[index].bell.ring()
+        self._workers[index].bell.ring()
 
     def run_inline(self, timeouts: Timeouts) -> None:
         """Do nothing: no worker runs in the caller's thread."""
@@ -139,10 +139,12 @@ class ProcessesPlace:
         """Make `wait` return on a ring, a message or a death."""
         self._poll = select.poll()
         self._poll.register(self._caller_bell.read_fd, select.POLLIN)
-        self._channels = {seat.channel.fd: seat.channel for seat in self._seats.values() if not seat.channel.closed}
+        self._channels = {
+            worker.channel.fd: worker.channel for worker in self._workers.values() if not worker.channel.closed
+        }
         for fd in self._channels:
             self._poll.register(fd, select.POLLIN)
-        pidfds = [seat.process.pidfd for seat in self._seats.values()]
+        pidfds = [worker.process.pidfd for worker in self._workers.values()]
         self._deaths_show = None not in pidfds
         for pidfd in pidfds:
             if pidfd is not None:
@@ -182,38 +184,38 @@ class ProcessesPlace:
         return not channel.closed
 
     def death(self, index: int) -> str | None:
-        return self._seats[index].process.ending()
+        return self._workers[index].process.ending()
 
     def stack(self, index: int) -> str:
-        seat = self._seats[index]
-        if seat.process.ending() is not None:  # faulthandler wrote it at the crash
-            return os.pread(seat.stack, 65536, 0).decode(errors="replace")
-        seat.process.signal(STACK_SIGNAL)
+        worker = self._workers[index]
+        if worker.process.ending() is not None:  # faulthandler wrote it at the crash
+            return os.pread(worker.stack, 65536, 0).decode(errors="replace")
+        worker.process.signal(STACK_SIGNAL)
         until, text = time.monotonic() + 1.0, b""
         while time.monotonic() < until:
             time.sleep(0.02)
-            before, text = text, os.pread(seat.stack, 65536, 0)
+            before, text = text, os.pread(worker.stack, 65536, 0)
             if text and text == before:
                 break
         return text.decode(errors="replace")
 
     def kill(self, index: int) -> None:
-        self._seats[index].process.kill()
+        self._workers[index].process.kill()
 
     def pid(self, index: int) -> int:
-        return self._seats[index].process.pid
+        return self._workers[index].process.pid
 
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        for seat in list(self._seats.values()):
-            seat.bell.ring()
-        while self._seats:  # another thread may be restarting a worker right now
-            index, seat = self._seats.popitem()
-            if not seat.process.wait(max(0.0, until - time.monotonic())):
+        for worker in list(self._workers.values()):
+            worker.bell.ring()
+        while self._workers:  # another thread may be restarting a worker right now
+            index, worker = self._workers.popitem()
+            if not worker.process.wait(max(0.0, until - time.monotonic())):
                 _log.debug("worker %d did not close in time and was killed", index)
-                seat.process.kill()
-            seat.release()
-        self._plans.clear()
+                worker.process.kill()
+            worker.release()
+        self._specs.clear()
         self._large.clear()
         if self._server is not None:
             self._server.close()

@@ -1,0 +1,30 @@
+"""Presets of the built-in environments. Each family declares its own in a module `presets`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from envfleet.environments import REGISTERED
+from envfleet.settings.presets import Preset
+
+__all__ = ["declared_presets", "named_presets"]
+
+
+def declared_presets(entry_point: str) -> dict[str, Preset]:
+    """Return the presets of a built-in environment, by algorithm; empty for any other environment.
+
+    This imports the family's package. Call it where the environment is, so that nothing more is loaded.
+    """
+    for family in {entry.partition(":")[0].rpartition(".")[0] for entry, _ in REGISTERED.values()}:
+        if re.search(rf"\b{re.escape(family)}\b", entry_point):
+            presets: dict[str, Preset] = importlib.import_module(f"{family}.presets").PRESETS
+            return presets
+    return {}
+
+
+def named_presets() -> dict[str, Preset]:
+    """Return the presets of built-in environments that can be asked for by name."""
+    from envfleet.environments.procgen.presets import NAMED
+
+    return NAMED

@@ -1,1 +1,0 @@
-"""Places: the backends, where workers run."""
