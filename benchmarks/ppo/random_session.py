@@ -65,7 +65,7 @@ def build(workload_name: str, n_envs: int) -> Stepper:
         n_envs,
         backend="processes",
         autoreset="same_step",
-        routine=routine,
+        program=routine,
         seed=0,
         quiet=True,
         env_kwargs=workload.env_kwargs,
