@@ -113,8 +113,8 @@ demo: $(STAMP)  ## measure every backend with wildfires for a minute; recommends
 settings-page: $(STAMP)  ## write docs/settings.md from the settings classes
 	@$(BIN)/python -m envfleet.cli.settings_page docs/settings.md
 
-# Number of test processes; 0 runs all tests in one.
-TEST_PROCESSES ?= 2
+# Number of test processes; 0 runs all tests in one. More than cores pay: many tests wait for processes to start.
+TEST_PROCESSES ?= 3
 
 test: $(STAMP)  ## run the test suite
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)

@@ -108,8 +108,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
 @pytest.mark.filterwarnings("default")  # as for a reader
-def test_example_runs(page: Path, code: str, folder: Path) -> None:
+def test_example_runs(page: Path, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the script in this process, so that torch is loaded only once."""
+    monkeypatch.setattr(placement, "usable_cores", lambda: 1)
     write_files(page, folder)
     script = folder / "example.py"
     script.write_text(smaller(code))

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["Masked", "Nested", "RememberCue"]
+__all__ = ["Aim", "Masked", "Nested", "RememberCue"]
 
 STEPS = 10  # per episode in the worlds without memory; each is worth 1 at best
 DELAY = 20  # steps between the cue and the question
@@ -46,6 +46,27 @@ class Masked(gymnasium.Env[Any, Any]):
         self._time += 1
         observation, info = self._draw()
         return observation, reward, self._time >= STEPS, False, info
+
+
+class Aim(gymnasium.Env[Any, Any]):
+    """Shows a point. The reward of an action, a point too, is 1 minus its mean distance along the axes."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return self._draw(), {}
+
+    def _draw(self) -> Any:
+        self._point = self.np_random.uniform(-0.9, 0.9, 2).astype(np.float32)
+        return self._point
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = 1.0 - float(np.abs(action - self._point).mean())
+        self._time += 1
+        return self._draw(), reward, self._time >= STEPS, False, {}
 
 
 class Nested(gymnasium.Env[Any, Any]):
