@@ -31,7 +31,7 @@ from envfleet.training.assembly import Parts, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
 from envfleet.training.reporting import Reporter
-from envfleet.training.sampling import LEAST_SECONDS
+from envfleet.training.sampling import interval
 
 UPDATES_AT_ONCE = 10  # per turn: switching threads costs some microseconds
 NEVER = 10**12
@@ -150,7 +150,7 @@ def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
         turns.take(errand=reporting.save)
         return {
             "reporting": share,
-            "sampling": fmean(reporting.samples) / LEAST_SECONDS,  # samples of a run are at least that far apart
+            "sampling": fmean(seconds / interval(seconds) for seconds in reporting.samples),
             "checkpoint_seconds": reporting.checkpoint_seconds,
         }
 

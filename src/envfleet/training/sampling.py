@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Sampler", "shared_memory_counted_once"]
+__all__ = ["Sampler", "interval", "shared_memory_counted_once"]
 
 LEAST_SECONDS = 4.0  # between two samples
 MOST_SHARE = 0.003  # of the time may go to sampling: with many processes it samples less often
@@ -38,7 +38,7 @@ class Sampler:
 
     def sample(self, workers: Collection[int]) -> dict[str, float]:
         """Return the load since the last sample. `workers` are process ids."""
-        now, began = time.perf_counter(), time.thread_time()
+        now = time.perf_counter()
         elapsed = max(now - self._at, 1e-9)
         tree = self._tree()
         spent, machine = self._seconds_of(tree), _machine_seconds()
@@ -56,7 +56,7 @@ class Sampler:
         metrics = {name: 100.0 * seconds / elapsed for name, seconds in metrics.items()}
         metrics["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
         self._at, self._spent, self._machine, self._learner_at_last = now, spent, machine, self._learner
-        self._next = time.monotonic() + max(LEAST_SECONDS, (time.thread_time() - began) / MOST_SHARE)
+        self._next = time.monotonic() + interval(time.perf_counter() - now)
         return metrics
 
     def _tree(self) -> list[psutil.Process]:
@@ -75,6 +75,11 @@ class Sampler:
                 continue
             seconds[process.pid] = times.user + times.system
         return seconds
+
+
+def interval(seconds: float) -> float:
+    """Seconds until the next sample, if one takes `seconds`."""
+    return max(LEAST_SECONDS, seconds / MOST_SHARE)
 
 
 def shared_memory_counted_once(pid: int) -> int:
