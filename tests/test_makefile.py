@@ -101,9 +101,9 @@ def test_train_ends_with_plot_evaluation_and_video_of_the_same_run(make: Make) -
     assert film == ["envfleet", "evaluate", folder, "--episodes", "1", "--video", f"{folder}/videos/agent.mp4"]
 
 
-def test_test_runs_the_suite_in_two_processes(make: Make) -> None:
+def test_test_runs_the_suite_in_three_processes(make: Make) -> None:
     [call] = make("test", "ARGS=-k collect -x")
-    assert call[:5] == ["python", "-m", "pytest", "-n", "2"]
+    assert call[:5] == ["python", "-m", "pytest", "-n", "3"]
     assert call[-3:] == ["-k", "collect", "-x"]
     assert make("test", "TEST_PROCESSES=0")[0][3:5] == ["-n", "0"]
 

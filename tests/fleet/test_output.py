@@ -53,6 +53,7 @@ def on_terminal(*command: str) -> str:
     """Return everything that a command writes to its own terminal."""
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
+    environment.pop("PYTHONUNBUFFERED", None)  # without a buffer, `print` writes a line and its end separately
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         written = b""

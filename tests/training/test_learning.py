@@ -40,7 +40,8 @@ class Case:
 
 CASES = [
     Case("CartPole-v1", 1, 50_000, 475.0),  # the promised budget is 100,000 steps
-    Case(f"{HERE}:Aim", 1, 20_000, 0.9 * STEPS),  # continuous actions
+    # Continuous actions: random play gets 4, the best constant action 5.5, and 10 is perfect.
+    Case(f"{HERE}:Aim", 1, 20_000, 7.5),
     Case(f"{HERE}:Masked", 1, 20_000, 0.95 * STEPS),
     Case(f"{HERE}:Nested", 1, 40_000, 0.95 * STEPS),
     # Uses the image preset and its convolutions. A perfect score is 4; random play gets 1.
