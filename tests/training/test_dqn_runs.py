@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
+from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.algorithms.settings import DQN
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
@@ -24,7 +25,6 @@ from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
-from envfleet.training.presets import preset_for
 from tests.policies import own_networks
 from tests.training.chained_kills import kill_until_done
 from tests.training.dqn_worlds import Chain, Masked, Picture
@@ -174,9 +174,11 @@ def test_a_network_of_the_users_own_learns_and_is_loaded_again(tmp_path: Path, s
 
 def test_a_preset_leaves_the_network_to_a_policy_of_the_users_own() -> None:
     entry_point = "envfleet.environments.wildfire:x"
-    env = (entry_point, Box(0.0, 1.0, (3, 8, 8)), Discrete(64), declared_presets(entry_point))
-    assert preset_for(DQN(), *env).values["network"] == "cells"
-    assert "network" not in preset_for(DQN(policy=own_networks.ActionValues), *env).values
+    env = EnvFacts(
+        Box(0.0, 1.0, (3, 8, 8)), Discrete(64), entry_point, frozenset(), declared_presets(entry_point), 1, {}
+    )
+    assert DQN().family_preset(env).values["network"] == "cells"
+    assert "network" not in DQN(policy=own_networks.ActionValues).family_preset(env).values
 
 
 def test_what_other_systems_have_before_the_replay_gets_a_notice(

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import Settings, setting
+from envfleet.settings.presets import Preset
+
+if TYPE_CHECKING:
+    from envfleet.algorithms.env_facts import EnvFacts
+    from envfleet.algorithms.learner import Learner
+    from envfleet.rollout.acting import ActorMaker
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
 
@@ -58,7 +64,7 @@ WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
 class TrainingSettings(Settings):
     """Settings that all algorithms share: environment, fleet, budget, run."""
 
-    algorithm: ClassVar[str]
+    algorithm: ClassVar[str] = ""  # its name in commands, files and run folders
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": ("environment", "The environment, and the backend and workers that run it."),
         "steps": ("budget", "How long to train; the first limit reached ends the run."),
@@ -251,7 +257,7 @@ class TrainingSettings(Settings):
             changes["checkpoint_every"] = self.checkpoint_frequency * steps
         return changes
 
-    # --- interface between the training core and an algorithm
+    # --- contract between training and an algorithm; `envfleet.algorithms.learner` explains it
 
     @property
     def rollout_length(self) -> int:
@@ -268,11 +274,13 @@ class TrainingSettings(Settings):
         """Threads of the learner on a CPU."""
         return self.learner_threads or 1
 
-    def actor_maker(self, lag: int) -> Any:
+    def actor_maker(self, lag: int) -> ActorMaker:
         """Return an `ActorMaker`, which builds the policy where it acts; rollouts use weights `lag` updates old."""
         raise NotImplementedError
 
-    def build_learner(self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any) -> Any:
+    def build_learner(
+        self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
+    ) -> Learner:
         """Build the learner with a new policy. Imports torch."""
         raise NotImplementedError
 
@@ -283,3 +291,28 @@ class TrainingSettings(Settings):
     def describe_policy(self) -> dict[str, Any]:
         """Return the policy as plain data, for its checkpoint."""
         raise NotImplementedError
+
+    def family_preset(self, env: EnvFacts) -> Preset:
+        """Return the preset for the environment's family; by default the one that the environment declares."""
+        return env.own_preset(self.algorithm) or Preset("defaults", {})
+
+    @classmethod
+    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
+        """Return presets of the algorithm by name. They replace those that all algorithms share."""
+        return {}
+
+    def adapted(self, env: EnvFacts) -> Self:
+        """Return a copy that fits the environment in settings that the user did not give."""
+        return self
+
+    # --- the record in a run folder
+
+    @classmethod
+    def recorded_name(cls) -> str:
+        """Name of the algorithm in a run: `ppo`, or `module:Class` if it is not part of Envfleet."""
+        outside = cls.__module__.partition(".")[0] != __name__.partition(".")[0]
+        return f"{cls.__module__}:{cls.__qualname__}" if outside else cls.algorithm
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the algorithm and all settings as plain data, for a run folder."""
+        return {"algorithm": self.recorded_name(), **self.to_json()}

@@ -25,6 +25,7 @@ from torch import Tensor
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
+from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
 from envfleet.errors import TrainingError
@@ -47,7 +48,7 @@ _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several bat
 _SHOWN = "demonstrations"  # the name of their piece in a checkpoint
 
 
-class DQNLearner:
+class DQNLearner(Learner):
     """Stores rollouts in a replay buffer and trains the Q-network on batches from it."""
 
     def __init__(
@@ -92,7 +93,8 @@ class DQNLearner:
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Copy the weights to the target network, after they were taken from the run with this state."""
+        """Restore the normaliser and copy the weights to the target network."""
+        self.policy.restore_normaliser(state["normaliser"])
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
@@ -337,9 +339,6 @@ class DQNLearner:
                 "or observations of extreme size",
             )
 
-    def close(self) -> None:
-        """Nothing to close: this learner has no threads."""
-
     # --- state
 
     def state(self) -> dict[str, Any]:
@@ -369,7 +368,7 @@ class DQNLearner:
         first, self._shown_saved = not self._shown_saved, True
         return {_SHOWN: self._shown.rows_since(self._shown.held) if first else None, **parts}
 
-    def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
+    def restore(self, state: Mapping[str, Any], pieces: Mapping[str, Mapping[str, Array]]) -> None:
         self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
         self._adam.restore(state["adam"])
         self._target_flat.copy_from(np.array(state["target"]))

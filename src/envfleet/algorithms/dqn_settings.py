@@ -13,9 +13,11 @@ from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.q_settings import Q_NETWORKS, QSettings
 from envfleet.policies.settings import network_problems
 from envfleet.settings import setting
+from envfleet.settings.presets import Preset
 
 if TYPE_CHECKING:
     from envfleet.algorithms.dqn import DQNLearner
+    from envfleet.algorithms.env_facts import EnvFacts
     from envfleet.policies.q_policy import QPolicy
 
 __all__ = ["DQN"]
@@ -242,6 +244,15 @@ class DQN(TrainingSettings):
             noisy=self.noisy,
             normalise_observations=self.normalise_observations,
         )
+
+    def family_preset(self, env: EnvFacts) -> Preset:
+        from envfleet.algorithms.dqn_presets import family_preset
+
+        preset = family_preset(env)
+        return preset if self.policy is None else preset.without("network")
+
+    def adapted(self, env: EnvFacts) -> Self:
+        return self.filled({"frame_stack": env.frames})
 
     def actor_maker(self, lag: int) -> QMaker:
         return QMaker(self.q_settings())

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
@@ -92,7 +93,7 @@ class _Minibatch:
     std: Tensor | float = 1.0
 
 
-class PPOLearner:
+class PPOLearner(Learner):
     """Updates the policy from rollouts."""
 
     def __init__(self, settings: PPO, policy: Policy, *, seed: int, device: torch.device) -> None:
@@ -111,13 +112,10 @@ class PPOLearner:
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Restore the reward scale, after the weights were taken from the run with this state."""
+        """Restore the normalisers of observations and rewards."""
+        self.policy.restore_normaliser(state["normaliser"])
         if self._scaler is not None and state.get("reward_scaler") is not None:
             self._scaler.moments.restore(state["reward_scaler"])
-
-    def notices(self) -> list[str]:
-        """Return no notices."""
-        return []
 
     # --- one rollout
 
@@ -388,11 +386,7 @@ class PPOLearner:
             "reward_scaler": None if self._scaler is None else self._scaler.state(),
         }
 
-    def pieces(self) -> dict[str, dict[str, Array] | None]:
-        """Return no pieces: PPO stores no experience beyond a rollout."""
-        return {}
-
-    def restore(self, state: dict[str, Any], pieces: dict[str, dict[str, Array]]) -> None:
+    def restore(self, state: Mapping[str, Any], pieces: Mapping[str, Mapping[str, Array]]) -> None:
         self.updates = state["updates"]
         self._adam.restore(state["adam"])
         self.policy.restore_normaliser(state["normaliser"])

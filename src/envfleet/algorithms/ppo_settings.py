@@ -13,8 +13,10 @@ from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSett
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
+from envfleet.settings.presets import Preset
 
 if TYPE_CHECKING:
+    from envfleet.algorithms.env_facts import EnvFacts
     from envfleet.algorithms.ppo import PPOLearner
     from envfleet.policies.policy import Policy
 
@@ -180,6 +182,17 @@ class PPO(TrainingSettings):
     @property
     def rollout_length(self) -> int:
         return self.rollout_steps
+
+    def family_preset(self, env: EnvFacts) -> Preset:
+        from envfleet.algorithms.ppo_presets import family_preset
+
+        return family_preset(env, memory=self.memory != "none")
+
+    @classmethod
+    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
+        from envfleet.algorithms.ppo_presets import NAMED
+
+        return NAMED
 
     def actor_maker(self, lag: int) -> ActorCriticMaker:
         return ActorCriticMaker(self.policy_settings(), record_values=lag == 0)

@@ -1,11 +1,73 @@
-"""The settings of all algorithms. Importing this does not load torch."""
+"""The settings of all algorithms, built-in or from other packages. Importing this does not load torch."""
 
 from __future__ import annotations
+
+import difflib
+import importlib
+from importlib.metadata import entry_points
+from typing import Any
 
 from envfleet.algorithms.common_settings import BACKENDS, DEFAULT_STEPS, HARMLESS, TrainingSettings
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.ppo_settings import PPO
+from envfleet.errors import SettingsError
 
-__all__ = ["ALGORITHMS", "BACKENDS", "DEFAULT_STEPS", "DQN", "HARMLESS", "PPO", "TrainingSettings"]
+__all__ = [
+    "ALGORITHMS",
+    "BACKENDS",
+    "DEFAULT_STEPS",
+    "DQN",
+    "HARMLESS",
+    "PPO",
+    "TrainingSettings",
+    "find_algorithm",
+    "installed_algorithms",
+]
 
 ALGORITHMS: dict[str, type[TrainingSettings]] = {"dqn": DQN, "ppo": PPO}
+ENTRY_POINTS = "envfleet.algorithms"  # the group in which other packages name theirs
+
+
+def installed_algorithms() -> dict[str, str]:
+    """Return the algorithms that other installed packages declare: name -> module:Class. Imports none of them."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS) if point.name not in ALGORITHMS}
+
+
+def find_algorithm(name: str) -> type[TrainingSettings]:
+    """Return the settings class of an algorithm: built-in, of an installed package, or named as module:Class.
+
+    This imports the module of an algorithm that is not built in.
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    installed = installed_algorithms()
+    path = name if ":" in name else installed.get(name)
+    if path is None:
+        known = [*ALGORITHMS, *installed]
+        near = difflib.get_close_matches(name, known, n=1)
+        raise SettingsError(
+            f"unknown algorithm {name!r}, expected one of {', '.join(known)}, or your own as module:Class",
+            hint=f"did you mean `envfleet train {near[0]}`?" if near else "docs/own-algorithm.md shows how to add one",
+        )
+    return _checked(_imported(path), path)
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(
+            f"the algorithm {path} cannot be imported: {error}", hint="expected module:Class of a settings class"
+        ) from error
+
+
+def _checked(kind: Any, path: str) -> type[TrainingSettings]:
+    if not (isinstance(kind, type) and issubclass(kind, TrainingSettings)):
+        raise SettingsError(
+            f"{path} is {getattr(kind, '__name__', type(kind).__name__)}, expected a subclass of TrainingSettings",
+            hint="name the settings class of the algorithm, not its learner",
+        )
+    if not kind.algorithm:
+        raise SettingsError(f"{path} has no name", hint='give the class one: algorithm: ClassVar[str] = "mine"')
+    return kind

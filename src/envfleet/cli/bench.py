@@ -64,7 +64,7 @@ class Bench:
     env: str = "envfleet/Wildfire-v0"
     """Gymnasium id of the environment, or module:callable."""
 
-    algorithm: Annotated[Literal["ppo", "dqn"], tyro.conf.arg(help_behavior_hint="")] = "ppo"
+    algorithm: str = "ppo"
     """scaling: the algorithm to train."""
 
     workers: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()

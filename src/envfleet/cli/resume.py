@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from envfleet.algorithms.settings import ALGORITHMS, HARMLESS, PPO, TrainingSettings
+from envfleet.algorithms.settings import ALGORITHMS, HARMLESS, TrainingSettings
 from envfleet.cli.flags import Flags
 from envfleet.settings import layered, read_settings_file
 
@@ -71,9 +71,9 @@ class Resume:
 
 
 def _settings_of(arguments: Sequence[str]) -> type[TrainingSettings]:
-    """Return the settings class of the run's algorithm. A missing run is reported later."""
+    """Return the settings class of the run's algorithm if it is built in. A missing run is reported later."""
     for argument in arguments:
         config = Path(argument) / "config.yaml"
         if not argument.startswith("-") and config.is_file():
-            return ALGORITHMS.get(read_settings_file(config).get("algorithm", ""), PPO)
-    return PPO
+            return ALGORITHMS.get(read_settings_file(config).get("algorithm", ""), TrainingSettings)
+    return TrainingSettings

@@ -34,7 +34,7 @@ def scaling(
     output: Path,
 ) -> int:
     """Measure every number of environments with every number of workers; print, plot and save the result."""
-    from envfleet.algorithms.settings import ALGORITHMS
+    from envfleet.algorithms.settings import find_algorithm
     from envfleet.training.measuring import measure_speed
 
     counts = sorted(set(workers or range(1, usable_cores() + 1)))
@@ -47,7 +47,7 @@ def scaling(
     with console.status("starting") as status:
         for number, (envs, count) in enumerate(trials, start=1):
             status.update(f"{envs} environments, {count} workers ({number} of {len(trials)})")
-            settings = ALGORITHMS[algorithm](
+            settings = find_algorithm(algorithm)(
                 env=env,
                 env_kwargs=env_kwargs,
                 n_envs=envs,

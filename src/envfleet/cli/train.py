@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +11,14 @@ from typing import Annotated, Any
 
 import tyro
 
-from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
+from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings, find_algorithm, installed_algorithms
 from envfleet.capabilities import Translates
 from envfleet.cli.flags import Flags
 from envfleet.cli.seeds import read_seeds, settings_per_seed, train_in_turn
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, layered, read_settings_file, split_own
 from envfleet.settings.declaration import dotted_keys, name_of
+from envfleet.training.environment import make_folder_importable
 
 __all__ = ["Train"]
 
@@ -65,7 +65,9 @@ class Train:
         path = _config_path(arguments)
         from_file = {} if path is None else read_settings_file(path)
         named, flags_only = _algorithm(arguments, from_file, path)
-        kind = ALGORITHMS[named]
+        if ":" in named:
+            make_folder_importable()
+        kind = find_algorithm(named)
         own = _own_settings(kind, from_file, flags_only)
         flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="YAML or JSON file with settings.", help_behavior_hint="")
@@ -90,7 +92,6 @@ class Train:
     def run(self) -> int:
         """Train until the budget is spent; return exit code 0."""
         from envfleet.training import train
-        from envfleet.training.environment import make_folder_importable
         from envfleet.training.trust import named_code
 
         if named_code(self.settings):
@@ -127,18 +128,13 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
     chosen = named or written
     if chosen is None and {"-h", "--help"} & set(flags):
         chosen = "ppo"  # show the help of one algorithm as an example
-    known = ", ".join(ALGORITHMS)
     if chosen is None:
         where = "" if path is None else f", or `algorithm:` in {path}"
         raise SettingsError(
-            f"the command names no algorithm, expected one of {known} after `envfleet train`{where}",
+            f"the command names no algorithm, expected one of {', '.join(ALGORITHMS)} after `envfleet train`{where}",
             hint="e.g. envfleet train ppo --env CartPole-v1",
         )
-    if chosen not in ALGORITHMS:
-        near = difflib.get_close_matches(str(chosen), ALGORITHMS, n=1)
-        hint = f"did you mean `envfleet train {near[0]}`?" if near else "`envfleet train --help` shows how"
-        raise SettingsError(f"unknown algorithm {chosen!r}, expected one of {known}", hint=hint)
-    return chosen, flags
+    return str(chosen), flags
 
 
 def _own_settings(
@@ -174,8 +170,9 @@ def _with_env_kwargs(
 
 def _listed_algorithms() -> str:
     """Return one line per algorithm."""
-    width = max(map(len, ALGORITHMS))
-    return "\n".join(f"  {name.ljust(width)}  {_title(kind)}" for name, kind in ALGORITHMS.items())
+    listed = {name: _title(kind) for name, kind in ALGORITHMS.items()} | installed_algorithms()
+    width = max(map(len, listed))
+    return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in listed.items())
 
 
 def _title(kind: type[TrainingSettings]) -> str:

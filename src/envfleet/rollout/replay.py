@@ -10,7 +10,7 @@ episode, before a step that never happened, or at the newest row, and bootstraps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,7 +290,7 @@ class Replay:
             parts |= {f"observations/{name}/{part}": array for part, array in store.rows(entries).items()}
         return parts
 
-    def put_rows(self, piece: dict[str, Array]) -> None:
+    def put_rows(self, piece: Mapping[str, Array]) -> None:
         """Append rows returned by `rows_since`."""
         entries = self._entries(len(piece["rewards"]))
         self._finals.drop(entries.reshape(-1))

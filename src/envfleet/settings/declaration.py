@@ -12,7 +12,7 @@ import difflib
 import functools
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,7 @@ from envfleet.settings.values import bounds_text, check_bounds, converted, expec
 
 __all__ = [
     "Settings",
+    "code_settings",
     "default_of",
     "differences",
     "dotted_keys",
@@ -196,6 +197,15 @@ def kinds_of(cls: type[Settings]) -> dict[str, Any]:
         hints = typing.get_type_hints(cls)
         _KINDS[cls] = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     return _KINDS[cls]
+
+
+def code_settings(cls: type[Settings]) -> list[str]:
+    """Return the names of settings that may be code: a function or class, or its name as module:name."""
+    return [name for name, kind in kinds_of(cls).items() if _may_be_code(kind)]
+
+
+def _may_be_code(kind: Any) -> bool:
+    return typing.get_origin(kind) is Callable or any(map(_may_be_code, typing.get_args(kind)))
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:

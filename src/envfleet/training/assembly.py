@@ -9,6 +9,8 @@ from typing import Any
 
 from gymnasium import spaces
 
+from envfleet.algorithms.env_facts import EnvFacts
+from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import EnvError, MissingExtraError, ResourceError, SettingsError
@@ -27,7 +29,7 @@ from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
 from envfleet.settings.presets import Preset
 from envfleet.training.placement import place
-from envfleet.training.presets import named_preset, preset_for
+from envfleet.training.presets import named_preset
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, protection
 from envfleet.training.wrappers import environment_of, frames_stacked
@@ -55,20 +57,20 @@ def resolve(settings: TrainingSettings) -> Resolved:
     stage = Stage(env, settings)
     try:
         seen = _first_look(stage)
-        preset = preset_for(settings, seen.entry_point, seen.observation_space, seen.action_space, seen.presets)
+        preset = settings.family_preset(seen)
         if settings.preset is not None:
             preset = named_preset(settings.preset, type(settings)).over(preset)
         of_env = {
-            name: value for name, value in preset.env.items() if name in seen.own and name not in settings.env_kwargs
+            name: value
+            for name, value in preset.env.items()
+            if name in seen.own_settings and name not in settings.env_kwargs
         }
         if of_env:
             settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})
             stage.close()
             stage = Stage(env, settings)
             seen = _first_look(stage)
-        filled = _with_budget(settings, preset).in_steps()
-        if "frame_stack" in kinds_of(type(filled)):
-            filled = filled.filled({"frame_stack": seen.frames})
+        filled = _with_budget(settings, preset).in_steps().adapted(seen)
         if filled.seed is None:  # a drawn seed does not count as given by the user
             filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
         filled = filled.filled({"learner_threads": filled.threads})  # recorded because it affects the mathematics
@@ -79,23 +81,10 @@ def resolve(settings: TrainingSettings) -> Resolved:
     return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space, stage, seen.simulators)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Facts about one environment."""
-
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-    entry_point: str
-    own: frozenset[str]  # settings that the environment declares
-    presets: dict[str, Preset]  # that the environment declares, by algorithm
-    frames: int  # stacked in an observation
-    simulators: dict[str, str]  # versions
-
-
-def _first_look(stage: Stage) -> _Seen:
+def _first_look(stage: Stage) -> EnvFacts:
     """Look at one environment of the stage. Errors from our own envs and wrappers are raised without a traceback."""
     try:
-        seen: _Seen = stage.apply(_look)
+        seen: EnvFacts = stage.apply(_look)
     except EnvError as error:
         kind, _, message = error.message.partition(": ")
         for refusal in (SettingsError, MissingExtraError):
@@ -105,13 +94,13 @@ def _first_look(stage: Stage) -> _Seen:
     return seen
 
 
-def _look(env: Any) -> _Seen:
+def _look(env: Any) -> EnvFacts:
     own = declared_settings(type(env.unwrapped))
     entry_point = str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__)
-    return _Seen(
+    return EnvFacts(
         *copy.deepcopy((env.observation_space, env.action_space)),
         entry_point=entry_point,
-        own=frozenset(() if own is None else kinds_of(own)),
+        own_settings=frozenset(() if own is None else kinds_of(own)),
         presets=declared_presets(entry_point),
         frames=frames_stacked(env),
         simulators=simulator_versions(type(env.unwrapped).__module__),
@@ -135,7 +124,7 @@ class Parts:
     fleet: Fleet
     collector: Collector
     schedule: Schedule
-    learner: Any
+    learner: Learner
     policy: Any
     shape: RolloutShape
     placement: Choice

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from envfleet.algorithms.learner import Learner, LearnsFromDemonstrations, TakesDemonstrations
 from envfleet.capabilities import Demonstrates, Demonstration
 from envfleet.errors import SettingsError
 from envfleet.fleet.make import make
@@ -31,21 +32,22 @@ _STREAM = 16  # separates the seeds of the demonstrations from the other seeds o
 _FROM_ENVIRONMENT = "environment"
 
 
-def demonstrate(resolved: Resolved, learner: Any, kept: Path) -> str | None:
+def demonstrate(resolved: Resolved, learner: Learner, kept: Path) -> str | None:
     """Show the learner the demonstrations of the settings, if any. Returns a message about them.
 
     Demonstrations by an environment are made once and kept in the folder `kept`, for runs with the same settings.
     """
-    given = getattr(resolved.settings, "demonstrations", None)
-    if given is None:
+    settings: Any = resolved.settings
+    if not isinstance(settings, TakesDemonstrations) or settings.demonstrations is None:
         return None
-    where = ""
+    assert isinstance(learner, LearnsFromDemonstrations), "the settings promise it"
+    given, where = settings.demonstrations, ""
     if given == _FROM_ENVIRONMENT:
-        trajectories, where = _from_environment(resolved, kept)
+        trajectories, where = _from_environment(resolved, settings, kept)
     elif isinstance(given, str) and Path(given).suffix == ".npz":
         trajectories = load_demonstrations(given, resolved.observation_space)
     else:
-        trajectories = _by_policy(resolved, given)
+        trajectories = _by_policy(resolved, given, settings.demonstration_steps)
     trajectories = [trajectory for trajectory in trajectories if len(trajectory)]
     if not trajectories:
         raise SettingsError(f"the demonstrations {given!r} hold no step, expected at least one")
@@ -64,7 +66,7 @@ def _refuse_other_masks(trajectories: list[Trajectory], actions: int) -> None:
         )
 
 
-def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
+def _by_policy(resolved: Resolved, given: Any, steps: int) -> list[Trajectory]:
     """Let the policy play in separate environments."""
     policy = named_environment(given) if isinstance(given, str) else given
     if isinstance(policy, str):
@@ -85,21 +87,17 @@ def _by_policy(resolved: Resolved, given: Any) -> list[Trajectory]:
         **protection(settings),
     )
     try:
-        return collect(fleet, policy, steps=_demonstration_steps(resolved), seed=seed).trajectories
+        return collect(fleet, policy, steps=steps, seed=seed).trajectories
     finally:
         fleet.close()
-
-
-def _demonstration_steps(resolved: Resolved) -> int:
-    return int(getattr(resolved.settings, "demonstration_steps", 1))
 
 
 # ---- demonstrations by the environment
 
 
-def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory], str]:
+def _from_environment(resolved: Resolved, settings: TakesDemonstrations, kept: Path) -> tuple[list[Trajectory], str]:
     path = kept / f"{_digest(resolved)}.npz"
-    if path.exists() and not getattr(resolved.settings, "regenerate_demonstrations", False):
+    if path.exists() and not settings.regenerate_demonstrations:
         return load_demonstrations(path, resolved.observation_space), f", from {path}"
     seed = derive_seed(resolved.seed, _STREAM)
     resolved.stage.fresh()
@@ -110,7 +108,7 @@ def _from_environment(resolved: Resolved, kept: Path) -> tuple[list[Trajectory],
             hint="name a .npz file or module:function, or give it a method `demonstrations(seed)`",
         )
     trajectories: list[Trajectory] = resolved.stage.apply(
-        functools.partial(_demonstrated, seed=seed, steps=_demonstration_steps(resolved))
+        functools.partial(_demonstrated, seed=seed, steps=settings.demonstration_steps)
     )
     if trajectories:
         kept.mkdir(parents=True, exist_ok=True)

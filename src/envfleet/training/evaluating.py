@@ -19,6 +19,7 @@ from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
+from envfleet.settings.declaration import kinds_of
 from envfleet.training.filming import shown_env
 from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
@@ -185,13 +186,19 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def recorded_settings(folder: RunFolder) -> TrainingSettings:
-    """Load the settings that a run was trained with."""
+def recorded_settings(folder: RunFolder, algorithm: type[TrainingSettings] | None = None) -> TrainingSettings:
+    """Load the settings that a run was trained with.
+
+    If its algorithm is neither built in nor given, these are only the settings that all algorithms have.
+    """
     recorded = folder.read_config()
-    algorithm = recorded.pop("algorithm", None)
-    kind = ALGORITHMS.get(str(algorithm))
+    name = str(recorded.pop("algorithm", None))
+    kind = algorithm or ALGORITHMS.get(name)
+    if kind is None and ":" not in name:
+        raise SettingsError(f"{folder.config} says algorithm: {name}, expected one of {', '.join(ALGORITHMS)}")
     if kind is None:
-        raise SettingsError(f"{folder.config} says algorithm: {algorithm}, expected one of {', '.join(ALGORITHMS)}")
+        kind = TrainingSettings
+        recorded = {key: value for key, value in recorded.items() if key in kinds_of(kind)}
     return kind.from_mapping(recorded, source=str(folder.config))
 
 

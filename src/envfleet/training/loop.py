@@ -59,9 +59,7 @@ def _start_from(path: str | Path, parts: Parts) -> None:
             f"the weights of {path} do not fit this run: {error}",
             hint="the environment's spaces and the settings of the policy must be the same",
         ) from None
-    learned = loaded.state["parts"]["learner"]
-    parts.policy.restore_normaliser(learned["normaliser"])
-    parts.learner.start_from(learned)
+    parts.learner.start_from(loaded.state["parts"]["learner"])
 
 
 class Training:

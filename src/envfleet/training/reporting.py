@@ -77,7 +77,7 @@ class Reporter:
     @classmethod
     def of_new_run(cls, resolved: Resolved, base: Path) -> Reporter:
         settings = resolved.settings
-        recorded = {"algorithm": settings.algorithm, **settings.to_json()}
+        recorded = settings.recorded()
         folder = RunFolder.create(
             settings.output_dir,
             env=name_of(resolved.env),
@@ -355,6 +355,8 @@ class Reporter:
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
         """A command that works as printed, or a Python call if the run needs objects from a script."""
         path, code = str(self.folder.shown), named_code(self._resolved.settings)
+        if name == "evaluate":  # the policy acts without its algorithm
+            code = [(setting, imported) for setting, imported in code if setting != "algorithm"]
         objects = [setting for setting, imported in code if cannot_be_imported(imported)]
         if objects and name == "evaluate" and not {"env", "policy"}.issuperset(objects):
             return f"envfleet.Run.load({path!r}, policy=...).policy.act(observation)  # from Python"

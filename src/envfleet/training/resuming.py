@@ -23,12 +23,10 @@ from envfleet.training.filming import refuse_unfilmable
 from envfleet.training.loop import Training, start
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import begin_fresh_episodes, restore_parts
-from envfleet.training.trust import refuse_untrusted
+from envfleet.training.trust import refuse_untrusted, trusted_algorithm
 
 __all__ = ["resume"]
 
-# Settings that can be passed as objects, for a run trained from a script whose names cannot be imported.
-OBJECTS = ("env", "network", "policy", "wrappers", "demonstrations")
 # Settings that may differ from the initial ones: a resumed run may change them or does not read them.
 _MAY_DIFFER = HARMLESS | {"checkpoint_dir", "init_from", "output_dir", "overwrite", "preset", "verbose"}
 _log = logging.getLogger("envfleet")
@@ -37,7 +35,8 @@ _log = logging.getLogger("envfleet")
 def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool = False, **changes: Any) -> Run:
     """Resume the run in `path` from its newest intact checkpoint."""
     folder = RunFolder.open(path)
-    objects = {name: changes.pop(name) for name in OBJECTS if _is_code(changes.get(name))}
+    # Objects replace code that the run names, which may be part of a script that cannot be imported.
+    objects = {name: changes.pop(name) for name in list(changes) if _is_code(changes[name])}
     settings = _settings(folder, changes, objects, trust=trust)
     if _never_saved(folder):
         _log.warning("%s was stopped before its first checkpoint: it begins again", folder.shown)
@@ -72,7 +71,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
             else:
                 reporter.console.say(f"resuming from step {checkpoint.step:,}")
                 # Record settings only if training continues: a finished run keeps those it was trained with.
-                folder.write_config({"algorithm": settings.algorithm, **settings.to_json()})
+                folder.write_config(settings.recorded())
             return training.run()
 
 
@@ -115,7 +114,8 @@ def _never_saved(folder: RunFolder) -> bool:
 
 
 def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:
-    settings = recorded_settings(folder)
+    algorithm = trusted_algorithm(folder, objects.pop("algorithm", None), trust=trust)
+    settings = recorded_settings(folder, algorithm)
     _refuse_edited(folder, settings)
     refuse_untrusted(settings, objects, trust=trust)
     refused = sorted(name for name in changes if name not in HARMLESS)
@@ -131,7 +131,7 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
 def _refuse_edited(folder: RunFolder, settings: TrainingSettings) -> None:
     """Raise a SettingsError if the config file was edited in settings that affected what was learned."""
     began = folder.read_manifest().get("settings")
-    now = {"algorithm": settings.algorithm, **settings.to_json()}
+    now = settings.recorded()
     if not isinstance(began, dict):  # a run of an older version
         return
     changed = [name for name in now if name in began and now[name] != began[name] and name not in _MAY_DIFFER]

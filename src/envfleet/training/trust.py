@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from envfleet.algorithms.settings import TrainingSettings
+from envfleet.algorithms.settings import TrainingSettings, find_algorithm
 from envfleet.errors import SettingsError
+from envfleet.runs.folder import RunFolder
+from envfleet.settings.declaration import code_settings
 from envfleet.settings.values import plain
 from envfleet.training.wrappers import name_and_arguments
 
-__all__ = ["cannot_be_imported", "named_code", "refuse_untrusted"]
+__all__ = ["cannot_be_imported", "named_code", "refuse_untrusted", "trusted_algorithm"]
 
 
 def named_code(settings: TrainingSettings) -> list[tuple[str, str]]:
     """Settings that name code as module:name, each with that name. Objects count by the name that a run records."""
-    values: dict[str, Sequence[Any]] = {
-        "env": [settings.env],
-        "wrappers": [name_and_arguments(each)[0] if isinstance(each, dict) else each for each in settings.wrappers],
-        # Not every algorithm has all of these settings.
-        **{name: [getattr(settings, name, None)] for name in ("network", "policy", "demonstrations")},
-    }
-    recorded = [(name, plain(value)) for name, given in values.items() for value in given]
-    return [(name, path) for name, path in recorded if isinstance(path, str) and ":" in path]
+    found = [("algorithm", settings.recorded_name())]
+    for name in code_settings(type(settings)):
+        value = getattr(settings, name)
+        given = value if isinstance(value, tuple) else (value,)
+        found += [(name, plain(name_and_arguments(each)[0] if isinstance(each, dict) else each)) for each in given]
+    return [(name, path) for name, path in found if isinstance(path, str) and ":" in path]
 
 
 def cannot_be_imported(path: str) -> bool:
@@ -32,7 +32,19 @@ def cannot_be_imported(path: str) -> bool:
 
 def refuse_untrusted(settings: TrainingSettings, given: Mapping[str, Any], *, trust: bool) -> None:
     """Raise a SettingsError if the run names code that is neither given as an object nor trusted."""
-    paths = [(name, path) for name, path in named_code(settings) if name not in given]
+    _refuse([(name, path) for name, path in named_code(settings) if name not in given], trust=trust)
+
+
+def trusted_algorithm(folder: RunFolder, given: Any, *, trust: bool) -> type[TrainingSettings] | None:
+    """The algorithm of a run if it is not part of Envfleet: as given, or imported if the user trusts the run."""
+    name = str(folder.read_config().get("algorithm"))
+    if given is not None or ":" not in name:
+        return given  # type: ignore[no-any-return]  # checked by the settings that it reads
+    _refuse([("algorithm", name)], trust=trust)
+    return find_algorithm(name)
+
+
+def _refuse(paths: Sequence[tuple[str, str]], *, trust: bool) -> None:
     for name, path in paths:
         if cannot_be_imported(path):
             raise SettingsError(
