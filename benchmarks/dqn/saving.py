@@ -30,8 +30,7 @@ def measure(steps: int, rounds: int) -> dict[str, Any]:
 
     def collect(count: int) -> None:
         for _ in range(-(-count // rollout.rewards.size)):
-            learner.replay.add(rollout)
-            learner._rows_seen += len(rollout.rewards)
+            learner.experience.add(rollout)
 
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -186,10 +186,10 @@ def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen(
     learner, world = learner_of(prioritised=True, train_frequency=1, replay_size=60), World(5, choices=4)
     for _ in range(12):
         learner.learn(world.rollout(4), 0.0)
-    tree, everything = learner._priorities, np.arange(learner.replay.rows * ENVS)
-    priorities, happened = tree.priorities(everything), learner.replay.happened(everything)
+    tree, everything = learner.experience.priorities, np.arange(learner.experience.replay.rows * ENVS)
+    priorities, happened = tree.priorities(everything), learner.experience.replay.happened(everything)
     assert (priorities[~happened] == 0.0).all() and (priorities[happened] > 0.0).all()
-    ((taken, importance_weights),) = learner._batches(1)
+    ((taken, importance_weights),) = learner.experience.batches(1, learner.updates)
     assert importance_weights is not None and importance_weights.max() == 1.0
     with torch.no_grad():
         learner._step(taken, importance_weights, 0.001, DQNUpdateMetrics())

@@ -88,7 +88,7 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, trajectories: 
 def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     own = DQN(demonstrations="shown.npz", replay_size=1_000, learning_starts=500)
     learner: DQNLearner = own.build_learner(SPACE, spaces.Discrete(2), n_envs=8, seed=1, device=torch.device("cpu"))
-    room = int(1.02 * learner._replay_spec.bytes)
+    room = int(1.02 * learner.experience._spec.bytes)
     monkeypatch.setattr("envfleet.rollout.replay_spec.available_memory", lambda: room)
     with pytest.raises(ResourceError, match="the demonstration replay needs"):
         learner.show(as_rollout(trajectories, SPACE))
@@ -146,7 +146,7 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
     learner = learner_that_saw(trajectories, double=double)
     with torch.no_grad():
         learner._target_flat.data.mul_(1.2)  # makes the two networks differ
-        ((batch, _),) = learner._batches(1, shown=1.0)
+        ((batch, _),) = learner.experience.batches(1, 0, shown=1.0)
         following = {"": torch.from_numpy(batch.following[""])}
         values, online = learner._target.q_values(following), learner.policy.q_values(following)
         targets = learner._td_targets(
@@ -177,7 +177,7 @@ def test_targets_of_what_was_shown_are_values_of_allowed_actions(ended: bool, do
 
 def test_rivals_of_what_was_shown_were_allowed_there() -> None:
     trajectories = masked_trajectories(ended=True)
-    ((batch, _),) = learner_that_saw(trajectories, margin=0.5)._batches(1, shown=1.0)
+    ((batch, _),) = learner_that_saw(trajectories, margin=0.5).experience.batches(1, 0, shown=1.0)
     masks = {
         float(np.float32(reward)): mask
         for trajectory in trajectories
@@ -194,9 +194,9 @@ def test_masks_come_back_with_a_checkpoint() -> None:
         learner_that_saw(masked_trajectories(ended=False)),
         learner_that_saw([*masked_trajectories(ended=True)]),
     )
-    fresh._shown = None
+    fresh.experience._shown = None
     fresh.restore(learner.state(), {name: piece for name, piece in learner.pieces().items() if piece is not None})
-    ((one, _),), ((other, _),) = learner._batches(1, shown=1.0), fresh._batches(1, shown=1.0)
+    ((one, _),), ((other, _),) = learner.experience.batches(1, 0, shown=1.0), fresh.experience.batches(1, 0, shown=1.0)
     assert one.masks is not None and other.masks is not None
     assert np.array_equal(one.masks, other.masks)
 

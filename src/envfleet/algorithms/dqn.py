@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,27 +23,24 @@ from torch import Tensor
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
+from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
 from envfleet.errors import TrainingError
-from envfleet.fleet.spaces import leaves_of
 from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.q_manual_gradients import make_q_gradient_pass
 from envfleet.policies.q_policy import QPolicy
 from envfleet.rollout.arrays import Rollout
-from envfleet.rollout.replay import Experience, Replay, joined
+from envfleet.rollout.replay import Experience
 from envfleet.rollout.replay_spec import ReplaySpec
-from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
 __all__ = ["DQNLearner"]
 
 Array = np.ndarray[Any, Any]
-_DRAW, _NOISE = 14, 15  # keys of the random streams for batches and for head noise
-_BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
-_SHOWN = "demonstrations"  # the name of their piece in a checkpoint
+_NOISE = 15  # key of the random streams for head noise
 
 
 class DQNLearner(Learner):
@@ -56,33 +51,33 @@ class DQNLearner(Learner):
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
         self._on_cpu = device.type == "cpu"
-        self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(observation_space)))
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
         self._target_flat = FlatParameters(self._target)
         self._gradient_pass, self._target_pass = make_q_gradient_pass(self.policy), make_q_gradient_pass(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
-        self._replay_spec = ReplaySpec(
-            observation_space,
-            (policy.action_shape, policy.action_dtype),
-            capacity=settings.replay_size,
-            n_envs=n_envs,
-            mask_size=policy.mask_size,
-            frame_stack=settings.frames,
-            prioritised=settings.prioritised,
+        self.experience = ReplayedExperience(
+            ReplaySpec(
+                observation_space,
+                (policy.action_shape, policy.action_dtype),
+                capacity=settings.replay_size,
+                n_envs=n_envs,
+                mask_size=policy.mask_size,
+                frame_stack=settings.frames,
+                prioritised=settings.prioritised,
+            ),
+            BatchSpec(
+                settings.minibatch_size,
+                settings.n_step,
+                settings.gamma,
+                demonstrations=settings.demonstration_share,
+                rivals=settings.margin > 0.0,
+                priority_exponent=settings.priority_exponent,
+                priority_correction=settings.priority_correction,
+            ),
+            seed,
         )
-        self._replay_spec.refuse_too_large()
-        self._tree: Any = None
-        if settings.prioritised:
-            from envfleet.rollout.sum_tree import SumTree  # compiled by Numba, so imported only if needed
-
-            self._tree = SumTree
-        self._highest_priority = 1.0
-        self._shown: Replay | None = None  # demonstrations
-        self._rows_seen = self._rows_saved = 0
-        self._pieces: list[str] = []  # pieces of the replay buffer in the last checkpoint
-        self._shown_saved = False
         self.updates = 0
         self._collected = 0
         self._owed = 0.0  # gradient steps that are due for the collected steps
@@ -99,33 +94,17 @@ class DQNLearner(Learner):
 
     def notices(self) -> list[str]:
         """Return a notice about the memory of the replay buffer."""
-        return [f"the replay holds {self._replay_spec.text}"]
-
-    @cached_property
-    def replay(self) -> Replay:
-        """The replay buffer, allocated at the first rollout, after the console has announced its size."""
-        return Replay.of(self._replay_spec)
-
-    @cached_property
-    def _priorities(self) -> Any:
-        """The sum tree of priorities; None without prioritised replay."""
-        return None if self._tree is None else self._tree(self._replay_spec.entries)
+        return [f"the replay holds {self.experience.text}"]
 
     # --- demonstrations
 
     @torch.no_grad()
     def show(self, rollout: Rollout) -> None:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
-        self._shown = self._room_to_show(len(rollout.rewards))
-        self._shown.add(rollout)
+        self.experience.show(rollout)
         update_metrics = DQNUpdateMetrics()
-        for batch, _ in self._batches(self._settings.pretrain_steps, shown=1.0):
+        for batch, _ in self.experience.batches(self._settings.pretrain_steps, self.updates, shown=1.0):
             self._step(batch, None, self._settings.learning_rate, update_metrics)
-
-    def _room_to_show(self, steps: int) -> Replay:
-        spec = replace(self._replay_spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
-        spec.refuse_too_large(beside=self._replay_spec.bytes)  # leave room for the replay buffer, which comes later
-        return Replay.of(spec)
 
     # --- one rollout
 
@@ -143,15 +122,8 @@ class DQNLearner(Learner):
         rate = settings.learning_rate * share_of_rate(
             settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup
         )
-        entries = self.replay.add(rollout)
-        if self._priorities is not None:
-            # New steps get the highest priority, so that they are sampled soon; steps that never happened get none.
-            fresh = np.where(self.replay.happened(entries), self._highest_priority, 0.0)
-            self._priorities.set(entries, fresh)
-            retired = self.replay.retired()
-            self._priorities.set(retired, np.zeros(len(retired)))
+        self.experience.add(rollout)
         self._collected += rollout.rewards.size
-        self._rows_seen += len(entries) // self.replay.n_envs
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
@@ -160,7 +132,7 @@ class DQNLearner(Learner):
         update_metrics = DQNUpdateMetrics()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
-            for batch, importance_weights in self._batches(int(self._owed)):
+            for batch, importance_weights in self.experience.batches(int(self._owed), self.updates):
                 check_time(until)
                 self._step(batch, importance_weights, rate, update_metrics)
             self._owed -= int(self._owed)
@@ -172,7 +144,7 @@ class DQNLearner(Learner):
             "train/learning_rate": rate,
             "train/n_updates": float(self.updates),
             "rollout/exploration_rate": float(self.policy.epsilon),
-            "replay/steps": float(len(self.replay)),
+            "replay/steps": float(len(self.experience.replay)),
         }
 
     def _set_epsilon(self, progress: float) -> None:
@@ -189,57 +161,6 @@ class DQNLearner(Learner):
             value = settings.initial_epsilon + share * (settings.epsilon_min - settings.initial_epsilon)
         with torch.no_grad():
             self.policy.epsilon.fill_(value)
-
-    # --- batches
-
-    def _batches(self, count: int, *, shown: float | None = None) -> Iterator[tuple[Experience, Array | None]]:
-        """Yield batches, demonstrations first, with importance weights if replay is prioritised."""
-        settings, size = self._settings, self._settings.minibatch_size
-        generator = stream(self._seed, _DRAW, self.updates)
-        share = settings.demonstration_share if shown is None else shown
-        demonstrated = 0 if self._shown is None else round(size * share)
-        if self._shown is None or not demonstrated:
-            yield from self._drawn(generator, count, size)
-            return
-        entries = self._shown.uniform_entries(generator, count * demonstrated).reshape(count, demonstrated)
-        ours: Iterator[tuple[Experience, Array | None]] = iter(())
-        if demonstrated < size:
-            ours = self._drawn(generator, count, size - demonstrated)
-        for theirs in self._taken(self._shown, entries):
-            rivals = self._shown.allowed(theirs.entries) if settings.margin else None
-            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
-            if demonstrated < size:
-                collected, weights = next(ours)
-                parts.append(collected)
-                importance_weights = (
-                    None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
-                )
-            yield joined(parts), importance_weights
-
-    def _drawn(
-        self, generator: np.random.Generator, count: int, size: int
-    ) -> Iterator[tuple[Experience, Array | None]]:
-        """Yield batches of collected transitions, with importance weights if replay is prioritised."""
-        settings = self._settings
-        if self._priorities is None:
-            entries = self.replay.uniform_entries(generator, count * size).reshape(count, size)
-            for batch in self._taken(self.replay, entries):
-                yield batch, None
-            return
-        for uniform in generator.random((count, size)):
-            entries, importance_weights = self._priorities.draw_batch(
-                uniform, among=len(self.replay), correction=settings.priority_correction
-            )
-            yield self.replay.take(entries, steps=settings.n_step, gamma=settings.gamma), importance_weights
-
-    def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
-        """Yield the batches of entries [batch, step], reading several at a time."""
-        settings = self._settings
-        at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
-        for first in range(0, len(entries), at_once):
-            yield from replay.take_batches(
-                entries[first : first + at_once], steps=settings.n_step, gamma=settings.gamma
-            )
 
     # --- the gradient step
 
@@ -273,18 +194,11 @@ class DQNLearner(Learner):
         if norm > settings.max_gradient_norm:
             self._flat.gradient.mul_(settings.max_gradient_norm / (norm + 1e-6))
         self._adam.step(rate)
-        if self._priorities is not None:
-            self._set_priorities(batch, errors)
+        if settings.prioritised:
+            self.experience.set_priorities(batch, errors.cpu().numpy()[:, 0])
         self.updates += 1
         self._follow()
         update_metrics.add(errors, weights, chosen, norm, margin)
-
-    def _set_priorities(self, batch: Experience, errors: Tensor) -> None:
-        found, collected = errors.cpu().numpy()[:, 0], slice(batch.demonstrated, None)
-        highest = self._priorities.set_by_error(
-            batch.entries[collected], found[collected], self._settings.priority_exponent
-        )
-        self._highest_priority = max(self._highest_priority, highest)
 
     def _add_margin(self, values: Tensor, actions: Tensor, gradient: Tensor, allowed: Array | None) -> Tensor:
         """Add the gradient of the large-margin loss on demonstrations (DQfD, Hester et al. 2018); return the loss."""
@@ -350,50 +264,21 @@ class DQNLearner(Learner):
             "adam": self._adam.state(),
             "target": self._target_flat.data.cpu().numpy().copy(),
             "normaliser": self.policy.normaliser_state(),
-            "highest_priority": self._highest_priority,
-            "priorities": None if self._priorities is None else self._priorities.state(),
-            "replay": {"head": self.replay.head, "rows_seen": self._rows_seen, "masked": self.replay.masked},
+            **self.experience.state(),
         }
 
     def pieces(self) -> dict[str, dict[str, Array] | None]:
-        """Return the replay buffer in pieces, oldest first; only those new since the last call have content."""
-        new = min(self._rows_seen - self._rows_saved, self.replay.held)
-        fresh = f"rows-{self._rows_seen - new}-{self._rows_seen}"
-        kept = [name for name in self._pieces if int(name.rpartition("-")[2]) > self._rows_seen - self.replay.held]
-        self._pieces = [*kept, fresh] if new else kept
-        self._rows_saved = self._rows_seen
-        parts = {name: self.replay.rows_since(new) if new and name == fresh else None for name in self._pieces}
-        if self._shown is None:
-            return parts
-        first, self._shown_saved = not self._shown_saved, True
-        return {_SHOWN: self._shown.rows_since(self._shown.held) if first else None, **parts}
+        return self.experience.pieces()
 
     def restore(self, state: Mapping[str, Any], pieces: Mapping[str, Mapping[str, Array]]) -> None:
         self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
         self._adam.restore(state["adam"])
         self._target_flat.copy_from(np.array(state["target"]))
         self.policy.restore_normaliser(state["normaliser"])
-        pieces = dict(pieces)
-        shown = pieces.pop(_SHOWN, None)
-        if shown is not None:
-            self._shown = self._room_to_show(len(shown["rewards"]) - 1)
-            self._shown.put_rows(shown)
-            self._shown_saved = True
-        rows = sum(len(piece["rewards"]) - 1 for piece in pieces.values())
-        self.replay.head = (state["replay"]["head"] - rows) % self.replay.rows
-        self.replay.masked = state["replay"]["masked"]
-        for piece in pieces.values():
-            self.replay.put_rows(piece)
-        self._pieces = list(pieces)
-        self._rows_seen = self._rows_saved = state["replay"]["rows_seen"]
-        self._highest_priority = state["highest_priority"]
-        if self._priorities is not None:
-            self._priorities.restore(state["priorities"])
+        self.experience.restore(state, pieces)
 
     def begin_fresh_episodes(self) -> None:
-        """End all episodes in the replay buffer: the environments of the restored run begin new ones."""
-        self.replay.cut()
-        self._pieces, self._rows_saved = [], 0  # saved pieces lack these ends, so the next checkpoint writes all again
+        self.experience.begin_fresh_episodes()
 
     def _tensor(self, array: Array) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -23,14 +23,15 @@ from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.learner import Learner
+from envfleet.algorithms.ppo_batch import Batch
 from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
+from envfleet.algorithms.values import RolloutValues
 from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
 from envfleet.policies.flat import FlatParameters
-from envfleet.policies.inputs import JoinedInputs
 from envfleet.policies.normalise import RewardScaler
 from envfleet.policies.policy import Policy
 from envfleet.rollout.advantages import generalized_advantages
@@ -40,47 +41,7 @@ from envfleet.seeding import stream
 __all__ = ["PPOLearner"]
 
 Array = np.ndarray[Any, Any]
-Observations = dict[str, Tensor]
 _SHUFFLE = 12  # key of the random streams that shuffle minibatches
-_ROWS_AT_ONCE = 16_384  # for passes over a whole rollout without gradients
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A rollout ready for minibatches: rows `[row, ...]` or, with memory, pieces `[piece, time, ...]`."""
-
-    seen: dict[str, Tensor]  # observations, already preprocessed if possible
-    actions: Tensor
-    collected: Tensor  # [4, row] or [4, piece, time]: log-probability, advantage, return, value, as collected
-    mask: Tensor | None
-    valid: Tensor
-    starts: Tensor | None = None  # [piece, time], with memory
-    memory: Tensor | None = None  # [piece, memory], with memory
-
-    def rows(self, index: Tensor) -> Batch:
-        """Select rows; with memory, select pieces and flatten them to rows (time * piece)."""
-        if self.memory is None:
-            return Batch(
-                {name: values.index_select(0, index) for name, values in self.seen.items()},
-                self.actions.index_select(0, index),
-                self.collected.index_select(1, index),
-                None if self.mask is None else self.mask.index_select(0, index),
-                self.valid,
-            )
-        assert self.starts is not None
-
-        def chosen(values: Tensor) -> Tensor:
-            return values.index_select(0, index).transpose(0, 1)  # [time, piece, ...]
-
-        return Batch(
-            {name: chosen(values).flatten(0, 1) for name, values in self.seen.items()},
-            chosen(self.actions).flatten(0, 1),
-            self.collected.index_select(1, index).transpose(1, 2).flatten(1),
-            None if self.mask is None else chosen(self.mask).flatten(0, 1),
-            chosen(self.valid).flatten(),
-            chosen(self.starts),
-            self.memory.index_select(0, index),
-        )
 
 
 @dataclass(frozen=True)
@@ -105,6 +66,7 @@ class PPOLearner(Learner):
         # Epsilon is 1e-5, as in the original implementation.
         self._adam = FlatAdam(self._flat, epsilon=1e-5)
         self._scaler = RewardScaler(settings.gamma) if settings.normalise_rewards else None
+        self._values = RolloutValues(self.policy, settings.piece_length, device)
         self.updates = 0
 
     def weights(self) -> Array:
@@ -168,7 +130,7 @@ class PPOLearner(Learner):
     def _targets(self, rollout: Rollout) -> tuple[Array, Array, Batch]:
         """Return values, returns and the batch of a rollout."""
         settings = self._settings
-        values, final_values = self._values(rollout)
+        values, final_values = self._values.of(rollout)
         rewards = rollout.rewards
         if self._scaler is not None:
             rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid, rollout.valid)
@@ -185,104 +147,10 @@ class PPOLearner(Learner):
         values = values[:-1]
         returns = advantages + values
         collected = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]
-        return values, returns, self._batch(rollout, collected)
-
-    def _values(self, rollout: Rollout) -> tuple[Array, Array]:
-        """Return values `[time + 1, env]`, and values of final observations `[time, env]` of truncated episodes.
-
-        Values recorded while acting are used if there are any. Otherwise they are computed here, once per rollout, from
-        the newest weights: a separate critic is cheaper in one large batch than step by step, and a rollout that lags
-        gets the values of the policy that learns from it.
-        """
-        time, envs = rollout.rewards.shape
-        # A lost step has no recorded value, but the step before it bootstraps from that value.
-        recorded = rollout.columns.get("values") if rollout.valid.all() else None
-        values = np.empty((time + 1, envs), np.float32)
-        first = 0
-        if recorded is not None:
-            values[:-1] = recorded
-            first = time
-        length = 1 if first else self._settings.piece_length
-        for start in range(first, time, length) if self.policy.memory_size and not first else ():
-            values[start : start + length] = self._piece_values(rollout, start, length)
-            first = start + length
-        rows = {name: array[first:] for name, array in rollout.observations.items()}
-        edge = rollout.memory[-1] if self.policy.memory_size else None
-        values[first:] = self._row_values(rows, edge).reshape(time + 1 - first, envs)
-        final_values = np.zeros((time, envs), np.float32)
-        at, env, k = rollout.final_rows()
-        if len(at):
-            final = {name: array[k, env][None] for name, array in rollout.finals.items()}
-            memory = rollout.final_memory[k, env] if self.policy.memory_size else None
-            final_values[at, env] = self._row_values(final, memory)
-        return values, final_values
-
-    def _row_values(self, rows: dict[str, Array], memory: Array | None) -> Array:
-        """Return flat values of observations `[time, env, ...]`; with memory `[env, memory]`, of a single time step."""
-        if memory is not None:
-            starts = torch.zeros(1, len(memory), dtype=torch.bool)
-            held = torch.from_numpy(np.ascontiguousarray(memory))
-            return _array(self.policy.values(self._tensors(rows), held.to(self.device), starts)).reshape(-1)
-        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in rows.items()}
-        count = len(next(iter(flat.values())))
-        parts = [
-            self.policy.values(self._tensors({name: array[i : i + _ROWS_AT_ONCE] for name, array in flat.items()}))
-            for i in range(0, count, _ROWS_AT_ONCE)
-        ]
-        return np.concatenate([_array(part) for part in parts])
-
-    def _piece_values(self, rollout: Rollout, start: int, length: int) -> Array:
-        part = slice(start, start + length)
-        memory = torch.from_numpy(rollout.memory[start // length]).to(self.device)
-        starts = torch.from_numpy(rollout.starts[part]).to(self.device)
-        rows = {name: array[part] for name, array in rollout.observations.items()}
-        return _array(self.policy.values(self._tensors(rows), memory, starts))
+        length = settings.piece_length
+        return values, returns, Batch.of(rollout, collected, self.policy, piece_length=length, device=self.device)
 
     # --- minibatches
-
-    def _batch(self, rollout: Rollout, collected: Array) -> Batch:
-        time, envs = rollout.rewards.shape
-        memory = starts = None
-        if self.policy.memory_size:
-            length = self._settings.piece_length
-            pieces = time // length
-
-            def cut(array: Array) -> Tensor:
-                """[time, env, ...] -> [piece and env, time, ...]"""
-                parts = array.reshape(pieces, length, envs, *array.shape[2:]).swapaxes(1, 2)
-                return self._tensor(np.ascontiguousarray(parts.reshape(pieces * envs, length, *array.shape[2:])))
-
-            starts = cut(rollout.starts)
-            memory = self._tensor(rollout.memory[:pieces].reshape(pieces * envs, -1))
-        else:
-
-            def cut(array: Array) -> Tensor:
-                """[time, env, ...] -> [row, ...]"""
-                return self._tensor(array.reshape(time * envs, *array.shape[2:]))
-
-        return Batch(
-            self._seen({name: cut(array[:-1]) for name, array in rollout.observations.items()}),
-            cut(rollout.columns["actions"]),
-            torch.stack([cut(column) for column in collected]),
-            None if rollout.masks is None else cut(rollout.masks[:-1]),
-            cut(rollout.valid),
-            starts,
-            memory,
-        )
-
-    def _seen(self, observations: Observations) -> Observations:
-        """Preprocess observations once for all epochs; for a user's own network, this happens in each minibatch."""
-        if not isinstance(self.policy.inputs, JoinedInputs):
-            return observations
-        leading = 2 if self.policy.memory_size else 1
-        flat = {name: values.flatten(0, leading - 1) for name, values in observations.items()}
-        first = next(iter(observations.values()))
-        parts = self.policy.read(flat)
-        return {str(i): part.reshape(*first.shape[:leading], *part.shape[1:]) for i, part in enumerate(parts)}
-
-    @staticmethod
-    def _parts(policy: Policy, seen: Observations) -> list[Any]:
-        return list(seen.values()) if isinstance(policy.inputs, JoinedInputs) else policy.read(seen)
 
     def _minibatches(self, batch: Batch, number: int, epoch: int) -> Iterator[Tensor]:
         """Yield shuffled rows (or pieces) in parts of nearly equal size, without rows that never happened."""
@@ -329,7 +197,7 @@ class PPOLearner(Learner):
         lost = part.memory is not None and not bool(part.valid.all())
         if lost:
             share = part.valid * share
-        parameters, values = copy.gradient_pass.forward(self._parts(copy.policy, part.seen), part.memory, part.starts)
+        parameters, values = copy.gradient_pass.forward(part.parts(copy.policy), part.memory, part.starts)
         score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
         # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient if the clipped term is smaller.
@@ -397,13 +265,3 @@ class PPOLearner(Learner):
         """Reset the running returns: the environments of the restored run begin new episodes."""
         if self._scaler is not None:
             self._scaler.begin_fresh_episodes()
-
-    def _tensor(self, array: Array) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
-
-    def _tensors(self, arrays: dict[str, Array]) -> Observations:
-        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
-
-
-def _array(tensor: Tensor) -> Array:
-    return np.asarray(tensor.detach().cpu().numpy())

@@ -1,0 +1,193 @@
+"""Experience of an off-policy learner: a replay buffer, priorities, demonstrations, and batches from all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from envfleet.fleet.spaces import leaves_of
+from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Experience, Replay, joined
+from envfleet.rollout.replay_pieces import ReplayPieces
+from envfleet.rollout.replay_spec import ReplaySpec
+from envfleet.rollout.storage import entry_bytes
+from envfleet.seeding import stream
+
+__all__ = ["BatchSpec", "ReplayedExperience"]
+
+Array = np.ndarray[Any, Any]
+_DRAW = 14  # key of the random streams for batches
+_BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
+_SHOWN = "demonstrations"  # the name of their piece in a checkpoint
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """What a batch is: its size, the length of its returns, and how its steps are sampled."""
+
+    size: int
+    n_step: int
+    gamma: float
+    demonstrations: float = 0.0  # share of a batch
+    rivals: bool = False  # with the actions that were allowed in demonstrated steps
+    priority_exponent: float = 0.6
+    priority_correction: float = 0.4
+
+
+class ReplayedExperience:
+    """Stores rollouts and demonstrations, and yields batches of transitions."""
+
+    def __init__(self, spec: ReplaySpec, batch: BatchSpec, seed: int) -> None:
+        spec.refuse_too_large()
+        self._spec, self._batch, self._seed = spec, batch, seed
+        self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(spec.observation_space)))
+        self._tree: Any = None
+        if spec.prioritised:
+            from envfleet.rollout.sum_tree import SumTree  # compiled by Numba, so imported only if needed
+
+            self._tree = SumTree
+        self._highest_priority = 1.0
+        self._shown: Replay | None = None  # demonstrations
+        self._shown_saved = False
+        self._pieces = ReplayPieces()
+
+    @cached_property
+    def replay(self) -> Replay:
+        """The replay buffer, allocated at the first rollout, after the console has announced its size."""
+        return Replay.of(self._spec)
+
+    @cached_property
+    def priorities(self) -> Any:
+        """The sum tree of priorities; None without prioritised replay."""
+        return None if self._tree is None else self._tree(self._spec.entries)
+
+    @property
+    def text(self) -> str:
+        """The size of the replay buffer in words."""
+        return self._spec.text
+
+    # --- storing
+
+    def add(self, rollout: Rollout) -> None:
+        """Store a rollout."""
+        entries = self.replay.add(rollout)
+        self._pieces.count(len(entries) // self.replay.n_envs)
+        if self.priorities is not None:
+            # New steps get the highest priority, so that they are sampled soon; steps that never happened get none.
+            fresh = np.where(self.replay.happened(entries), self._highest_priority, 0.0)
+            self.priorities.set(entries, fresh)
+            retired = self.replay.retired()
+            self.priorities.set(retired, np.zeros(len(retired)))
+
+    def show(self, rollout: Rollout) -> None:
+        """Store demonstrations, in a replay buffer of their own."""
+        self._shown = self._room_to_show(len(rollout.rewards))
+        self._shown.add(rollout)
+
+    def _room_to_show(self, steps: int) -> Replay:
+        spec = replace(self._spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        spec.refuse_too_large(beside=self._spec.bytes)  # leave room for the replay buffer, which comes later
+        return Replay.of(spec)
+
+    def set_priorities(self, batch: Experience, errors: Array) -> None:
+        """Set the priorities of a batch by its TD errors [step]."""
+        if self.priorities is None:
+            return
+        collected = slice(batch.demonstrated, None)
+        highest = self.priorities.set_by_error(
+            batch.entries[collected], errors[collected], self._batch.priority_exponent
+        )
+        self._highest_priority = max(self._highest_priority, highest)
+
+    # --- sampling
+
+    def batches(
+        self, count: int, update: int, *, shown: float | None = None
+    ) -> Iterator[tuple[Experience, Array | None]]:
+        """Yield `count` batches, demonstrations first, with importance weights if replay is prioritised.
+
+        `update` is the number of the first one and keys its random numbers. `shown` replaces the share of
+        demonstrations.
+        """
+        size, generator = self._batch.size, stream(self._seed, _DRAW, update)
+        share = self._batch.demonstrations if shown is None else shown
+        demonstrated = 0 if self._shown is None else round(size * share)
+        if self._shown is None or not demonstrated:
+            yield from self._drawn(generator, count, size)
+            return
+        entries = self._shown.uniform_entries(generator, count * demonstrated).reshape(count, demonstrated)
+        ours: Iterator[tuple[Experience, Array | None]] = iter(())
+        if demonstrated < size:
+            ours = self._drawn(generator, count, size - demonstrated)
+        for theirs in self._taken(self._shown, entries):
+            rivals = self._shown.allowed(theirs.entries) if self._batch.rivals else None
+            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
+            if demonstrated < size:
+                collected, weights = next(ours)
+                parts.append(collected)
+                importance_weights = (
+                    None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
+                )
+            yield joined(parts), importance_weights
+
+    def _drawn(
+        self, generator: np.random.Generator, count: int, size: int
+    ) -> Iterator[tuple[Experience, Array | None]]:
+        """Yield batches of collected transitions, with importance weights if replay is prioritised."""
+        if self.priorities is None:
+            entries = self.replay.uniform_entries(generator, count * size).reshape(count, size)
+            for batch in self._taken(self.replay, entries):
+                yield batch, None
+            return
+        for uniform in generator.random((count, size)):
+            entries, importance_weights = self.priorities.draw_batch(
+                uniform, among=len(self.replay), correction=self._batch.priority_correction
+            )
+            yield self.replay.take(entries, steps=self._batch.n_step, gamma=self._batch.gamma), importance_weights
+
+    def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
+        """Yield the batches of entries [batch, step], reading several at a time."""
+        at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
+        for first in range(0, len(entries), at_once):
+            part = entries[first : first + at_once]
+            yield from replay.take_batches(part, steps=self._batch.n_step, gamma=self._batch.gamma)
+
+    # --- state
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, without the stored steps."""
+        return {
+            "highest_priority": self._highest_priority,
+            "priorities": None if self.priorities is None else self.priorities.state(),
+            "replay": self._pieces.state(self.replay),
+        }
+
+    def pieces(self) -> dict[str, dict[str, Array] | None]:
+        """Return the stored steps in pieces; only those new since the last call have content."""
+        parts = self._pieces.take(self.replay)
+        if self._shown is None:
+            return parts
+        first, self._shown_saved = not self._shown_saved, True
+        return {_SHOWN: self._shown.rows_since(self._shown.held) if first else None, **parts}
+
+    def restore(self, state: Mapping[str, Any], pieces: Mapping[str, Mapping[str, Array]]) -> None:
+        """Restore the results of `state` and `pieces`."""
+        pieces = dict(pieces)
+        shown = pieces.pop(_SHOWN, None)
+        if shown is not None:
+            self._shown = self._room_to_show(len(shown["rewards"]) - 1)
+            self._shown.put_rows(shown)
+            self._shown_saved = True
+        self._pieces.restore(self.replay, state["replay"], pieces)
+        self._highest_priority = state["highest_priority"]
+        if self.priorities is not None:
+            self.priorities.restore(state["priorities"])
+
+    def begin_fresh_episodes(self) -> None:
+        """End all episodes in the replay buffer: the environments of the restored run begin new ones."""
+        self.replay.cut()
+        self._pieces.forget()  # saved pieces lack these ends

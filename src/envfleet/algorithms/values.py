@@ -1,0 +1,82 @@
+"""The critic's values of a rollout, as targets need them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from envfleet.policies.policy import Policy
+from envfleet.rollout.arrays import Rollout
+
+__all__ = ["RolloutValues"]
+
+Array = np.ndarray[Any, Any]
+_ROWS_AT_ONCE = 16_384
+
+
+class RolloutValues:
+    """Computes values in large batches, without gradients."""
+
+    def __init__(self, policy: Policy, piece_length: int, device: torch.device) -> None:
+        self._policy, self._piece_length, self._device = policy, piece_length, device
+
+    def of(self, rollout: Rollout) -> tuple[Array, Array]:
+        """Return values `[time + 1, env]`, and values of final observations `[time, env]` of truncated episodes.
+
+        Values recorded while acting are used if there are any. Otherwise they are computed here, once per rollout, from
+        the newest weights: a separate critic is cheaper in one large batch than step by step, and a rollout that lags
+        gets the values of the policy that learns from it.
+        """
+        time, envs = rollout.rewards.shape
+        # A lost step has no recorded value, but the step before it bootstraps from that value.
+        recorded = rollout.columns.get("values") if rollout.valid.all() else None
+        values = np.empty((time + 1, envs), np.float32)
+        first = 0
+        if recorded is not None:
+            values[:-1] = recorded
+            first = time
+        length = 1 if first else self._piece_length
+        for start in range(first, time, length) if self._policy.memory_size and not first else ():
+            values[start : start + length] = self._piece_values(rollout, start, length)
+            first = start + length
+        rows = {name: array[first:] for name, array in rollout.observations.items()}
+        edge = rollout.memory[-1] if self._policy.memory_size else None
+        values[first:] = self._row_values(rows, edge).reshape(time + 1 - first, envs)
+        final_values = np.zeros((time, envs), np.float32)
+        at, env, k = rollout.final_rows()
+        if len(at):
+            final = {name: array[k, env][None] for name, array in rollout.finals.items()}
+            memory = rollout.final_memory[k, env] if self._policy.memory_size else None
+            final_values[at, env] = self._row_values(final, memory)
+        return values, final_values
+
+    def _row_values(self, rows: dict[str, Array], memory: Array | None) -> Array:
+        """Return flat values of observations `[time, env, ...]`; with memory `[env, memory]`, of a single time step."""
+        if memory is not None:
+            starts = torch.zeros(1, len(memory), dtype=torch.bool)
+            held = torch.from_numpy(np.ascontiguousarray(memory))
+            return _array(self._policy.values(self._tensors(rows), held.to(self._device), starts)).reshape(-1)
+        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in rows.items()}
+        count = len(next(iter(flat.values())))
+        parts = [
+            self._policy.values(self._tensors({name: array[i : i + _ROWS_AT_ONCE] for name, array in flat.items()}))
+            for i in range(0, count, _ROWS_AT_ONCE)
+        ]
+        return np.concatenate([_array(part) for part in parts])
+
+    def _piece_values(self, rollout: Rollout, start: int, length: int) -> Array:
+        part = slice(start, start + length)
+        memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
+        starts = torch.from_numpy(rollout.starts[part]).to(self._device)
+        rows = {name: array[part] for name, array in rollout.observations.items()}
+        return _array(self._policy.values(self._tensors(rows), memory, starts))
+
+    def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+
+
+def _array(tensor: Tensor) -> Array:
+    return np.asarray(tensor.detach().cpu().numpy())
