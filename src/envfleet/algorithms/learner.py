@@ -77,9 +77,9 @@ class Learner(Protocol):
         """Adapt the restored state: the environments of the resumed run begin new episodes."""
         return
 
-    @abstractmethod
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Start a new run from the `state` of another one (`init_from`), whose weights are already loaded."""
+        """Take what a new run inherits from the `state` of another one (`init_from`) beside its weights."""
+        return
 
 
 @runtime_checkable
