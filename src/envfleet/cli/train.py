@@ -74,7 +74,8 @@ class Train:
         seeds = tyro.conf.arg(metavar="INT ...", help="Train one run per seed, in turn.", help_behavior_hint="")
         own_flags = [("config", Annotated[str, config], ""), ("seeds", Annotated[tuple[str, ...], seeds], ())]
         command = dataclasses.make_dataclass("train", [*own_flags, *flags.fields()])
-        command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())
+        if _asks_for_help(flags_only):
+            command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())
         examples = _EXAMPLES.format(algorithm=named)
         parsed, given = flags.parse(command, flags_only, prog=f"envfleet train {named}", examples=examples)
         source = "the command" if path is None else f"{path} with the flags over it"
@@ -126,7 +127,7 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
             f"the command says {named}, but {path} says algorithm: {written}", hint="leave one of the two out"
         )
     chosen = named or written
-    if chosen is None and {"-h", "--help"} & set(flags):
+    if chosen is None and _asks_for_help(flags):
         chosen = "ppo"  # show the help of one algorithm as an example
     if chosen is None:
         where = "" if path is None else f", or `algorithm:` in {path}"
@@ -135,6 +136,10 @@ def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | 
             hint="e.g. envfleet train ppo --env CartPole-v1",
         )
     return str(chosen), flags
+
+
+def _asks_for_help(flags: Sequence[str]) -> bool:
+    return "-h" in flags or "--help" in flags
 
 
 def _own_settings(
