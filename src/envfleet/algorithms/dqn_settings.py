@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from envfleet.algorithms.acting import QMaker
+from envfleet.algorithms.acting import PolicyMaker
 from envfleet.algorithms.common_settings import TrainingSettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.policies.kinds import describe_kind
 from envfleet.policies.q_settings import Q_NETWORKS, QSettings
 from envfleet.policies.settings import network_problems
 from envfleet.settings import setting
@@ -243,8 +244,8 @@ class DQN(TrainingSettings):
             normalise_observations=self.normalise_observations,
         )
 
-    def actor_maker(self, lag: int) -> QMaker:
-        return QMaker(self.q_settings())
+    def actor_maker(self, lag: int) -> PolicyMaker:
+        return PolicyMaker(self.q_settings().build)
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
@@ -255,9 +256,7 @@ class DQN(TrainingSettings):
         return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
 
     def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> QPolicy:
-        from envfleet.policies.q_policy import build_q_policy
-
-        return build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
+        return self.q_settings().build(observation_space, action_space, seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
-        return {"kind": "q", "settings": self.q_settings().to_json()}
+        return describe_kind(self.q_settings())

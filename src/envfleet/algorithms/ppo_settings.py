@@ -6,11 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.algorithms.acting import PolicyMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.policies.kinds import describe_kind
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
 
@@ -181,8 +183,8 @@ class PPO(TrainingSettings):
     def rollout_length(self) -> int:
         return self.rollout_steps
 
-    def actor_maker(self, lag: int) -> ActorCriticMaker:
-        return ActorCriticMaker(self.policy_settings(), record_values=lag == 0)
+    def actor_maker(self, lag: int) -> PolicyMaker:
+        return PolicyMaker(partial(self.policy_settings().build, record_values=lag == 0))  # stale values are not used
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
@@ -192,12 +194,10 @@ class PPO(TrainingSettings):
         return PPOLearner(self, self.build_policy(observation_space, action_space, seed=seed), seed=seed, device=device)
 
     def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Policy:
-        from envfleet.policies.policy import build_policy
-
-        return build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
+        return self.policy_settings().build(observation_space, action_space, seed=seed)
 
     def describe_policy(self) -> dict[str, Any]:
-        return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}
+        return describe_kind(self.policy_settings())
 
 
 def _spelling(key: str) -> str:
