@@ -77,9 +77,9 @@ def rollout_of(
                 memory[t // settings.piece_length] = held.numpy()
             mask = None if masks is None else torch.from_numpy(masks[t])
             row = {"": torch.from_numpy(observations[t])}
-            acted = policy.act(row, held, torch.from_numpy(noise[t]), mask, with_values=False)
+            acted = policy.act(row, held, torch.from_numpy(noise[t]), mask)
             actions.append(acted.actions.numpy())
-            log_probs.append(acted.log_probs.numpy())
+            log_probs.append(acted.recorded[0].numpy())
             ended = torch.from_numpy(terminated[t] | truncated[t])
             held = acted.memory.masked_fill(ended[:, None], 0.0)
     memory[-1] = held.numpy()

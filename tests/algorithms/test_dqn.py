@@ -36,7 +36,7 @@ def learner_of(**changes: Any) -> DQNLearner:
         "seed": 3,
     }
     settings = DQN(**{**base, **changes})
-    policy = build_q_policy(SPACE, ACTIONS, settings.q_settings(), seed=3)
+    policy = build_q_policy(SPACE, ACTIONS, settings.policy_settings(), seed=3)
     return DQNLearner(settings, policy, SPACE, n_envs=ENVS, seed=3, device=torch.device("cpu"))
 
 

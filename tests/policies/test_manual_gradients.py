@@ -31,7 +31,7 @@ def _case(action_space: spaces.Space[Any], **settings: Any) -> tuple[Policy, Fla
     generator = torch.Generator().manual_seed(1)
     observations = torch.randn(ROWS, 5, generator=generator)
     noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(0), (ROWS,)))
-    actions = policy.act({"": observations}, torch.zeros(ROWS, 0), noise, with_values=False).actions.detach().clone()
+    actions = policy.act({"": observations}, torch.zeros(ROWS, 0), noise).actions.detach().clone()
     upstream = torch.randn(3, ROWS, generator=generator)
     return policy, flat, {"observations": observations, "actions": actions, "upstream": upstream}
 

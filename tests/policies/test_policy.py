@@ -18,7 +18,8 @@ from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import leaves_of, pick
 from envfleet.policies.body import ActorCritic
 from envfleet.policies.flat import FlatParameters
-from envfleet.policies.policy import Acted, Policy, build_policy
+from envfleet.policies.policy import Policy, build_policy
+from envfleet.policies.protocol import Acted
 from envfleet.policies.settings import PolicySettings
 from tests.policies import own_networks
 
@@ -40,8 +41,11 @@ def _act(policy: Policy, observations: dict[str, Tensor], *, seed: int = 0, mask
     rows = len(next(iter(observations.values())))
     noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(seed), (rows,)))
     with torch.inference_mode():
-        acted = policy.act(observations, policy.initial_memory(rows), noise, mask, with_values=True)
-    return Acted(*(torch.from_numpy(part.numpy().copy()) for part in acted if part is not None))
+        acted = policy.act(observations, policy.initial_memory(rows), noise, mask)
+    actions, memory, *recorded = (
+        torch.from_numpy(part.numpy().copy()) for part in (acted.actions, acted.memory, *acted.recorded)
+    )
+    return Acted(actions, memory, tuple(recorded))
 
 
 @pytest.mark.parametrize("action_space", ACTIONS, ids=str)
@@ -50,15 +54,16 @@ def _act(policy: Policy, observations: dict[str, Tensor], *, seed: int = 0, mask
 def test_evaluate_and_values_say_what_act_said(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], shared: bool
 ) -> None:
-    policy = build_policy(observation_space, action_space, PolicySettings(shared=shared), seed=1)
+    policy = build_policy(observation_space, action_space, PolicySettings(shared=shared), seed=1, record_values=True)
     observations = _observations(observation_space, 8)
     acted = _act(policy, observations)
     assert acted.actions.shape == (8, *policy.action_shape) and acted.actions.numpy().dtype == policy.action_dtype
-    assert acted.memory.shape == (8, 0) and policy.values_when_acting is shared
+    assert acted.memory.shape == (8, 0)
+    assert list(policy.recorded) == (["log_probs", "values"] if shared else ["log_probs"])  # values only if almost free
     found = policy.evaluate(observations, acted.actions)
-    torch.testing.assert_close(found.log_probs, acted.log_probs, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.values, acted.values, rtol=0, atol=1e-5)
-    torch.testing.assert_close(policy.values(observations), acted.values, rtol=0, atol=1e-5)
+    expected = (found.log_probs, found.values) if shared else (found.log_probs,)
+    torch.testing.assert_close(acted.recorded, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(policy.values(observations), found.values, rtol=0, atol=1e-5)
     assert found.entropy.shape == (8,)
     sent = policy.to_env(acted.actions).numpy()
     assert all(action_space.contains(row) for row in sent)
@@ -73,8 +78,9 @@ def test_a_recurrent_policy_evaluates_sequences_as_it_acted(
     kind: Any, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> None:
     time, envs = 12, 4
-    policy = build_policy(observation_space, action_space, PolicySettings(memory=kind, memory_size=6), seed=3)
-    assert policy.memory_size == (6 if kind == "gru" else 12) and policy.values_when_acting
+    settings = PolicySettings(memory=kind, memory_size=6)
+    policy = build_policy(observation_space, action_space, settings, seed=3, record_values=True)
+    assert policy.memory_size == (6 if kind == "gru" else 12)
     random = np.random.default_rng(4)
     observations = _observations(observation_space, time, envs)
     starts = torch.from_numpy(random.random((time, envs)) < 0.3)
@@ -86,9 +92,10 @@ def test_a_recurrent_policy_evaluates_sequences_as_it_acted(
         for step in range(time):
             memory = memory.masked_fill(starts[step].unsqueeze(1), 0.0)
             now = {name: value[step] for name, value in observations.items()}
-            steps.append(policy.act(now, memory, noise[step], with_values=True))
+            steps.append(policy.act(now, memory, noise[step]))
             memory = steps[-1].memory
-    actions, log_probs, values = (torch.stack([step[part] for step in steps]) for part in range(3))
+    actions = torch.stack([step.actions for step in steps])
+    log_probs, values = (torch.stack([step.recorded[part] for step in steps]) for part in range(2))
     found = policy.evaluate(observations, actions, None, first, starts)
     torch.testing.assert_close(found.log_probs, log_probs, rtol=0, atol=1e-5)
     torch.testing.assert_close(found.values, values, rtol=0, atol=1e-5)
@@ -110,7 +117,7 @@ def test_masks_reach_the_distribution_with_and_without_memory() -> None:
         policy = build_policy(VECTOR, spaces.Discrete(3), PolicySettings(memory=memory), seed=0)  # type: ignore[arg-type]
         observations = _observations(VECTOR, 2)
         acted = _act(policy, observations, mask=mask)
-        assert acted.actions.tolist() == [1, 0] and acted.log_probs.tolist() == [0.0, 0.0]
+        assert acted.actions.tolist() == [1, 0] and acted.recorded[0].tolist() == [0.0, 0.0]
         best, _ = policy.best_actions(observations, policy.initial_memory(2), mask)
         assert best.tolist() == [1, 0] and policy.mask_size == 3
         if memory == "none":
@@ -134,10 +141,9 @@ def test_sizes(action_space: spaces.Space[Any], noise: int, mask: int) -> None:
 
 
 def test_values_are_only_computed_when_asked_for() -> None:
-    policy = build_policy(VECTOR, ACTIONS[0], seed=0)
-    noise = torch.zeros(4, 3)
-    assert policy.act(_observations(VECTOR, 4), policy.initial_memory(4), noise, with_values=False).values is None
-    assert not policy.values_when_acting
+    policy = build_policy(VECTOR, ACTIONS[0], PolicySettings(shared=True), seed=0)
+    assert list(policy.recorded) == ["log_probs"]
+    assert len(_act(policy, _observations(VECTOR, 4)).recorded) == 1
 
 
 @pytest.mark.parametrize("memory", ["none", "gru", "lstm"])
@@ -145,7 +151,7 @@ def test_the_best_action_is_the_mode(memory: Any) -> None:
     policy = build_policy(VECTOR, ACTIONS[3], PolicySettings(memory=memory), seed=0)
     observations, held = _observations(VECTOR, 4), policy.initial_memory(4)
     best, after = policy.best_actions(observations, held)
-    acted = policy.act(observations, held, torch.zeros(4, 2), with_values=False)
+    acted = policy.act(observations, held, torch.zeros(4, 2))
     assert torch.equal(best, acted.actions) and torch.equal(after, acted.memory)
 
 
@@ -159,7 +165,7 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_generator_of_torch_al
     other = build_policy(MIXED, ACTIONS[0], settings, seed=5)  # the global generator has advanced since
     assert FlatParameters(one).numpy().tobytes() == FlatParameters(other).numpy().tobytes()
     acted = [_act(policy, _observations(MIXED, 4)) for policy in (one, other)]
-    for part in zip(*acted, strict=True):
+    for part in zip(*((each.actions, each.memory, *each.recorded) for each in acted), strict=True):
         assert part[0].numpy().tobytes() == part[1].numpy().tobytes()
     third = build_policy(MIXED, ACTIONS[0], settings, seed=6)
     assert FlatParameters(third).numpy().tobytes() != FlatParameters(one).numpy().tobytes()
@@ -268,13 +274,14 @@ def test_a_network_is_imported_by_name() -> None:
 
 def test_a_whole_policy_of_the_user() -> None:
     for action_space in (spaces.Discrete(3), spaces.Box(-1, 1, (3,))):
-        policy = build_policy(VECTOR, action_space, PolicySettings(policy=own_networks.WholePolicy), seed=0)
+        settings = PolicySettings(policy=own_networks.WholePolicy)
+        policy = build_policy(VECTOR, action_space, settings, seed=0, record_values=True)
         observations = _observations(VECTOR, 4)
         acted = _act(policy, observations)
         found = policy.evaluate(observations, acted.actions)
-        torch.testing.assert_close(found.log_probs, acted.log_probs, rtol=0, atol=1e-5)
-        torch.testing.assert_close(policy.values(observations), acted.values, rtol=0, atol=1e-5)
-        assert policy.values_when_acting and policy.memory_size == 0
+        torch.testing.assert_close(acted.recorded, (found.log_probs, found.values), rtol=0, atol=1e-5)
+        torch.testing.assert_close(policy.values(observations), found.values, rtol=0, atol=1e-5)
+        assert policy.memory_size == 0
 
 
 def test_a_whole_policy_may_give_its_own_standard_deviation() -> None:

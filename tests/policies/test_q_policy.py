@@ -58,8 +58,8 @@ def test_random_actions_come_as_often_as_epsilon_says(epsilon: float, share: flo
     with torch.no_grad():
         policy.epsilon.fill_(epsilon)
         noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(0), (rows,)))
-        acted = policy.act(seen, policy.initial_memory(rows), noise, with_values=False)
-        best, _ = policy.best_actions(seen, policy.initial_memory(rows))
+        acted = policy.act(seen, torch.zeros(rows, 0), noise)
+        best, _ = policy.best_actions(seen, torch.zeros(rows, 0))
     others = float((acted.actions != best).float().mean())
     assert others == pytest.approx(share * 3 / 4, abs=0.03)
     assert policy.to_env(acted.actions).min() >= 2
@@ -73,7 +73,7 @@ def test_neither_the_best_nor_a_random_action_is_a_forbidden_one() -> None:
         for epsilon in (0.0, 1.0):
             policy.epsilon.fill_(epsilon)
             noise = torch.from_numpy(policy.draw_noise(np.random.default_rng(1), (rows,)))
-            acted = policy.act(observations(rows), policy.initial_memory(rows), noise, mask, with_values=False)
+            acted = policy.act(observations(rows), torch.zeros(rows, 0), noise, mask)
             assert set(acted.actions.tolist()) <= {1, 3}
 
 
@@ -112,7 +112,7 @@ def test_a_whole_network_gives_the_values(given: Any) -> None:
     policy, seen = policy_of(policy=given), observations(6)
     with torch.no_grad():
         torch.testing.assert_close(policy.q_values(seen), policy.get_submodule("network.module")(seen[""]))
-        best, _ = policy.best_actions(seen, policy.initial_memory(6))
+        best, _ = policy.best_actions(seen, torch.zeros(6, 0))
         assert torch.equal(best, policy.q_values(seen).argmax(1))
     assert "network.module.linear.weight" in policy.state_dict()
 

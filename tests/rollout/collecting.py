@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import envfleet
-from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.algorithms.acting import PolicyMaker
 from envfleet.fleet.fleet import Fleet
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy, build_policy
@@ -74,7 +75,8 @@ def collecting(
 ) -> Iterator[Rig]:
     """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
-    routine = ActingRoutine(ActorCriticMaker(settings, record_values=record_values), steps, PIECE, buffers)
+    maker = PolicyMaker(partial(settings.build, record_values=record_values))
+    routine = ActingRoutine(maker, steps, PIECE, buffers)
     options = {"backend": "sequential", "group_size": 4, **fleet_options}
     fleet = envfleet.make(
         env, n_envs, seed=SEED, autoreset="same_step", program=routine if acting == "worker" else None, **options

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from envfleet.algorithms.acting import PolicyMaker
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import Settings, setting
 from envfleet.settings.presets import Preset
@@ -14,6 +15,7 @@ from envfleet.settings.presets import Preset
 if TYPE_CHECKING:
     from envfleet.algorithms.env_facts import EnvFacts
     from envfleet.algorithms.learner import Learner
+    from envfleet.policies.protocol import ActingPolicy, PolicyBuilder
     from envfleet.rollout.acting import ActorMaker
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
@@ -274,9 +276,13 @@ class TrainingSettings(Settings):
         """Threads of the learner on a CPU."""
         return self.learner_threads or 1
 
-    def actor_maker(self, lag: int) -> ActorMaker:
-        """Return an `ActorMaker`, which builds the policy where it acts; rollouts use weights `lag` updates old."""
+    def policy_settings(self) -> PolicyBuilder:
+        """Return the settings of the policy: plain data that build it and that its checkpoint records."""
         raise NotImplementedError
+
+    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> ActingPolicy:
+        """Build a new policy; raise SettingsError if the algorithm does not support a space. Imports torch."""
+        return self.policy_settings().build(observation_space, action_space, seed=seed)
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
@@ -284,13 +290,9 @@ class TrainingSettings(Settings):
         """Build the learner with a new policy. Imports torch."""
         raise NotImplementedError
 
-    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Any:
-        """Build a new policy; raise SettingsError if the algorithm does not support a space. Imports torch."""
-        raise NotImplementedError
-
-    def describe_policy(self) -> dict[str, Any]:
-        """Return the policy as plain data, for its checkpoint."""
-        raise NotImplementedError
+    def actor_maker(self, lag: int) -> ActorMaker:
+        """Return the function that builds the policy where it acts; rollouts use weights `lag` updates old."""
+        return PolicyMaker(self.policy_settings().build)
 
     def family_preset(self, env: EnvFacts) -> Preset:
         """Return the preset for the environment's family; by default the one that the environment declares."""

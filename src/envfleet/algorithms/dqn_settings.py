@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from envfleet.algorithms.acting import QMaker
 from envfleet.algorithms.common_settings import TrainingSettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.q_settings import Q_NETWORKS, QSettings
@@ -18,7 +17,6 @@ from envfleet.settings.presets import Preset
 if TYPE_CHECKING:
     from envfleet.algorithms.dqn import DQNLearner
     from envfleet.algorithms.env_facts import EnvFacts
-    from envfleet.policies.q_policy import QPolicy
 
 __all__ = ["DQN"]
 
@@ -233,8 +231,7 @@ class DQN(TrainingSettings):
         """Frames per stack; 1 if observations are stored as they are."""
         return self.frame_stack or 1
 
-    def q_settings(self) -> QSettings:
-        """The settings of the network."""
+    def policy_settings(self) -> QSettings:
         return QSettings(
             network=self.network,
             policy=self.policy,
@@ -254,21 +251,10 @@ class DQN(TrainingSettings):
     def adapted(self, env: EnvFacts) -> Self:
         return self.filled({"frame_stack": env.frames})
 
-    def actor_maker(self, lag: int) -> QMaker:
-        return QMaker(self.q_settings())
-
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> DQNLearner:
         from envfleet.algorithms.dqn import DQNLearner
 
-        policy = self.build_policy(observation_space, action_space, seed=seed)
+        policy = self.policy_settings().build(observation_space, action_space, seed=seed)
         return DQNLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
-
-    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> QPolicy:
-        from envfleet.policies.q_policy import build_q_policy
-
-        return build_q_policy(observation_space, action_space, self.q_settings(), seed=seed)
-
-    def describe_policy(self) -> dict[str, Any]:
-        return {"kind": "q", "settings": self.q_settings().to_json()}

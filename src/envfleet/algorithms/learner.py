@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # heavy: settings are read without them, e.g. for --help
     import numpy as np
     import torch
 
+    from envfleet.policies.protocol import ActingPolicy
     from envfleet.rollout.arrays import Rollout
 
     Array = np.ndarray[Any, Any]
@@ -31,7 +32,7 @@ __all__ = ["Learner", "LearnsFromDemonstrations", "TakesDemonstrations"]
 class Learner(Protocol):
     """Learns from rollouts. Subclass it: the methods with a body suit an algorithm that needs nothing special."""
 
-    policy: Any  # a torch module on `device`; it is saved with the run and plays in evaluations
+    policy: ActingPolicy  # a torch module on `device`; it is saved with the run and plays in evaluations
     device: torch.device
 
     # --- learning

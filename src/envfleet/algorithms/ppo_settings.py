@@ -6,9 +6,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from envfleet.algorithms.acting import ActorCriticMaker
+from envfleet.algorithms.acting import PolicyMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
@@ -18,7 +19,6 @@ from envfleet.settings.presets import Preset
 if TYPE_CHECKING:
     from envfleet.algorithms.env_facts import EnvFacts
     from envfleet.algorithms.ppo import PPOLearner
-    from envfleet.policies.policy import Policy
 
 __all__ = ["PPO"]
 
@@ -176,7 +176,6 @@ class PPO(TrainingSettings):
         return 2 if min(self.minibatch_size, self.rollout_size) >= large and self.schedule == "sync" else 1
 
     def policy_settings(self) -> PolicySettings:
-        """The settings of the policy."""
         return PolicySettings(**{name: getattr(self, name) for name in _POLICY_FIELDS})
 
     @property
@@ -194,23 +193,16 @@ class PPO(TrainingSettings):
 
         return NAMED
 
-    def actor_maker(self, lag: int) -> ActorCriticMaker:
-        return ActorCriticMaker(self.policy_settings(), record_values=lag == 0)
+    def actor_maker(self, lag: int) -> PolicyMaker:
+        return PolicyMaker(partial(self.policy_settings().build, record_values=lag == 0))  # stale values are not used
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
     ) -> PPOLearner:
         from envfleet.algorithms.ppo import PPOLearner
 
-        return PPOLearner(self, self.build_policy(observation_space, action_space, seed=seed), seed=seed, device=device)
-
-    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> Policy:
-        from envfleet.policies.policy import build_policy
-
-        return build_policy(observation_space, action_space, self.policy_settings(), seed=seed)
-
-    def describe_policy(self) -> dict[str, Any]:
-        return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}
+        policy = self.policy_settings().build(observation_space, action_space, seed=seed)
+        return PPOLearner(self, policy, seed=seed, device=device)
 
 
 def _spelling(key: str) -> str:

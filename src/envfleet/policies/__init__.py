@@ -1,4 +1,4 @@
-"""Neural networks: encoders, memory and action distributions, combined in a `Policy`.
+"""Policies: the contract that all kinds share, and two kinds, each with encoders and an action distribution or values.
 
 Importing this package does not load torch; names that need it are imported on first use.
 """
@@ -13,31 +13,43 @@ from envfleet.policies.settings import PolicySettings
 if TYPE_CHECKING:
     from envfleet.policies.description import describe_space, space_from
     from envfleet.policies.flat import FlatParameters
+    from envfleet.policies.kinds import register_policy_kind
     from envfleet.policies.normalise import RewardScaler, RunningMoments
-    from envfleet.policies.policy import Acted, Evaluated, Policy, build_policy
+    from envfleet.policies.policy import Evaluated, Policy, build_policy
+    from envfleet.policies.protocol import Acted, ActingPolicy, NumpyActed, NumpyPolicy, PolicyBuilder
 
 _HOME_OF = {
-    "Acted": "policy",
+    "Acted": "protocol",
+    "ActingPolicy": "protocol",
     "Evaluated": "policy",
     "FlatParameters": "flat",
+    "NumpyActed": "protocol",
+    "NumpyPolicy": "protocol",
     "Policy": "policy",
+    "PolicyBuilder": "protocol",
     "RewardScaler": "normalise",
     "RunningMoments": "normalise",
     "build_policy": "policy",
     "describe_space": "description",
+    "register_policy_kind": "kinds",
     "space_from": "description",
 }
 
 __all__ = [
     "Acted",
+    "ActingPolicy",
     "Evaluated",
     "FlatParameters",
+    "NumpyActed",
+    "NumpyPolicy",
     "Policy",
+    "PolicyBuilder",
     "PolicySettings",
     "RewardScaler",
     "RunningMoments",
     "build_policy",
     "describe_space",
+    "register_policy_kind",
     "space_from",
 ]
 

@@ -18,22 +18,15 @@ from envfleet.policies.body import Body
 from envfleet.policies.construction import build_parts
 from envfleet.policies.distributions import Distribution
 from envfleet.policies.inputs import Inputs
+from envfleet.policies.numpy_actor import NumpyActor, numpy_actor
+from envfleet.policies.protocol import Acted
 from envfleet.policies.settings import PolicySettings
 from envfleet.policies.weights import seeded
 
-__all__ = ["Acted", "Evaluated", "Policy", "build_policy"]
+__all__ = ["Evaluated", "Policy", "build_policy"]
 
 Array = np.ndarray[Any, Any]
 Observations = dict[str, Tensor]
-
-
-class Acted(NamedTuple):
-    """The result of `act` for one batch."""
-
-    actions: Tensor  # [batch, *action_shape], as stored; `to_env` converts them for the environment
-    log_probs: Tensor  # [batch]
-    values: Tensor | None  # [batch], if requested
-    memory: Tensor  # [batch, memory_size], after the step
 
 
 class Evaluated(NamedTuple):
@@ -51,7 +44,7 @@ class Policy(nn.Module):
     has the single name "").
     """
 
-    def __init__(self, inputs: Inputs, body: Body, distribution: Distribution) -> None:
+    def __init__(self, inputs: Inputs, body: Body, distribution: Distribution, *, record_values: bool = False) -> None:
         super().__init__()
         self.inputs, self.body, self.distribution = inputs, body, distribution
         self.memory_size: int = body.memory_size
@@ -59,7 +52,10 @@ class Policy(nn.Module):
         self.mask_size: int = distribution.mask_size
         self.action_shape: tuple[int, ...] = distribution.action_shape
         self.action_dtype: np.dtype[Any] = distribution.action_dtype
-        self.values_when_acting: bool = body.shared
+        self._with_values = record_values and body.shared
+        self.recorded: dict[str, tuple[tuple[int, ...], str]] = {"log_probs": ((), "<f4")}
+        if self._with_values:
+            self.recorded["values"] = ((), "<f4")
         # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._read, self._step, self._sample = inputs.forward, body.step, distribution.sample
 
@@ -71,19 +67,19 @@ class Policy(nn.Module):
         """Sample the noise for `act`, for many steps at once: float32 [*shape, noise_size]."""
         return self.distribution.draw_noise(generator, shape)
 
-    def act(
-        self,
-        observations: Observations,
-        memory: Tensor,
-        noise: Tensor,
-        mask: Tensor | None = None,
-        *,
-        with_values: bool,
-    ) -> Acted:
+    @property
+    def acting_module(self) -> nn.Module:
+        return self
+
+    def act(self, observations: Observations, memory: Tensor, noise: Tensor, mask: Tensor | None = None) -> Acted:
         """Sample one action per row. The caller sets `torch.inference_mode` and zeroes memory at episode ends."""
-        parameters, values, memory = self._step(self._read(observations), memory, with_values=with_values)
+        parameters, values, memory = self._step(self._read(observations), memory, with_values=self._with_values)
         actions, log_probs = self._sample(parameters, noise, mask)
-        return Acted(actions, log_probs, values, memory)
+        return Acted(actions, memory, (log_probs,) if values is None else (log_probs, values))
+
+    def numpy_version(self, rows: int) -> NumpyActor | None:
+        """Return a NumPy version for batches of `rows`, if the networks are small."""
+        return numpy_actor(self.inputs, self.body, self.distribution, rows, with_values=self._with_values)
 
     def best_actions(
         self, observations: Observations, memory: Tensor, mask: Tensor | None = None
@@ -162,10 +158,13 @@ def build_policy(
     settings: PolicySettings | None = None,
     *,
     seed: int,
+    record_values: bool = False,
 ) -> Policy:
     """Build a policy whose weights depend only on the seed; torch's global generator is not changed.
 
-    Networks given as 'module:Class' in the settings are imported here.
+    With `record_values` it also records values while acting, if actor and critic share a network: then they are almost
+    free. Networks given as 'module:Class' in the settings are imported here.
     """
     with seeded(seed):
-        return Policy(*build_parts(observation_space, action_space, settings or PolicySettings()))
+        parts = build_parts(observation_space, action_space, settings or PolicySettings())
+        return Policy(*parts, record_values=record_values)

@@ -37,7 +37,7 @@ class QGradientPass(Protocol):
 
 def make_q_gradient_pass(policy: QPolicy) -> QGradientPass:
     """Return the fastest pass for the network; call it once the weights have their final storage and `.grad`."""
-    heads = policy.plain_heads()
+    heads = policy.network.plain_heads()
     layers = None if heads is None else plain_layers(heads.trunk)
     if heads is None or layers is None:
         return _AutogradQPass(policy)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.policies.settings import NETWORKS, import_path
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+
+    from envfleet.policies.q_policy import QPolicy
 
 __all__ = ["Q_NETWORKS", "QSettings"]
 
@@ -17,6 +22,8 @@ Q_NETWORKS = (*NETWORKS, "cells")
 @dataclass(frozen=True, kw_only=True)
 class QSettings:
     """Settings of the network that predicts the value of every action."""
+
+    kind: ClassVar[str] = "q"
 
     network: str | Callable[..., Any] = "auto"
     policy: str | Callable[..., Any] | None = None
@@ -37,3 +44,9 @@ class QSettings:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> QSettings:
         return cls(**{**data, "hidden": tuple(data["hidden"])})
+
+    def build(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], *, seed: int) -> QPolicy:
+        """Build the policy: see `build_q_policy`. Imports torch."""
+        from envfleet.policies.q_policy import build_q_policy
+
+        return build_q_policy(observation_space, action_space, self, seed=seed)

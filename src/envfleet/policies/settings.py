@@ -6,10 +6,15 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+
+    from envfleet.policies.policy import Policy
 
 __all__ = ["NETWORKS", "PolicySettings", "import_path", "network_problems", "policy_problems"]
 
@@ -19,6 +24,8 @@ NETWORKS = ("auto", "mlp", "nature", "impala")
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings(Settings):
     """Settings of an actor-critic policy: encoder, memory and action distribution."""
+
+    kind: ClassVar[str] = "actor-critic"
 
     network: str | Callable[..., Any] = setting(
         "auto",
@@ -68,9 +75,22 @@ class PolicySettings(Settings):
     def from_json(cls, data: Mapping[str, Any]) -> PolicySettings:
         """Build settings from the result of `to_json`. Nothing is imported here: 'module:Class' stays a string.
 
-        `build_policy` imports such strings. Callers that load untrusted files must check `network` and `policy` before.
+        `build` imports such strings. Callers that load untrusted files must check `network` and `policy` before.
         """
         return cls.from_mapping(data, source="the policy")
+
+    def build(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        seed: int,
+        record_values: bool = False,
+    ) -> Policy:
+        """Build the policy: see `build_policy`. Imports torch."""
+        from envfleet.policies.policy import build_policy
+
+        return build_policy(observation_space, action_space, self, seed=seed, record_values=record_values)
 
 
 def import_path(given: Callable[..., Any]) -> str:

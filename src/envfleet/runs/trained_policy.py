@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,25 +12,22 @@ from gymnasium import spaces
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import flat_mask, leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
-from envfleet.policies.policy import Policy, build_policy
-from envfleet.policies.q_policy import QPolicy, build_q_policy
-from envfleet.policies.q_settings import QSettings
-from envfleet.policies.settings import PolicySettings
+from envfleet.policies.kinds import describe_kind, settings_from
+from envfleet.policies.protocol import ActingPolicy, PolicyBuilder
 from envfleet.seeding import stream
 
 __all__ = ["TrainedAgent", "TrainedPolicy", "describe_policy"]
 
 Array = np.ndarray[Any, Any]
-S = TypeVar("S", PolicySettings, QSettings)
 _SAMPLING = 13  # key of the random streams for sampled actions
 
 
 def describe_policy(
-    policy: Mapping[str, Any], observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    policy: PolicyBuilder, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
 ) -> dict[str, Any]:
-    """Return everything needed to rebuild the policy, as plain data. `policy` has its kind and its settings."""
+    """Return everything needed to rebuild the policy, as plain data."""
     return {
-        **policy,
+        **describe_kind(policy),
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
     }
@@ -41,7 +38,7 @@ class TrainedPolicy:
 
     def __init__(
         self,
-        policy: Policy | QPolicy,
+        policy: ActingPolicy,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         *,
@@ -63,16 +60,11 @@ class TrainedPolicy:
         policy: Any = None,
         trust: bool = False,
     ) -> TrainedPolicy:
-        """Rebuild a policy from its description. A user's own network must be given or trusted."""
+        """Rebuild a policy from its description. Code outside Envfleet must be registered, given or trusted."""
         observation_space = space_from(description["observation_space"])
         action_space = space_from(description["action_space"])
-        module: Policy | QPolicy
-        if description["kind"] == "q":
-            q_settings = _trusted(QSettings.from_json(description["settings"]), policy, trust=trust)
-            module = build_q_policy(observation_space, action_space, q_settings, seed=0)
-        else:
-            settings = _trusted(PolicySettings.from_json(description["settings"]), policy, trust=trust)
-            module = build_policy(observation_space, action_space, settings, seed=0)
+        settings = settings_from(description, network=policy, trust=trust)
+        module = settings.build(observation_space, action_space, seed=0)
         module.load_state_dict(dict(weights))
         return cls(module, observation_space, action_space)
 
@@ -102,12 +94,12 @@ class TrainedPolicy:
         rows = len(next(iter(observations.values())))
         allowed = None if mask is None or not self.policy.mask_size else self._mask(mask, rows)
         if self._memory is None or len(self._memory) != rows:
-            self._memory = self.policy.initial_memory(rows).to(self._device)
+            self._memory = torch.zeros(rows, self.policy.memory_size, device=self._device)
         if deterministic:
             actions, self._memory = self.policy.best_actions(observations, self._memory, allowed)
         else:
             noise = torch.from_numpy(self.policy.draw_noise(self._generator, (rows,))).to(self._device)
-            acted = self.policy.act(observations, self._memory, noise, allowed, with_values=False)
+            acted = self.policy.act(observations, self._memory, noise, allowed)
             actions, self._memory = acted.actions, acted.memory
         result = self.policy.to_env(actions).cpu().numpy().astype(self.action_space.dtype, copy=False)
         return result[0] if single else result
@@ -177,21 +169,3 @@ class TrainedAgent:
 
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
         return self._trained.play(observation, info.get("action_mask"), deterministic=self._deterministic)
-
-
-def _trusted(settings: S, given: Any, *, trust: bool) -> S:
-    """Replace the import path of a user's network with the given class. Without one, the path needs trust."""
-    for name in ("policy", "network"):
-        value = getattr(settings, name)
-        if not isinstance(value, str) or ":" not in value:
-            continue
-        if given is not None:
-            import dataclasses
-
-            return dataclasses.replace(settings, **{name: given})
-        if not trust:
-            raise SettingsError(
-                f"the run was trained with {name}={value!r}, which is code that is not part of Envfleet",
-                hint="give it, Run.load(path, policy=YourClass), or trust the run, trust=True (--trust)",
-            )
-    return settings

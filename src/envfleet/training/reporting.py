@@ -12,7 +12,7 @@ from typing import Any, Literal
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.episode_numbers import number_of
-from envfleet.policies.policy import Policy
+from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
 from envfleet.runs.folder import RunFolder
@@ -196,7 +196,7 @@ class Reporter:
             metrics[f"fleet/worker_{worker.index}/memory_mb"] = worker.memory_mb
         return metrics
 
-    def evaluate(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> Evaluation | None:
+    def evaluate(self, policy: ActingPolicy, steps: int, stopped: Callable[[], bool]) -> Evaluation | None:
         """Play some episodes in a separate environment, with seeds that no training environment uses.
 
         Returns None if it was stopped or failed. A failure never ends the training.
@@ -238,7 +238,7 @@ class Reporter:
         self.console.evaluated(metrics)
         return evaluation
 
-    def film(self, policy: Policy, steps: int, stopped: Callable[[], bool]) -> bool:
+    def film(self, policy: ActingPolicy, steps: int, stopped: Callable[[], bool]) -> bool:
         """Write a video of an episode. Returns False if it was stopped. A failure never ends the training."""
         path = self.folder.videos / f"step-{steps}.mp4"
         try:
@@ -302,7 +302,7 @@ class Reporter:
     def description(self, parts: Parts) -> dict[str, Any]:
         """The policy as plain data, for its checkpoint."""
         fleet = parts.fleet
-        policy = self._resolved.settings.describe_policy()
+        policy = self._resolved.settings.policy_settings()
         return describe_policy(policy, fleet.single_observation_space, fleet.single_action_space)
 
     def forget_after(self, steps: int) -> None:

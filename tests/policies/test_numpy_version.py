@@ -14,7 +14,6 @@ from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.q_policy import QPolicy, build_q_policy
 from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings
-from envfleet.policies.small import small_policy
 
 Array = np.ndarray[Any, Any]
 ROWS = 4
@@ -36,11 +35,11 @@ def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
     return policy
 
 
-def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, with_values: bool, dtype: Any = np.float32) -> None:
+def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, dtype: Any = np.float32) -> None:
     """Act with NumPy and with torch on the same rows, and compare all results."""
     random = np.random.default_rng(7)
-    small = small_policy(policy, ROWS, with_values=with_values)
-    assert small is not None
+    in_numpy = policy.numpy_version(ROWS)
+    assert in_numpy is not None
     for _ in range(20):
         observations = random.normal(size=(ROWS, 5)).astype(dtype)
         memory = random.normal(size=(ROWS, policy.memory_size)).astype(np.float32)
@@ -52,19 +51,15 @@ def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, with_values:
                 torch.from_numpy(memory.copy()),
                 torch.from_numpy(noise),
                 None if mask is None else torch.from_numpy(mask),
-                with_values=with_values,
             )
             sent = policy.to_env(expected.actions).numpy()
-        acted = small.act(observations, memory, noise, mask)
+        acted = in_numpy.act({"": observations}, memory, noise, mask)
         np.testing.assert_allclose(acted.actions, expected.actions, atol=2e-6)
         np.testing.assert_allclose(acted.env_actions, sent, atol=2e-6)
         np.testing.assert_allclose(memory, expected.memory, atol=2e-6)
-        if isinstance(policy, Policy):
-            assert acted.log_probs is not None
-            np.testing.assert_allclose(acted.log_probs, expected.log_probs, atol=1e-5)
-        assert (acted.values is None) == (expected.values is None)
-        if acted.values is not None and expected.values is not None:
-            np.testing.assert_allclose(acted.values, expected.values, atol=1e-5)
+        assert len(acted.recorded) == len(policy.recorded)
+        for found, wanted in zip(acted.recorded, expected.recorded, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("action_space", ACTIONS, ids=str)
@@ -72,15 +67,17 @@ def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, with_values:
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_an_actor_decides_as_torch_does(action_space: spaces.Space[Any], activation: Any, memory: Any) -> None:
     settings = PolicySettings(hidden=(16, 8), activation=activation, memory=memory, memory_size=6)
-    policy = moved(build_policy(VECTOR, action_space, settings, seed=1))
-    assert_decides_alike(policy, masked=False, with_values=memory == "gru")
+    policy = moved(build_policy(VECTOR, action_space, settings, seed=1, record_values=True))
+    assert ("values" in policy.recorded) == (memory == "gru")
+    assert_decides_alike(policy, masked=False)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_masks_and_a_shared_network(shared: bool) -> None:
     settings = PolicySettings(hidden=(16,), shared=shared)
-    policy = moved(build_policy(VECTOR, spaces.Discrete(4), settings, seed=1))
-    assert_decides_alike(policy, masked=True, with_values=shared)
+    policy = moved(build_policy(VECTOR, spaces.Discrete(4), settings, seed=1, record_values=True))
+    assert ("values" in policy.recorded) == shared
+    assert_decides_alike(policy, masked=True)
 
 
 def test_normalised_observations_of_another_width() -> None:
@@ -89,7 +86,7 @@ def test_normalised_observations_of_another_width() -> None:
     FlatParameters(policy)
     rows = torch.from_numpy(np.random.default_rng(0).normal(3.0, [0.01, 0.1, 1.0, 2.0, 5.0], (64, 5)))
     policy.update_normaliser({"": rows})
-    assert_decides_alike(policy, masked=False, with_values=False, dtype=np.float64)
+    assert_decides_alike(policy, masked=False, dtype=np.float64)
 
 
 @pytest.mark.parametrize("dueling", [True, False])
@@ -98,19 +95,19 @@ def test_values_of_actions_choose_as_torch_does(dueling: bool, masked: bool) -> 
     policy = build_q_policy(VECTOR, spaces.Discrete(4, start=1), QSettings(hidden=(16, 8), dueling=dueling), seed=1)
     moved(policy)
     policy.epsilon.fill_(0.4)
-    assert_decides_alike(policy, masked=masked, with_values=False)
+    assert_decides_alike(policy, masked=masked)
 
 
 def test_weights_that_arrive_later_are_used() -> None:
     policy = build_policy(VECTOR, spaces.Discrete(3), PolicySettings(), seed=1)
     flat = FlatParameters(policy)
-    small = small_policy(policy, ROWS, with_values=False)
-    assert small is not None
-    rows, noise = np.ones((ROWS, 5), np.float32), np.zeros((ROWS, 3), np.float32)
-    before = small.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).log_probs
+    in_numpy = policy.numpy_version(ROWS)
+    assert in_numpy is not None
+    rows, noise = {"": np.ones((ROWS, 5), np.float32)}, np.zeros((ROWS, 3), np.float32)
+    (before,) = in_numpy.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).recorded
     flat.numpy()[...] *= 3.0
-    after = small.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).log_probs
-    assert before is not None and after is not None and not np.allclose(before, after)
+    (after,) = in_numpy.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).recorded
+    assert not np.allclose(before, after)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +121,4 @@ def test_weights_that_arrive_later_are_used() -> None:
     ],
 )
 def test_everything_else_is_left_to_torch(space: spaces.Space[Any], settings: PolicySettings, rows: int) -> None:
-    assert small_policy(build_policy(space, spaces.Discrete(3), settings, seed=1), rows, with_values=False) is None
+    assert build_policy(space, spaces.Discrete(3), settings, seed=1).numpy_version(rows) is None
