@@ -114,7 +114,7 @@ def _never_saved(folder: RunFolder) -> bool:
 
 
 def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:
-    algorithm = trusted_algorithm(folder, objects.pop("algorithm", None), trust=trust)
+    algorithm = trusted_algorithm(folder, objects.get("algorithm"), trust=trust)
     settings = recorded_settings(folder, algorithm)
     _refuse_edited(folder, settings)
     refuse_untrusted(settings, objects, trust=trust)
@@ -124,8 +124,9 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
             f"a run cannot be resumed with another {', '.join(refused)}: it would not be the same run",
             hint=f"start a new run from its weights with --init-from, or change only {', '.join(sorted(HARMLESS))}",
         )
+    given = {name: value for name, value in objects.items() if name != "algorithm"}
     # Verbosity is not restored.
-    return settings.but(**{"quiet": False, "verbose": False, **changes, **objects})
+    return settings.but(**{"quiet": False, "verbose": False, **changes, **given})
 
 
 def _refuse_edited(folder: RunFolder, settings: TrainingSettings) -> None:
