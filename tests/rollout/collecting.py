@@ -75,7 +75,7 @@ def collecting(
 ) -> Iterator[Rig]:
     """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
-    maker = PolicyMaker(partial(settings.build, record_values=record_values))
+    maker = PolicyMaker(partial(settings.build, record_values=record_values), "envfleet.policies.policy")
     routine = ActingRoutine(maker, steps, PIECE, buffers)
     options = {"backend": "sequential", "group_size": 4, **fleet_options}
     fleet = envfleet.make(

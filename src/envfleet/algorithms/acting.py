@@ -21,9 +21,11 @@ class PolicyMaker:
     """Builds a policy of any kind for acting; its weights are loaded later."""
 
     build: BuildPolicy  # usually the method of the policy's settings
+    module: str  # the module of the policy's class; it is imported while the environments are built
 
     def load(self) -> None:
-        importlib.import_module("envfleet.algorithms.policy_actor")
+        for module in ("envfleet.algorithms.policy_actor", self.module):
+            importlib.import_module(module)
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:
         from envfleet.algorithms.policy_actor import PolicyActor

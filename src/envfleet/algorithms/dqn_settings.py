@@ -245,7 +245,7 @@ class DQN(TrainingSettings):
         )
 
     def actor_maker(self, lag: int) -> PolicyMaker:
-        return PolicyMaker(self.q_settings().build)
+        return PolicyMaker(self.q_settings().build, "envfleet.policies.q_policy")
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any

@@ -184,7 +184,8 @@ class PPO(TrainingSettings):
         return self.rollout_steps
 
     def actor_maker(self, lag: int) -> PolicyMaker:
-        return PolicyMaker(partial(self.policy_settings().build, record_values=lag == 0))  # stale values are not used
+        build = partial(self.policy_settings().build, record_values=lag == 0)  # stale values are not used
+        return PolicyMaker(build, "envfleet.policies.policy")
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any

@@ -18,6 +18,7 @@ from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
 from envfleet.fleet.spec import group_ranges
 from envfleet.machine import available_memory, simulator_versions
+from envfleet.policies.protocol import ActingPolicy
 from envfleet.rollout.arrays import RolloutShape
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
 from envfleet.rollout.routine import ActingRoutine
@@ -136,7 +137,7 @@ class Parts:
     collector: Collector
     schedule: Schedule
     learner: Any
-    policy: Any
+    policy: ActingPolicy
     shape: RolloutShape
     placement: Choice
     process: TunedProcess
