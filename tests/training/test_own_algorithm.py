@@ -76,7 +76,17 @@ def test_its_weights_are_the_same_everywhere(cem: Any, tmp_path: Path) -> None:
 def test_it_learns(cem: Any, tmp_path: Path) -> None:
     """CartPole, seed 1, 100,000 steps: a mean return of at least 400 over 20 episodes (random: 22)."""
     path = tmp_path / "run"
-    train(cem.CEM(env="CartPole-v1", steps=100_000, seed=1, backend="sequential", eval_every=0, quiet=True, output_dir=str(path)))
+    train(
+        cem.CEM(
+            env="CartPole-v1",
+            steps=100_000,
+            seed=1,
+            backend="sequential",
+            eval_every=0,
+            quiet=True,
+            output_dir=str(path),
+        )
+    )
     assert evaluate_run(path, episodes=20).mean_reward >= 400
 
 

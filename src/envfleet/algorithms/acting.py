@@ -23,7 +23,9 @@ class PolicyMaker:
     build: BuildPolicy  # usually the method of the policy's settings
 
     def load(self) -> None:
-        importlib.import_module("envfleet.algorithms.policy_actor")
+        """Import torch and what most policies need, while the environments are built."""
+        for module in ("envfleet.algorithms.policy_actor", "envfleet.policies.policy"):
+            importlib.import_module(module)
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:
         from envfleet.algorithms.policy_actor import PolicyActor

@@ -27,8 +27,8 @@ class Run:
         """Load the run in the folder `path`.
 
         `checkpoint` is final, best, last or step-N (default: final if it exists, otherwise last). `policy` is the
-        network class, if the run was trained with your own. `trust=True` imports that class by the name that the run
-        recorded.
+        network class, if the run was trained with your own. `trust=True` imports that class, or a kind of policy that
+        is not part of Envfleet, by the name that the run recorded.
         """
         return cls(RunFolder.open(path), checkpoint=checkpoint, policy=policy, trust=trust)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.evaluation import evaluate
 from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
 from envfleet.runs.video import VideoWriter
@@ -71,7 +72,7 @@ def refuse_unfilmable(resolved: Resolved) -> None:
             raise
 
 
-def film_episode(resolved: Resolved, policy: Any, path: Path, stopped: Callable[[], bool]) -> None:
+def film_episode(resolved: Resolved, policy: ActingPolicy, path: Path, stopped: Callable[[], bool]) -> None:
     """Write an evaluation episode to a video. It has the same seed every time, so that videos can be compared."""
     settings = resolved.settings
     deterministic = not settings.eval_sampled
