@@ -89,8 +89,8 @@ class Train:
 
     def run(self) -> int:
         """Train until the budget is spent; return exit code 0."""
+        from envfleet.importing import make_folder_importable
         from envfleet.training import train
-        from envfleet.training.environment import make_folder_importable
         from envfleet.training.trust import named_code
 
         if named_code(self.settings):
