@@ -12,9 +12,10 @@ import numpy as np
 from gymnasium import spaces
 
 from envfleet.conformance.report import RAISED, CheckStopped, Findings
-from envfleet.conformance.values import fingerprint, kind_of, mismatch, one_line, short
+from envfleet.conformance.values import fingerprint, kind_of, mismatch
 from envfleet.fleet.random_actions import choices_of, mask_parts
 from envfleet.fleet.spaces import as_array
+from envfleet.wording import one_line, shown
 
 __all__ = ["Probe", "Step"]
 
@@ -81,7 +82,7 @@ class Probe:
         self.step_seconds += time.perf_counter() - started
         self.steps += 1
         if fingerprint(given) != fingerprint(action):
-            what = f"step changed its action from {short(action)} to {short(given)}"
+            what = f"step changed its action from {shown(action)} to {shown(given)}"
             self.findings.error(what, "work on a copy (`action = action.copy()`): learners store the action")
         observation, reward, terminated, truncated, info = self._unpack(returned)
         flags = (self._flag(terminated, "terminated"), self._flag(truncated, "truncated"))
@@ -124,7 +125,7 @@ class Probe:
         if isinstance(value, bool | np.bool_):
             return bool(value)
         self.findings.error(
-            f"{name} is {short(value)} ({kind_of(value)}), expected a bool", f"return bool({name}) from step"
+            f"{name} is {shown(value)} ({kind_of(value)}), expected a bool", f"return bool({name}) from step"
         )
         try:
             return bool(value)
@@ -133,7 +134,7 @@ class Probe:
 
     def _look_at_reward(self, reward: Any) -> None:
         if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
-            what = f"the reward is {short(reward)} ({kind_of(reward)}), expected a number"
+            what = f"the reward is {shown(reward)} ({kind_of(reward)}), expected a number"
             array = as_array(reward)
             one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet accepts it
             (self.findings.warning if one else self.findings.error)(what, "return float(reward) from step")
@@ -189,7 +190,7 @@ class Probe:
         parts = mask_parts(mask, sizes)
         if parts is None:
             expected = f"shape ({sum(sizes)},)" if len(sizes) == 1 else f"one mask of each size in {sizes}"
-            what = f"info['action_mask'] of {source} is {short(mask)}, expected {expected} of 0 and 1"
+            what = f"info['action_mask'] of {source} is {shown(mask)}, expected {expected} of 0 and 1"
             self.findings.error(what, "give the mask one entry per action, 1 where it is allowed")
         elif (
             not ended
