@@ -13,6 +13,7 @@ from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSett
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
+from envfleet.settings.spelling import last_name
 
 if TYPE_CHECKING:
     from envfleet.algorithms.ppo import PPOLearner
@@ -138,11 +139,11 @@ class PPO(TrainingSettings):
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Convert keys of other systems: workers times environments per worker is the number of environments."""
-        per_worker = [key for key in values if _spelling(key) == "num_envs_per_worker"]
+        per_worker = [key for key in values if last_name(key) == "num_envs_per_worker"]
         if not per_worker:
             return values
-        counts = [value for key, value in values.items() if _spelling(key) == "num_workers"]
-        counts = counts or [value for key, value in values.items() if _spelling(key) == "workers"] or [1]
+        counts = [value for key, value in values.items() if last_name(key) == "num_workers"]
+        counts = counts or [value for key, value in values.items() if last_name(key) == "workers"] or [1]
         product: int | str
         try:
             product = int(counts[0]) * int(values[per_worker[0]])
@@ -198,8 +199,3 @@ class PPO(TrainingSettings):
 
     def describe_policy(self) -> dict[str, Any]:
         return {"kind": "actor-critic", "settings": self.policy_settings().to_json()}
-
-
-def _spelling(key: str) -> str:
-    """Return the last part of a key or flag as a Python name."""
-    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")
