@@ -102,7 +102,7 @@ class DQNLearner:
     @cached_property
     def replay(self) -> Replay:
         """The replay buffer, allocated at the first rollout, after the console has announced its size."""
-        return Replay.of(self._replay_spec)
+        return Replay(self._replay_spec)
 
     @cached_property
     def _priorities(self) -> Any:
@@ -123,7 +123,7 @@ class DQNLearner:
     def _room_to_show(self, steps: int) -> Replay:
         spec = replace(self._replay_spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
         spec.refuse_too_large(beside=self._replay_spec.bytes)  # leave room for the replay buffer, which comes later
-        return Replay.of(spec)
+        return Replay(spec)
 
     # --- one rollout
 
