@@ -113,7 +113,7 @@ class EnvHandle:
                 hint=f"the environment was restarted {self._restarts.recent} times within {self._restarts.within:g} s "
                 "and fails again; restarts= allows more",
             )
-        self._restarts.pause()
+        time.sleep(self._restarts.count())
         self._rebuild(_RESTARTED)
 
     def _rebuild(self, reason: int) -> None:

@@ -13,7 +13,7 @@ _LONGEST_PAUSE = 5.0  # seconds
 
 
 class RestartLimiter:
-    """Counts recent restarts and pauses before each one; the first has no pause."""
+    """Counts recent restarts; the pauses between them grow."""
 
     def __init__(self, allowed: Restarts) -> None:
         self.within = allowed.within
@@ -33,9 +33,8 @@ class RestartLimiter:
         """Whether no further restart is allowed now."""
         return self.recent >= self._limit
 
-    def pause(self) -> None:
-        """Count a restart and wait until it may begin."""
+    def count(self) -> float:
+        """Count a restart; return the seconds to wait before it."""
         recent = self.recent
         self._times.append(time.monotonic())
-        if recent:
-            time.sleep(min(_LONGEST_PAUSE, self._backoff * 2.0 ** (recent - 1)))
+        return min(_LONGEST_PAUSE, self._backoff * 2.0 ** (recent - 1)) if recent else 0.0

@@ -403,7 +403,7 @@ class Supervisor:
                 hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
-        restarts.pause()
+        time.sleep(restarts.count())
         self.restarted[worker] += 1
         spec = self.specs[worker]
         self._name_lockstep()
