@@ -19,6 +19,7 @@ from benchmarks.interleave import quartiles
 from envfleet.machine import keep_freed_memory
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_spec import ReplaySpec
 
 N_ENVS, BATCH, FRAMES, SIDE = 8, 256, 4, 84
 ROLLOUT_STEPS, EPISODE_STEPS = 250, 1_000
@@ -28,7 +29,7 @@ BATCHES_PER_ROUND = 20
 def filled_replay(steps: int) -> Replay:
     """Return a replay buffer in which every frame has been written."""
     space = spaces.Box(0, 255, (FRAMES, SIDE, SIDE), np.uint8)
-    replay = Replay(space, ((), np.int64), capacity=steps, n_envs=N_ENVS, frame_stack=FRAMES)
+    replay = Replay(ReplaySpec(space, ((), np.int64), capacity=steps, n_envs=N_ENVS, frame_stack=FRAMES))
     generator = np.random.default_rng(0)
     frames = generator.integers(0, 256, (ROLLOUT_STEPS + FRAMES, N_ENVS, SIDE, SIDE), np.uint8)
     windows = np.lib.stride_tricks.sliding_window_view(frames, FRAMES, axis=0)  # [time, env, height, width, frame]

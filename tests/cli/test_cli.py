@@ -204,8 +204,8 @@ def test_an_id_is_left_to_gymnasium() -> None:
     [
         ("no_such_module:Walk", "there is no module 'no_such_module'"),
         ("my_environments:Wlak", "module 'my_environments' has no 'Wlak'\nhint: nearest: Walk"),
-        ("my_environments:zzz", "hint: name a function or class"),
-        ("my_environments:number", "my_environments:number is int, expected something that builds"),
+        ("my_environments:zzz", "hint: name a class or function"),
+        ("my_environments:number", "my_environments:number is int, expected a class or function"),
     ],
 )
 @pytest.mark.usefixtures("folder")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from envfleet import cli
-from envfleet.training.environment import make_folder_importable
+from envfleet.importing import make_folder_importable
 from tests.cli.conftest import train
 
 SHADOWS = ("csv", "queue", "socket", "secrets")  # standard-library modules that we or torch import

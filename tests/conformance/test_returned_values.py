@@ -11,6 +11,8 @@ from gymnasium import spaces
 from envfleet.conformance.values import mismatch
 from tests.conformance.worlds import ContinuousWalk, Walk, assert_problem, check, only_problem, returning
 
+EXPECTED = "expected Box(-1000.0, 1000.0, (2,), float32)"
+
 
 @pytest.mark.parametrize(
     ("returned", "what"),
@@ -31,32 +33,32 @@ def test_step_returns_no_five_values(returned: Any, what: str) -> None:
 @pytest.mark.parametrize(
     ("observation", "what", "fix"),
     [
-        (None, "is None, expected an array", "np.asarray"),
-        (np.zeros(3, np.float32), "has shape (3,), expected (2,)", "declare the shape"),
-        (np.zeros(2, np.complex64), "has dtype complex64, expected float32", ".astype(np.float32)"),
-        (np.array([0, np.nan], np.float32), "has 1 NaN in 2 values", "division by zero"),
-        (np.array([0, 1001], np.float32), "is 1001.0 at index [1], expected -1000.0 to 1000.0", "clip"),
-        (np.array([-np.inf, 0], np.float32), "is -inf at index [0]", "clip"),
+        (None, "NoneType None", "np.asarray"),
+        (np.zeros(3, np.float32), "shape (3,) (shape (2,) was declared)", "declare the shape"),
+        (np.zeros(2, np.complex64), "dtype complex64 (dtype float32 was declared)", ".astype(np.float32)"),
+        (np.array([0, np.nan], np.float32), "NaN at index (1,)", "division by zero"),
+        (np.array([0, 1001], np.float32), "1001.0 at index (1,), which is outside [-1000.0, 1000.0]", "clip"),
+        (np.array([-np.inf, 0], np.float32), "-inf at index (0,)", "clip"),
     ],
 )
 def test_observations_outside_their_space(observation: Any, what: str, fix: str) -> None:
     report = check(returning(observation=lambda env: observation))
-    assert_problem(report, "error", f"observation {what}", fix)
+    assert_problem(report, "error", f"observation: {EXPECTED}, received {what}", fix)
     assert "returned by step 1)" in report.problems[0].what
 
 
 @pytest.mark.parametrize(
     ("observation", "what", "fix"),
     [
-        ([0.0, 0.0], "is a list, expected an array of shape (2,) and dtype float32", "np.asarray"),
-        (np.zeros(2), "has dtype float64, expected float32", ".astype(np.float32)"),
-        (np.array([0, np.nextafter(1000, 2000, dtype=np.float32)], np.float32), "is 1000.00006", "clip"),
+        ([0.0, 0.0], "list [0.0, 0.0]", "np.asarray"),
+        (np.zeros(2), "dtype float64 (dtype float32 was declared)", ".astype(np.float32)"),
+        (np.array([0, np.nextafter(1000, 2000, dtype=np.float32)], np.float32), "1000.00006", "clip"),
     ],
 )
 def test_observations_that_a_fleet_accepts_are_warnings(observation: Any, what: str, fix: str) -> None:
     report = check(returning(observation=lambda env: observation))
     assert report.ok
-    assert_problem(report, "warning", f"observation {what}", fix)
+    assert_problem(report, "warning", f"observation: {EXPECTED}, received {what}", fix)
     assert "a fleet accepts it with a warning" in report.problems[0].fix
 
 
@@ -75,9 +77,9 @@ def test_the_step_of_the_first_bad_observation_is_named() -> None:
     ("space", "value", "what"),
     [
         (spaces.Discrete(3), 3, "x is 3, expected a member of Discrete(3)"),
-        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "x is 3 at index [1], expected 0 to 2"),
-        (spaces.MultiBinary(2), np.array([0, 2], np.int8), "x is 2 at index [1], expected 0 to 1"),
-        (spaces.Box(0, 1, ()), 2.0, "x is 2.0, expected 0.0 to 1.0"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), "3 at index (1,), which is outside [0, 2]"),
+        (spaces.MultiBinary(2), np.array([0, 2], np.int8), "2 at index (1,), which is outside [0, 1]"),
+        (spaces.Box(0, 1, ()), 2.0, "x: expected Box(0.0, 1.0, (), float32), received 2.0, which is out of its bounds"),
         (spaces.Dict({"a": spaces.Discrete(2)}), 1, "x is an int, expected a dict with the keys ['a']"),
         (spaces.Dict({"a": spaces.Discrete(2)}), {"b": 1}, "x has the keys ['b'], expected ['a']"),
         (spaces.Dict({"a": spaces.Discrete(2)}), {"a": 5}, "x['a'] is 5"),

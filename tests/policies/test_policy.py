@@ -304,7 +304,7 @@ def test_a_whole_policy_may_give_its_own_standard_deviation() -> None:
         ({"network": "nature"}, "network is 'nature', but the observation has no image"),
         ({"network": "tests.policies.no_such:Encoder"}, "there is no module 'tests.policies.no_such'"),
         ({"network": "tests.policies.own_networks:Encodr"}, "has no 'Encodr'"),
-        ({"network": "tests.policies.own_networks:NOT_CALLABLE"}, "which is a int"),
+        ({"network": "tests.policies.own_networks:NOT_CALLABLE"}, "NOT_CALLABLE is int, expected a class or function"),
         ({"network": own_networks.no_module}, "expected a torch.nn.Module"),
         ({"network": own_networks.BadEncoder}, r"gave \(\) for 2 observations, expected features \(2, n\)"),
         ({"policy": own_networks.BadEncoder}, "takes 2 positional arguments"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_spec import ReplaySpec
 from tests.rollout.made import rollout_of
 from tests.rollout.test_replay import bytes_of
 
@@ -65,7 +66,7 @@ class StackedWorld:
 
 
 def replay_of(space: spaces.Space[Any], capacity: int, frames: int = 1) -> Replay:
-    return Replay(space, ((), np.int64), capacity=capacity, n_envs=ENVS, frame_stack=frames)
+    return Replay(ReplaySpec(space, ((), np.int64), capacity=capacity, n_envs=ENVS, frame_stack=frames))
 
 
 def all_entries(replay: Replay) -> Array:
@@ -139,8 +140,8 @@ def test_pieces_put_it_back_as_it_was(rollouts: int) -> None:
 def test_a_frame_is_stored_once_and_in_its_type() -> None:
     """The replay's arrays together have the planned size, a quarter of the size of whole stacks."""
     stacks = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    single = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4, frame_stack=4)
-    whole = Replay(stacks, ((), np.int64), capacity=1_000, n_envs=4)
+    single = Replay(ReplaySpec(stacks, ((), np.int64), capacity=1_000, n_envs=4, frame_stack=4))
+    whole = Replay(ReplaySpec(stacks, ((), np.int64), capacity=1_000, n_envs=4))
     for replay in (single, whole):  # plus room for eight stacks in each `Aside`
         assert replay.spec.bytes <= bytes_of(replay) <= replay.spec.bytes + 2 * 8 * 4 * 84 * 84
     assert bytes_of(single) < 0.29 * bytes_of(whole) and single.spec.bytes < 0.27 * whole.spec.bytes
@@ -173,5 +174,5 @@ def test_of_several_parts_those_as_deep_as_the_stack_are_frames() -> None:
             "features": spaces.Box(-1.0, 1.0, (6,), np.float32),
         }
     )
-    whole, single = (Replay(space, ((), np.int64), capacity=1_000, n_envs=1, frame_stack=k).spec for k in (1, 3))
+    whole, single = (ReplaySpec(space, ((), np.int64), capacity=1_000, n_envs=1, frame_stack=k) for k in (1, 3))
     assert whole.bytes - single.bytes == pytest.approx(1_000 * 8 * 8 * 2, rel=0.1)

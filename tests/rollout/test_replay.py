@@ -83,7 +83,7 @@ class World:
 
 
 def replay_of(capacity: int, *, mask_size: int = 0) -> Replay:
-    return Replay(SPACE, ((), np.int64), capacity=capacity, n_envs=ENVS, mask_size=mask_size)
+    return Replay(ReplaySpec(SPACE, ((), np.int64), capacity=capacity, n_envs=ENVS, mask_size=mask_size))
 
 
 def bytes_of(thing: Any) -> int:
@@ -207,7 +207,7 @@ def test_what_is_taken_beside_it_counts(monkeypatch: pytest.MonkeyPatch) -> None
 def test_each_observation_is_stored_once_and_in_its_type() -> None:
     """The replay's arrays together have the planned size: one image and 17 bytes per entry."""
     images = spaces.Box(0, 255, (84, 84), np.uint8)
-    replay = Replay(images, ((), np.int64), capacity=1_000, n_envs=4)
+    replay = Replay(ReplaySpec(images, ((), np.int64), capacity=1_000, n_envs=4))
     generator, shape = np.random.default_rng(0), (20, 4)
     seen = generator.integers(0, 255, (21, 4, 84, 84), np.uint8)
     flags = {name: np.zeros(shape, np.bool_) for name in ("terminated", "truncated")}

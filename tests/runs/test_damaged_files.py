@@ -11,7 +11,8 @@ import pytest
 from envfleet import cli
 from envfleet.errors import CheckpointError, ResourceError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
-from envfleet.runs.folder import RunFolder, runs_in
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.listing import runs_in
 from envfleet.runs.metrics import read_metrics
 from envfleet.runs.plot import plot_runs
 from envfleet.settings import read_settings_file

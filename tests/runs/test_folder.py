@@ -14,7 +14,8 @@ import pytest
 
 from envfleet.errors import SettingsError
 from envfleet.runs import lock as lock_module
-from envfleet.runs.folder import RunFolder, runs_in
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.listing import runs_in
 from envfleet.runs.lock import holder
 from envfleet.runs.metrics import MetricsWriter
 

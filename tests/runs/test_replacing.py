@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from envfleet.errors import SettingsError
-from envfleet.runs.folder import RunFolder, runs_in
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.listing import runs_in
 from envfleet.runs.lock import holder
 
 

@@ -18,6 +18,7 @@ from envfleet.errors import ResourceError, SettingsError
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.trajectories import Trajectory
 from envfleet.training import resume, train
 from tests.training.dqn_worlds import Chain, Masked
@@ -53,7 +54,7 @@ def test_as_a_rollout_each_step_leads_where_it_led(trajectories: Any) -> None:
     """Steps drawn from a replay are those of the trajectories, including the last steps of cut ones."""
     assert {trajectory.terminated for trajectory in trajectories} == {True, False}
     rollout = as_rollout(trajectories, SPACE)
-    replay = Replay(SPACE, ((), np.int64), capacity=len(rollout.rewards), n_envs=1)
+    replay = Replay(ReplaySpec(SPACE, ((), np.int64), capacity=len(rollout.rewards), n_envs=1))
     replay.add(rollout)
     entries = np.flatnonzero(replay.happened(np.arange(replay.rows)))
     taken = replay.take(entries, steps=1, gamma=0.9)

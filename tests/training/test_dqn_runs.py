@@ -200,13 +200,12 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    allocate = Replay.of
 
     def listened(spec: ReplaySpec) -> Replay:
         said.append(capsys.readouterr().err)
-        return allocate(spec)
+        return Replay(spec)
 
-    monkeypatch.setattr(Replay, "of", listened)
+    monkeypatch.setattr("envfleet.algorithms.dqn.Replay", listened)
     train(small(tmp_path / "run", quiet=False, prioritised=True))
     (before,) = said
     assert "the replay holds 320 steps of 8 environments in 0 MiB, priorities included" in before

@@ -14,7 +14,7 @@ import pytest
 
 import envfleet
 from envfleet.errors import CheckpointError, SettingsError
-from envfleet.runs.folder import runs_in
+from envfleet.runs.listing import runs_in
 from envfleet.runs.plot import plot_runs
 from tests.training.old_runs import OLD_RUNS, copy_of
 

@@ -14,7 +14,7 @@ from envfleet import cli
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
-from envfleet.runs.folder import runs_in
+from envfleet.runs.listing import runs_in
 from envfleet.runs.run import Run
 from envfleet.training import resume
 from tests.cli.conftest import train as train_by_command

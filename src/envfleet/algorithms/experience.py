@@ -58,7 +58,7 @@ class ReplayedExperience:
     @cached_property
     def replay(self) -> Replay:
         """The replay buffer, allocated at the first rollout, after the console has announced its size."""
-        return Replay.of(self._spec)
+        return Replay(self._spec)
 
     @cached_property
     def priorities(self) -> Any:
@@ -91,7 +91,7 @@ class ReplayedExperience:
     def _room_to_show(self, steps: int) -> Replay:
         spec = replace(self._spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
         spec.refuse_too_large(beside=self._spec.bytes)  # leave room for the replay buffer, which comes later
-        return Replay.of(spec)
+        return Replay(spec)
 
     def set_priorities(self, batch: Experience, errors: Array) -> None:
         """Set the priorities of a batch by its TD errors [step]."""

@@ -15,6 +15,7 @@ from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
 from envfleet.settings.presets import Preset
+from envfleet.settings.spelling import last_name
 
 if TYPE_CHECKING:
     from envfleet.algorithms.env_facts import EnvFacts
@@ -140,11 +141,11 @@ class PPO(TrainingSettings):
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Convert keys of other systems: workers times environments per worker is the number of environments."""
-        per_worker = [key for key in values if _spelling(key) == "num_envs_per_worker"]
+        per_worker = [key for key in values if last_name(key) == "num_envs_per_worker"]
         if not per_worker:
             return values
-        counts = [value for key, value in values.items() if _spelling(key) == "num_workers"]
-        counts = counts or [value for key, value in values.items() if _spelling(key) == "workers"] or [1]
+        counts = [value for key, value in values.items() if last_name(key) == "num_workers"]
+        counts = counts or [value for key, value in values.items() if last_name(key) == "workers"] or [1]
         product: int | str
         try:
             product = int(counts[0]) * int(values[per_worker[0]])
@@ -203,8 +204,3 @@ class PPO(TrainingSettings):
 
         policy = self.policy_settings().build(observation_space, action_space, seed=seed)
         return PPOLearner(self, policy, seed=seed, device=device)
-
-
-def _spelling(key: str) -> str:
-    """Return the last part of a key or flag as a Python name."""
-    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -11,6 +10,7 @@ from envfleet.algorithms.common_settings import BACKENDS, DEFAULT_STEPS, HARMLES
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.ppo_settings import PPO
 from envfleet.errors import SettingsError
+from envfleet.importing import imported
 
 __all__ = [
     "ALGORITHMS",
@@ -49,17 +49,7 @@ def find_algorithm(name: str) -> type[TrainingSettings]:
             f"unknown algorithm {name!r}, expected one of {', '.join(known)}, or your own as module:Class",
             hint=f"did you mean `envfleet train {near[0]}`?" if near else "docs/own-algorithm.md shows how to add one",
         )
-    return _checked(_imported(path), path)
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(
-            f"the algorithm {path} cannot be imported: {error}", hint="expected module:Class of a settings class"
-        ) from error
+    return _checked(imported(path), path)
 
 
 def _checked(kind: Any, path: str) -> type[TrainingSettings]:
@@ -68,6 +58,4 @@ def _checked(kind: Any, path: str) -> type[TrainingSettings]:
             f"{path} is {getattr(kind, '__name__', type(kind).__name__)}, expected a subclass of TrainingSettings",
             hint="name the settings class of the algorithm, not its learner",
         )
-    if not kind.algorithm:
-        raise SettingsError(f"{path} has no name", hint='give the class one: algorithm: ClassVar[str] = "mine"')
     return kind

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 import envfleet
 from envfleet.errors import SettingsError
+from envfleet.fleet.random_actions import RandomBatch
 from envfleet.machine import usable_cores
-from envfleet.seeding import checked_seed, stream
+from envfleet.seeding import checked_seed
 
 if TYPE_CHECKING:
     from envfleet.fleet.fleet import Fleet
@@ -149,26 +149,16 @@ def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
     """Return steps per second with random allowed actions, measured for `seconds` after a short warm-up."""
     from envfleet.training.measuring import steps_per_second
 
-    generator = stream(seed, fleet.num_envs)
-    fleet.action_space.seed(seed)
-    _, infos = fleet.reset()
+    act = RandomBatch(fleet, seed)
+    act.see(fleet.reset()[1])
 
     def advance() -> int:
-        nonlocal infos
-        infos = fleet.step(_allowed(fleet, infos, generator))[-1]
+        act.see(fleet.step(act(None))[-1])
         return fleet.num_envs
 
     for _ in range(2):
         advance()
     return steps_per_second(advance, seconds)
-
-
-def _allowed(fleet: Fleet, infos: dict[str, Any], generator: np.random.Generator) -> Any:
-    """Sample random actions; respect `action_mask` if the environments provide one."""
-    mask = infos.get("action_mask")
-    if mask is None or np.asarray(mask).dtype == object:
-        return fleet.action_space.sample()
-    return np.where(mask, generator.random(mask.shape), -1.0).argmax(axis=1)
 
 
 def recommended(results: Sequence[Measured]) -> Measured:

@@ -76,8 +76,8 @@ class Evaluate:
             raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
         if self.max_steps is not None and self.max_steps < 1:
             raise SettingsError(f"--max-steps is {self.max_steps}, expected at least 1")
+        from envfleet.importing import make_folder_importable
         from envfleet.seeding import checked_seed
-        from envfleet.training.environment import make_folder_importable
         from envfleet.training.evaluating import evaluate_run
 
         for seed in self.seed:

@@ -17,6 +17,7 @@ import tyro
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, grouped, own_names
 from envfleet.settings.declaration import default_of, kinds_of
+from envfleet.settings.spelling import as_flag, dotted_name
 
 __all__ = ["Flags"]
 
@@ -84,7 +85,7 @@ class Flags:
             flag, name = _flag(argument)
             name = name if name in texts else name.removeprefix("no_")
             if flag and name in texts:
-                values[f"--{name.replace('_', '-')}"] = texts[name]
+                values[as_flag(name)] = texts[name]
         values |= self._unknown(unknown, prog)
         return parsed, {flag: self._pairs(flag, value) for flag, value in values.items()}
 
@@ -180,8 +181,8 @@ def _flag(argument: str) -> tuple[str, str]:
     """Return the flag as spelled in help and its setting name; both are empty if `argument` is no flag."""
     if not argument.startswith("--"):
         return "", ""
-    name = argument.partition("=")[0][2:].replace("-", "_")
-    return f"--{name.replace('_', '-')}", name
+    name = dotted_name(argument.partition("=")[0])
+    return as_flag(name), name
 
 
 def _read_as(kind: Any) -> Any:

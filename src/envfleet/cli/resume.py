@@ -61,8 +61,8 @@ class Resume:
 
     def run(self) -> int:
         """Train until the budget is spent; return exit code 0."""
+        from envfleet.importing import make_folder_importable
         from envfleet.training import resume
-        from envfleet.training.environment import make_folder_importable
 
         if self.trust:
             make_folder_importable()

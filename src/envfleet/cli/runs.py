@@ -13,7 +13,7 @@ import tyro
 from envfleet.errors import SettingsError
 
 if TYPE_CHECKING:
-    from envfleet.runs.folder import RunSummary
+    from envfleet.runs.listing import RunSummary
 
 __all__ = ["Runs"]
 
@@ -37,7 +37,7 @@ class Runs:
 
     def run(self) -> int:
         """Print the table."""
-        from envfleet.runs.folder import runs_in
+        from envfleet.runs.listing import runs_in
 
         folder = Path(self.folder)
         if not folder.is_dir() and self.folder != "runs":

@@ -16,9 +16,9 @@ from envfleet.capabilities import Translates
 from envfleet.cli.flags import Flags
 from envfleet.cli.seeds import read_seeds, settings_per_seed, train_in_turn
 from envfleet.errors import SettingsError
+from envfleet.importing import make_folder_importable
 from envfleet.settings import Settings, layered, read_settings_file, split_own
 from envfleet.settings.declaration import dotted_keys, name_of
-from envfleet.training.environment import make_folder_importable
 
 __all__ = ["Train"]
 

@@ -7,7 +7,7 @@ always knows which call is running, even if it never returns.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,9 +15,10 @@ from gymnasium.wrappers import TimeLimit
 
 from envfleet.conformance.budget import Budget
 from envfleet.conformance.interface import wrappers_of
-from envfleet.conformance.probe import Probe, valid_mask
+from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED
 from envfleet.conformance.values import fingerprint
+from envfleet.fleet.random_actions import RandomAgent
 
 __all__ = [
     "Calls",
@@ -28,12 +29,10 @@ __all__ = [
     "differing_info",
     "first_difference",
     "play",
-    "random_actions",
 ]
 
 T = TypeVar("T")
 Calls = Generator[str, None, T]  # yields the name of each call before making it; returns the result
-ActionSource = Callable[[dict[str, Any]], Any]  # chooses an action; gets the last info for its action mask
 
 _STEPS_TO_AN_END = 10  # wait for an episode's end for this multiple of the check's steps
 
@@ -49,12 +48,16 @@ class StepRecord:
 
 
 class Player:
-    """Plays and records: one step per `advance`, with a reset before it if the last episode has ended."""
+    """Plays and records: one step per `advance`, with a reset before it if the last episode has ended.
 
-    def __init__(self, probe: Probe, source: ActionSource) -> None:
+    A replay draws its actions again instead of repeating the recorded ones: if the environment diverges, its mask may
+    no longer allow those.
+    """
+
+    def __init__(self, probe: Probe, agent: RandomAgent) -> None:
         self.actions: list[Any] = []
         self.records: list[StepRecord] = []
-        self._probe, self._source = probe, source
+        self._probe, self._agent = probe, agent
         self._info: dict[str, Any] = {}
 
     @property
@@ -78,7 +81,7 @@ class Player:
         """Take one step."""
         if self.ended:
             yield from self.reset(None)
-        action = self._source(self._info)
+        action = self._agent(None, self._info)
         name = f"step {len(self.actions) + 1}"
         yield name
         observation, reward, terminated, truncated, self._info = self._probe.step(action)
@@ -94,29 +97,13 @@ class Player:
 
 def play(probe: Probe, seed: int, *, action_seed: int, steps: int, budget: Budget) -> Calls[Player]:
     """Reset with this seed and play up to `steps` random actions, as long as there is time."""
-    player = Player(probe, random_actions(probe.env.action_space, action_seed))
+    player = Player(probe, RandomAgent(probe.env.action_space, action_seed))
     yield from player.reset(seed)
     for _ in range(steps):
         if not budget.allows_more():
             break
         yield from player.advance()
     return player
-
-
-def random_actions(space: Any, seed: int) -> ActionSource:
-    """Random actions that respect the action mask; the same seed and masks give the same actions.
-
-    A replay draws its actions again instead of repeating the recorded ones: if the environment diverges, its mask may
-    no longer allow those.
-    """
-    own_space = copy.deepcopy(space)  # do not touch the generator of the environment's space
-    own_space.seed(seed)
-
-    def sample(info: dict[str, Any]) -> Any:
-        mask = valid_mask(own_space, info)
-        return own_space.sample() if mask is None else own_space.sample(mask=mask)
-
-    return sample
 
 
 def first_difference(one: Player, other: Player) -> str | None:
@@ -143,7 +130,7 @@ def check_end(probe: Probe, seed: int, first: Player, budget: Budget) -> Calls[N
     """Warn if no episode ends within many random steps; skip this if one has ended or there is a time limit."""
     if first.ends or _has_time_limit(probe.env):
         return
-    player = Player(probe, random_actions(probe.env.action_space, seed))
+    player = Player(probe, RandomAgent(probe.env.action_space, seed))
     yield from player.reset(seed)
     limit = len(first.actions) * _STEPS_TO_AN_END
     while not player.ends and len(player.actions) < limit:

@@ -21,11 +21,11 @@ from typing import Any
 
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from envfleet.conformance.episodes import ActionSource, random_actions
 from envfleet.conformance.values import fingerprint
 from envfleet.errors import EnvError, EnvfleetError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
+from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.spec import Restarts
 from envfleet.seeding import derive_seed
 
@@ -135,37 +135,37 @@ class _Record:
 
 
 def _recorded(fleet: Fleet, seed: int, stored: Stored, seconds: float) -> _Record:
-    choose = random_actions(fleet.single_action_space, seed)
-    played = _play(fleet, choose, fleet.reset()[1], STEPS, seconds)
+    agent = RandomAgent(fleet.single_action_space, seed)
+    played = _play(fleet, agent, fleet.reset()[1], STEPS, seconds)
     episodes = 1 + sum(played.ends)
     for _ in range(STEPS_TO_BEGIN):
         if not played.ends[-1]:
             break
-        played = _play(fleet, choose, played.infos, 1, seconds)
+        played = _play(fleet, agent, played.infos, 1, seconds)
         episodes += played.ends[-1]
     state = stored(fleet.state())
-    after = _play(fleet, choose, played.infos, STEPS, seconds)
+    after = _play(fleet, agent, played.infos, STEPS, seconds)
     observations, infos = fleet.reset()  # without a seed: the generators continue, as at an episode's end
-    after_reset = _play(fleet, choose, infos, STEPS_AFTER_RESET, seconds)
+    after_reset = _play(fleet, agent, infos, STEPS_AFTER_RESET, seconds)
     return _Record(state, episodes, after, _reset_digests(observations, infos), after_reset)
 
 
 def _play_elsewhere(fleet: Fleet, seed: int, episodes: int, seconds: float) -> None:
     """Play something else in the environment that will be restored, with a different number of episodes."""
-    choose = random_actions(fleet.single_action_space, seed)
-    played = _play(fleet, choose, fleet.reset()[1], STEPS_ELSEWHERE, seconds)
+    agent = RandomAgent(fleet.single_action_space, seed)
+    played = _play(fleet, agent, fleet.reset()[1], STEPS_ELSEWHERE, seconds)
     if 1 + sum(played.ends) == episodes:
         fleet.reset()
 
 
-def _play(fleet: Fleet, choose: ActionSource, infos: dict[str, Any], most: int, seconds: float) -> _Played:
+def _play(fleet: Fleet, agent: RandomAgent, infos: dict[str, Any], most: int, seconds: float) -> _Played:
     """Play random actions that respect the action masks, for at most `most` steps and `seconds` seconds."""
     actions: list[Any] = []
     digests: list[Digests] = []
     ends: list[bool] = []
     until = time.monotonic() + seconds
     while not actions or (len(actions) < most and time.monotonic() < until):
-        action = choose({"action_mask": _mask(infos)})
+        action = agent(None, {"action_mask": _mask(infos)})
         result = fleet.step(_batch(fleet, action))
         infos = result[4]
         actions.append(action)

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 from gymnasium import spaces
 
 from envfleet.conformance.budget import Budget
-from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset, random_actions
+from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset
 from envfleet.conformance.interface import check_interface, check_rendering
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED, CheckStopped, Findings, counted, duration
 from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
 from envfleet.errors import StateError
+from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.state import capture
 
 __all__ = ["STARTS_FRESH", "Doing", "Examination"]
@@ -166,7 +167,7 @@ class Examination:
     def _play(self, probe: Probe) -> Generator[Doing, None, Player]:
         """Play the reference that later plays are compared with; at least one step, whatever the time."""
         part = self._budget.part(self._budget.seconds * _FIRST_SHARE)
-        first = Player(probe, random_actions(probe.env.action_space, self._seed))
+        first = Player(probe, RandomAgent(probe.env.action_space, self._seed))
         yield from _named("random play", first.reset(self._seed))
         yield Doing("rendering", "render")
         check_rendering(probe)

@@ -14,7 +14,8 @@ from gymnasium.vector import VectorEnv
 
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED, CheckStopped, Findings
-from envfleet.conformance.values import kind_of, mismatch, one_line, short
+from envfleet.conformance.values import kind_of, mismatch
+from envfleet.wording import one_line, shown
 
 __all__ = ["check_interface", "check_picklable", "check_rendering", "wrappers_of"]
 
@@ -54,7 +55,7 @@ def check_rendering(probe: Probe) -> None:
     metadata = getattr(env, "metadata", None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get("render_modes"), list | tuple):
         findings.warning(
-            f"metadata is {short(metadata)}, expected a dict with a list under 'render_modes'",
+            f"metadata is {shown(metadata)}, expected a dict with a list under 'render_modes'",
             "declare metadata = {'render_modes': [], ...} in the class",
         )
         return
@@ -137,7 +138,7 @@ def _check_space(env: Any, name: str, findings: Findings) -> None:
     if not isinstance(space, spaces.Space):
         kind = f"{type(space).__module__}.{type(space).__qualname__}"
         findings.error(
-            f"{name} is {short(space)} ({kind}), expected a space of gymnasium.spaces",
+            f"{name} is {shown(space)} ({kind}), expected a space of gymnasium.spaces",
             f"build {name} from gymnasium.spaces",
         )
         if not hasattr(space, "sample") or not hasattr(space, "contains"):

@@ -12,10 +12,12 @@ import numpy as np
 from gymnasium import spaces
 
 from envfleet.conformance.report import RAISED, CheckStopped, Findings
-from envfleet.conformance.values import fingerprint, kind_of, mismatch, one_line, short
+from envfleet.conformance.values import fingerprint, kind_of, mismatch
+from envfleet.fleet.random_actions import choices_of, mask_parts
 from envfleet.fleet.spaces import as_array
+from envfleet.wording import one_line, shown
 
-__all__ = ["Probe", "Step", "valid_mask"]
+__all__ = ["Probe", "Step"]
 
 _INFOS_PICKLED = 20  # only the first ones: pickling every info would slow the check down
 
@@ -80,7 +82,7 @@ class Probe:
         self.step_seconds += time.perf_counter() - started
         self.steps += 1
         if fingerprint(given) != fingerprint(action):
-            what = f"step changed its action from {short(action)} to {short(given)}"
+            what = f"step changed its action from {shown(action)} to {shown(given)}"
             self.findings.error(what, "work on a copy (`action = action.copy()`): learners store the action")
         observation, reward, terminated, truncated, info = self._unpack(returned)
         flags = (self._flag(terminated, "terminated"), self._flag(truncated, "truncated"))
@@ -123,7 +125,7 @@ class Probe:
         if isinstance(value, bool | np.bool_):
             return bool(value)
         self.findings.error(
-            f"{name} is {short(value)} ({kind_of(value)}), expected a bool", f"return bool({name}) from step"
+            f"{name} is {shown(value)} ({kind_of(value)}), expected a bool", f"return bool({name}) from step"
         )
         try:
             return bool(value)
@@ -132,7 +134,7 @@ class Probe:
 
     def _look_at_reward(self, reward: Any) -> None:
         if not isinstance(reward, int | float | np.integer | np.floating | np.bool_):
-            what = f"the reward is {short(reward)} ({kind_of(reward)}), expected a number"
+            what = f"the reward is {shown(reward)} ({kind_of(reward)}), expected a number"
             array = as_array(reward)
             one = array is not None and array.size == 1 and array.dtype.kind in "biuf"  # a fleet accepts it
             (self.findings.warning if one else self.findings.error)(what, "return float(reward) from step")
@@ -179,62 +181,21 @@ class Probe:
                 self.findings.error(what, "put only numbers, strings, arrays and containers of them in info")
 
     def _look_at_mask(self, mask: Any, source: str, *, ended: bool) -> None:
-        sizes = _choices(self.env.action_space)
+        sizes = choices_of(self.env.action_space)
         if sizes is None:
             kind = type(self.env.action_space).__name__
             what = f"info['action_mask'] of {source} masks an action space of type {kind}"
             self.findings.warning(what, "leave out the mask: it is for Discrete, MultiDiscrete and MultiBinary actions")
             return
-        parts = _mask_parts(mask, sizes)
+        parts = mask_parts(mask, sizes)
         if parts is None:
             expected = f"shape ({sum(sizes)},)" if len(sizes) == 1 else f"one mask of each size in {sizes}"
-            what = f"info['action_mask'] of {source} is {short(mask)}, expected {expected} of 0 and 1"
+            what = f"info['action_mask'] of {source} is {shown(mask)}, expected {expected} of 0 and 1"
             self.findings.error(what, "give the mask one entry per action, 1 where it is allowed")
-        elif not ended and not all(part.any() for part in parts) and not _is_switches(self.env.action_space):
+        elif (
+            not ended
+            and not all(part.any() for part in parts)
+            and not isinstance(self.env.action_space, spaces.MultiBinary)
+        ):
             what = f"info['action_mask'] of {source} allows no action, expected at least one"
             self.findings.error(what, "allow an action that does nothing, or end the episode there")
-
-
-def valid_mask(space: Any, info: dict[str, Any]) -> Any:
-    """The action mask in the form that `space.sample` takes, or None if there is no valid one."""
-    sizes = _choices(space)
-    parts = None if sizes is None else _mask_parts(info.get("action_mask"), sizes)
-    if parts is None:
-        return None
-    if _is_switches(space):
-        return 2 * parts[0].reshape(space.shape)  # in Gymnasium's mask, 0 forces a bit to 0 and 2 leaves it free
-    return parts[0] if isinstance(space, spaces.Discrete) else tuple(parts)
-
-
-def _is_switches(space: Any) -> bool:
-    return isinstance(space, spaces.MultiBinary)
-
-
-def _choices(space: Any) -> list[int] | None:
-    """Number of choices of each part of an action; None for spaces that cannot be masked."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.n)]
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return [int(size) for size in space.nvec]
-    if _is_switches(space):
-        return [math.prod(space.shape)]
-    return None
-
-
-def _mask_parts(mask: Any, sizes: list[int]) -> list[np.ndarray[Any, Any]] | None:
-    """One array of 0 and 1 per part of the action, or None if the mask does not fit."""
-    try:
-        if isinstance(mask, tuple):
-            parts = [np.asarray(part) for part in mask]
-        else:
-            whole = np.asarray(mask).reshape(-1)  # a MultiBinary may have several dimensions
-            if whole.shape != (sum(sizes),):
-                return None
-            parts = np.split(whole, np.cumsum(sizes)[:-1])
-    except ValueError:  # ragged
-        return None
-    if [part.shape for part in parts] != [(size,) for size in sizes]:
-        return None
-    if not all(np.isin(part, (0, 1)).all() for part in parts):
-        return None
-    return [part.astype(np.int8) for part in parts]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from envfleet.conformance.budget import Budget
-from envfleet.conformance.episodes import Calls, Player, differing_info, first_difference, play, random_actions
+from envfleet.conformance.episodes import Calls, Player, differing_info, first_difference, play
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.values import fingerprint
+from envfleet.fleet.random_actions import RandomAgent
 
 __all__ = ["GlobalGenerators", "check_independent", "check_reproducible", "check_seed_matters"]
 
@@ -88,8 +89,8 @@ def check_seed_matters(probe: Probe, seed: int, first: Player, budget: Budget) -
 def check_independent(probe: Probe, other: Probe, seed: int, first: Player, budget: Budget) -> Calls[None]:
     """Replay while a second instance is stepped in turn; the second must not affect the first."""
     generators = GlobalGenerators()
-    watched = Player(probe, random_actions(probe.env.action_space, seed))
-    neighbour = Player(other, random_actions(other.env.action_space, seed + 1))
+    watched = Player(probe, RandomAgent(probe.env.action_space, seed))
+    neighbour = Player(other, RandomAgent(other.env.action_space, seed + 1))
     yield from watched.reset(seed)
     yield from neighbour.reset(seed + 1)
     for _ in first.actions:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from envfleet.fleet.spaces import Leaf
+from envfleet.fleet.spaces import Leaf, expected_text
 from envfleet.fleet.validation import Misfit, fit
+from envfleet.wording import shown
 
-__all__ = ["Mismatch", "fingerprint", "kind_of", "mismatch", "one_line", "short"]
+__all__ = ["Mismatch", "fingerprint", "kind_of", "mismatch"]
 
 
 class Mismatch(NamedTuple):
@@ -30,13 +31,10 @@ def mismatch(space: Any, value: Any, name: str) -> Mismatch | None:
     if isinstance(space, spaces.Tuple):
         return _tuple_mismatch(space, value, name)
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
-        found = _array_mismatch(space, value, name)
-        if found is None or not _tolerated(space, value):
-            return found
-        return Mismatch(found.what, f"{found.fix}; a fleet accepts it with a warning, unless validate is strict", True)
+        return _array_mismatch(space, value, name)
     if not space.contains(value):
         fix = f"return a member of the declared space for {name}, or declare the space that it has"
-        return Mismatch(f"{name} is {short(value)}, expected a member of {short(space)}", fix)
+        return Mismatch(f"{name} is {shown(value)}, expected a member of {shown(space)}", fix)
     return None
 
 
@@ -61,53 +59,17 @@ def _tuple_mismatch(space: spaces.Tuple[Any], value: Any, name: str) -> Mismatch
     return next((each for each in found if each), None)
 
 
-def _array_mismatch(
-    space: spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary, value: Any, name: str
-) -> Mismatch | None:
-    expected = f"an array of shape {space.shape} and dtype {space.dtype}"
-    if space.shape == () and isinstance(value, int | float):
-        value = np.asarray(value, space.dtype)  # a plain number is as good as a zero-dimensional array
-    if not isinstance(value, np.ndarray | np.generic):
-        fix = f"return np.asarray(..., dtype=np.{space.dtype}) for {name}"
-        return Mismatch(f"{name} is {kind_of(value)}, expected {expected}", fix)
-    if value.shape != space.shape:
-        fix = f"return {name} in its declared shape, or declare the shape that it has"
-        return Mismatch(f"{name} has shape {value.shape}, expected {space.shape}", fix)
-    if not np.can_cast(value.dtype, space.dtype):
-        fix = f"convert {name} with .astype(np.{space.dtype}), or declare dtype=np.{value.dtype} in its space"
-        return Mismatch(f"{name} has dtype {value.dtype}, expected {space.dtype}", fix)
-    return _bounds_mismatch(space, np.asarray(value), name)
-
-
-def _tolerated(space: Any, value: Any) -> bool:
+def _array_mismatch(space: spaces.Space[Any], value: Any, name: str) -> Mismatch | None:
+    leaf = Leaf((), space, fixed=True)
     try:
-        fit(Leaf((), space, fixed=True), value, bounds=True)
-    except Misfit:
-        return False
-    return True
-
-
-def _bounds_mismatch(space: Any, value: np.ndarray[Any, Any], name: str) -> Mismatch | None:
-    if value.dtype.kind in "fc" and np.isnan(value).any():
-        what = f"{name} has {int(np.isnan(value).sum())} NaN in {value.size} values, expected numbers"
-        return Mismatch(what, f"find what makes {name} NaN: a division by zero, a simulation that blew up")
-    low, high = _bounds(space)
-    outside = (value < low) | (value > high)
-    if not outside.any():
+        _, deviations = fit(leaf, value, bounds=True)
+    except Misfit as misfit:
+        return Mismatch(f"{name}: {expected_text(leaf, misfit.received)}", misfit.fix)
+    if not deviations:
         return None
-    index = tuple(int(axis) for axis in np.argwhere(outside)[0])
-    least, most = (np.broadcast_to(bound, value.shape)[index] for bound in (low, high))
-    where = f" at index {list(index)}" if index else ""
-    what = f"{name} is {value[index]}{where}, expected {least} to {most}"
-    return Mismatch(what, f"widen the bounds of the space to all values that {name} can take, or clip it")
-
-
-def _bounds(space: Any) -> tuple[Any, Any]:
-    if isinstance(space, spaces.Box):
-        return space.low, space.high
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.start, space.start + space.nvec - 1
-    return np.asarray(0), np.asarray(1)
+    _, received, fix = deviations[0]
+    accepted = f"{fix}; a fleet accepts it with a warning, unless validate is strict"
+    return Mismatch(f"{name}: {expected_text(leaf, received)}", accepted, tolerated=True)
 
 
 def fingerprint(value: Any) -> bytes:
@@ -138,14 +100,3 @@ def kind_of(value: Any) -> str:
     """Type of a value with its article: 'a list', 'an int', 'None'."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def short(value: Any) -> str:
-    """The repr of a value, on one line of at most 80 characters."""
-    return one_line(repr(value))
-
-
-def one_line(text: str) -> str:
-    """The text on one line, cut at 80 characters."""
-    joined = " ".join(text.split())
-    return joined if len(joined) <= 80 else f"{joined[:77]}..."

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envfleet.fleet.os_compat import voluntary_switches
+from envfleet.fleet.random_actions import RandomAgent
 
 __all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
 
@@ -47,14 +48,14 @@ class StepCost:
 
 def measure(env: Any, seed: int) -> StepCost:
     """Measure the step cost of an environment with random actions; it must be reset afterwards."""
-    env.reset(seed=seed)
-    env.action_space.seed(seed)
-    env.step(env.action_space.sample())  # the first step may compile something
+    agent = RandomAgent(env.action_space, seed)
+    _, info = env.reset(seed=seed)
+    env.step(agent(None, info))  # the first step may compile something
     switches, deadline = voluntary_switches(), time.perf_counter() + MOST_SECONDS
     seconds = cpu_seconds = math.inf
     total = 0
     for _ in range(REPEATS):  # the fastest counts: a cheap step is easily disturbed
-        steps, elapsed, cpu_elapsed = _timed(env, deadline)
+        steps, elapsed, cpu_elapsed = _timed(env, agent, deadline)
         total += steps
         if elapsed / steps < seconds:
             seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
@@ -68,16 +69,16 @@ def measure(env: Any, seed: int) -> StepCost:
     return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
-def _timed(env: Any, deadline: float) -> tuple[int, float, float]:
+def _timed(env: Any, agent: RandomAgent, deadline: float) -> tuple[int, float, float]:
     """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    env.reset()
+    _, info = env.reset()
     steps = 0
     while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
-        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        _, _, terminated, truncated, info = env.step(agent(None, info))
         steps += 1
         if terminated or truncated:
-            env.reset()
+            _, info = env.reset()
     return steps, time.perf_counter() - began, time.process_time() - cpu_began
 
 

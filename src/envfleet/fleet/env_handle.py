@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from envfleet.errors import EnvContext, EnvError, StateError, env_error_type
 from envfleet.fleet import state as simulator_state
+from envfleet.fleet.restart_limiter import RestartLimiter
 from envfleet.fleet.spec import FleetEnvSpec, GroupSettings, OnError
 from envfleet.seeding import derive_seed, stream
 
@@ -41,7 +41,7 @@ class EnvHandle:
         self._episodes = 0  # started so far; the key of the task sampler's stream
         self._episodes_since_built = 0
         self._rebuilt = 0
-        self._restart_times: deque[float] = deque()
+        self._restarts = RestartLimiter(settings.restarts)
         self.step: Callable[[Any], Any]
         self.most_steps = math.inf  # episode limit of the TimeLimit wrappers that `step` bypasses
         self._limits: list[Any] = []
@@ -103,22 +103,17 @@ class EnvHandle:
 
     def restart(self, failure: EnvError) -> None:
         """Replace a failed environment with a fresh one; raise `failure` if the settings do not allow it."""
-        restarts, times = self._settings.restarts, self._restart_times
         if self._settings.on_error is OnError.RAISE:
             raise failure
-        now = time.monotonic()
-        while times and now - times[0] > restarts.within:
-            times.popleft()
-        if len(times) >= restarts.limit:
+        if self._restarts.exhausted:
             raise type(failure)(
                 failure.message,
                 failure.context,
                 original=failure.original,
-                hint=f"the environment was restarted {len(times)} times within {restarts.within:g} s "
+                hint=f"the environment was restarted {self._restarts.recent} times within {self._restarts.within:g} s "
                 "and fails again; restarts= allows more",
             )
-        time.sleep(restarts.delay(len(times)))
-        times.append(now)
+        time.sleep(self._restarts.count())
         self._rebuild(_RESTARTED)
 
     def _rebuild(self, reason: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,6 +38,7 @@ from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
 from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
+from envfleet.importing import imported_module
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
@@ -245,11 +245,11 @@ def spec_of(env_id: str) -> Any:
     """Spec of a registered environment; for `module:id`, first imports the module that registers it."""
     module, _, name = env_id.rpartition(":")
     import_provider(env_id)
+    if module:
+        imported_module(module)  # importing it registers the environment
     try:
-        if module:
-            importlib.import_module(module)  # importing it registers the environment
         spec = gymnasium.spec(name)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except gymnasium.error.Error as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
         unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
         raise SettingsError(

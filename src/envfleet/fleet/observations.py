@@ -8,8 +8,9 @@ from typing import Any
 from gymnasium import spaces
 
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.spaces import BatchWriter, expected_text, explain_mismatch, leaves_of, pick, rebuild, short
+from envfleet.fleet.spaces import BatchWriter, expected_text, leaves_of, pick, rebuild
 from envfleet.fleet.validation import Misfit, Validation, fit
+from envfleet.wording import shown
 
 __all__ = ["ObservationStore"]
 
@@ -93,20 +94,19 @@ class ObservationStore:
         except (KeyError, IndexError, TypeError):
             given = sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
             return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"
-        reason = explain_mismatch(leaf, value, bounds=validation.checks_values)
-        if reason is not None and not validation.strict:
-            try:
-                value, deviations = fit(leaf, value, bounds=validation.checks_values)
-            except Misfit as misfit:
-                return str(misfit)
-            for deviation in deviations:
-                validation.report(self._first_env + i, deviation)
-                if deviation.kind == "dtype":
-                    writer.allow_casts()
-            reason = None
-        if reason is None:
-            try:
-                writer.outputs[slot][i] = value
-            except OverflowError:  # bounds are not checked, and the dtype cannot hold this integer
-                return expected_text(leaf, short(value))
-        return reason
+        try:
+            stored, deviations = fit(leaf, value, bounds=validation.checks_values)
+        except Misfit as misfit:
+            return expected_text(leaf, misfit.received)
+        for kind, received, fix in deviations:
+            reason = expected_text(leaf, received)
+            if validation.strict:
+                return reason
+            validation.report(self._first_env + i, kind, reason, fix)
+            if kind == "dtype":
+                writer.allow_casts()
+        try:
+            writer.outputs[slot][i] = stored if deviations else value
+        except OverflowError:  # bounds are not checked, and the dtype cannot hold this integer
+            return expected_text(leaf, shown(value))
+        return None

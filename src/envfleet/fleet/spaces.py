@@ -20,15 +20,14 @@ __all__ = [
     "Leaf",
     "as_array",
     "bounds_of",
+    "casts",
     "expected_text",
-    "explain_mismatch",
     "flat_mask",
     "leaves_of",
     "outside_text",
     "pick",
     "read_rows",
     "rebuild",
-    "short",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -208,7 +207,7 @@ class BatchWriter:
     def _write_scalars(self, values: list[Any], slot: int) -> bool:
         try:
             array = np.array(values)
-            if array.ndim != 1 or not _casts(array.dtype, self.leaf.dtype):
+            if array.ndim != 1 or not casts(array.dtype, self.leaf.dtype):
                 return False
             out = self.outputs[slot]
             out[...] = array
@@ -219,7 +218,8 @@ class BatchWriter:
         return True
 
 
-def _casts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def casts(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether a number of dtype `given` may be stored in a leaf of dtype `wanted` without a shape."""
     if wanted.kind in "iu":  # Python integers arrive as int64, whatever the width of the space's dtype
         return given.kind in "iu"
     return np.can_cast(given, wanted)
@@ -243,23 +243,6 @@ def bounds_of(space: spaces.Space[Any]) -> tuple[Array, Array]:
     if isinstance(space, spaces.MultiDiscrete):
         return space.start, space.start + space.nvec - 1
     return np.zeros((), np.int8), np.ones((), np.int8)  # MultiBinary
-
-
-def explain_mismatch(leaf: Leaf, value: Any, *, bounds: bool = True) -> str | None:
-    """Why `value` does not belong to the leaf, as 'expected ..., received ...'; None if it does."""
-    array = as_array(value)
-    received = None
-    if array is None or (leaf.shape != () and not isinstance(value, np.ndarray)):
-        received = f"{type(value).__name__} {short(value)}"
-    elif array.shape != leaf.shape:
-        received = f"shape {array.shape} (shape {leaf.shape} was declared)"
-    elif not (_casts if leaf.shape == () else np.can_cast)(array.dtype, leaf.dtype):
-        received = f"dtype {array.dtype} (dtype {leaf.dtype} was declared)"
-    elif bounds:
-        low, high = bounds_of(leaf.space)
-        inside = (array >= low) & (array <= high)
-        received = None if inside.all() else outside_text(leaf, array, inside)
-    return None if received is None else expected_text(leaf, received)
 
 
 def expected_text(leaf: Leaf, received: str) -> str:
@@ -286,8 +269,3 @@ def outside_text(leaf: Leaf, array: Array, inside: Array) -> str:
     low, high = bounds_of(leaf.space)
     low, high = np.broadcast_to(low, leaf.shape)[index], np.broadcast_to(high, leaf.shape)[index]
     return f"{array[index]} at index {index}, which is outside [{low}, {high}]"
-
-
-def short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

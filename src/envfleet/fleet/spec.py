@@ -58,10 +58,6 @@ class Restarts:
         if self.limit < 0:
             raise SettingsError(f"restarts.limit is {self.limit}, expected 0 or more")
 
-    def delay(self, recent: int) -> float:
-        """Seconds to wait before a restart, given the number of `recent` ones; the first has no delay."""
-        return 0.0 if recent == 0 else min(5.0, self.backoff * 2.0 ** (recent - 1))
-
 
 class OnError(Enum):
     """What to do when an environment raises an exception."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.os_compat import yield_core
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
+from envfleet.fleet.restart_limiter import RestartLimiter
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang, ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
@@ -52,7 +52,7 @@ class Supervisor:
         restarts: Restarts,
     ) -> None:
         self.backend, self.specs = backend, specs
-        self._timeouts, self._restarts = timeouts, restarts
+        self._timeouts = timeouts
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
         self.step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
@@ -63,7 +63,7 @@ class Supervisor:
         self.restarted = [0] * len(specs)  # restarts of each worker
         self.forgetful: set[int] = set()  # groups whose worker was restarted and has no info columns yet
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
-        self._restart_times: list[deque[float]] = [deque() for _ in specs]
+        self._restarts = [RestartLimiter(restarts) for _ in specs]
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
         self._stopped = False  # may be set by another thread than the one that waits
@@ -391,13 +391,11 @@ class Supervisor:
         """Restart a dead worker, as often as allowed, and ask its groups to recover."""
         if self._stopped:  # the worker ended because the fleet was closed
             raise ClosedError("the fleet was closed while its environments were stepping")
-        times, restarts, now = self._restart_times[worker], self._restarts, time.monotonic()
-        while times and now - times[0] > restarts.within:
-            times.popleft()
         env = self._words[self._worker_words[worker] + WorkerWord.CURRENT]
-        if len(times) >= restarts.limit:
+        restarts = self._restarts[worker]
+        if restarts.exhausted:
             raise WorkerError(
-                f"worker {worker} died {len(times) + 1} times within {restarts.within:g} s, last in environment "
+                f"worker {worker} died {restarts.recent + 1} times within {restarts.within:g} s, last in environment "
                 f"{env}: {reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
                 ending=reason,
@@ -405,8 +403,7 @@ class Supervisor:
                 hung=stack is not None,
             )
         _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
-        time.sleep(restarts.delay(len(times)))
-        times.append(now)
+        time.sleep(restarts.count())
         self.restarted[worker] += 1
         spec = self.specs[worker]
         self._name_lockstep()

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from envfleet.fleet.spaces import Array, Leaf, as_array, bounds_of, expected_text, outside_text, short
+from envfleet.fleet.spaces import Array, Leaf, as_array, bounds_of, casts, outside_text
+from envfleet.wording import shown
 
 __all__ = ["NUMBERS", "ROUNDING_STEPS", "BadReward", "Deviation", "Misfit", "Validation", "fit"]
 
@@ -28,7 +29,11 @@ NUMBERS = frozenset({float, int, bool, *(np.dtype(code).type for code in "?bBhHi
 
 
 class Misfit(Exception):
-    """A value cannot be stored in its leaf; the message says why."""
+    """A value cannot be stored in its leaf; says what was received, and the fix."""
+
+    def __init__(self, received: str, fix: str) -> None:
+        super().__init__(received)
+        self.received, self.fix = received, fix
 
 
 class BadReward(Exception):
@@ -36,10 +41,10 @@ class BadReward(Exception):
 
 
 class Deviation(NamedTuple):
-    """An accepted deviation from the declared space."""
+    """An accepted deviation from the declared space: what was received, and the fix."""
 
     kind: str
-    what: str
+    received: str
     fix: str
 
 
@@ -49,7 +54,7 @@ class Validation:
 
     mode: str
     quiet: bool = False  # reports nothing
-    _reported: dict[str, Deviation] = field(default_factory=dict, repr=False, compare=False)
+    _reported: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def strict(self) -> bool:
@@ -60,23 +65,24 @@ class Validation:
         """Whether bounds and NaN are checked."""
         return self.mode != "off"
 
-    def report(self, env: int, deviation: Deviation) -> None:
-        """Log a deviation, once for each kind."""
-        if self.quiet or self.mode != "warn" or self._reported.setdefault(deviation.kind, deviation) is not deviation:
+    def report(self, env: int, kind: str, what: str, fix: str) -> None:
+        """Log an accepted deviation, once for each kind."""
+        this = object()
+        if self.quiet or self.mode != "warn" or self._reported.setdefault(kind, this) is not this:
             return  # setdefault checks and sets in one call, because threads share the dictionary
-        _log.warning("environment %d returned %s (reported once)\nhint: %s", env, deviation.what, deviation.fix)
+        _log.warning("environment %d: %s; accepted (reported once)\nhint: %s", env, what, fix)
 
     def number(self, env: int, reward: Any) -> float:
         """Convert a reward of an unusual type to a float; raise BadReward if that is impossible."""
         array = as_array(reward)
         if array is None or array.dtype.kind not in "biuf" or array.size != 1:
             shape = "" if array is None or array.shape == () else f" of shape {array.shape}"
-            raise BadReward(f"{short(reward)} ({type(reward).__name__}{shape})")
+            raise BadReward(f"{shown(reward)} ({type(reward).__name__}{shape})")
         if array.ndim and self.strict:
-            raise BadReward(f"{short(reward)} ({type(reward).__name__} of shape {array.shape})")
+            raise BadReward(f"{shown(reward)} ({type(reward).__name__} of shape {array.shape})")
         if array.ndim:
-            what = f"an array of shape {array.shape} as the reward, expected a number; its only element is used"
-            self.report(env, Deviation("reward", what, "return float(reward) from step"))
+            what = f"expected a number as the reward, received an array of shape {array.shape}"
+            self.report(env, "reward", what, "return float(reward) from step")
         return float(array.item())
 
 
@@ -84,19 +90,23 @@ def fit(leaf: Leaf, value: Any, *, bounds: bool) -> tuple[Array, list[Deviation]
     """Convert `value` to the leaf's dtype; return it with the accepted deviations, or raise Misfit."""
     array = as_array(value)
     if array is None or (array.dtype == object and not isinstance(value, np.ndarray)):
-        raise Misfit(expected_text(leaf, f"{type(value).__name__} {short(value)}"))
+        raise Misfit(f"{type(value).__name__} {shown(value)}", _as_array(leaf))
     if array.shape != leaf.shape:
-        raise Misfit(expected_text(leaf, f"shape {array.shape} (shape {leaf.shape} was declared)"))
+        raise Misfit(
+            f"shape {array.shape} (shape {leaf.shape} was declared)",
+            "return it in its declared shape, or declare the shape that it has",
+        )
     if not _same_kind(array.dtype, leaf.dtype):
-        raise Misfit(expected_text(leaf, f"dtype {array.dtype} (dtype {leaf.dtype} was declared)"))
+        raise Misfit(*_other_dtype(leaf, array))
     deviations = [_of_type(leaf, value, array)]
     with np.errstate(over="ignore"):
-        stored = array.astype(leaf.dtype)
+        stored = array.astype(leaf.dtype, copy=False)
     if bounds:
         deviations.append(_of_bounds(leaf, array))
-        if leaf.dtype.kind == "f" and (np.isinf(stored) & np.isfinite(array)).any():
+        if stored.dtype.kind == "f" and stored.dtype != array.dtype and (np.isinf(stored) & np.isfinite(array)).any():
             largest = np.finfo(leaf.dtype).max
-            raise Misfit(expected_text(leaf, f"a value beyond {largest}, the largest that {leaf.dtype} holds"))
+            received = f"a value beyond {largest}, the largest that {leaf.dtype} holds"
+            raise Misfit(received, "scale it, or declare a larger dtype")
     return stored, [deviation for deviation in deviations if deviation is not None]
 
 
@@ -107,17 +117,22 @@ def _same_kind(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def _of_type(leaf: Leaf, value: Any, array: Array) -> Deviation | None:
-    where = f"observation at {leaf.name!r}" if leaf.path else "observation"
     if not isinstance(value, np.ndarray | np.generic):
         if leaf.shape == ():  # a plain number has no dtype
             return None
-        what = f"an {where} of type {type(value).__name__}, expected an array of dtype {leaf.dtype}; it is converted"
-        return Deviation("type", what, f"return np.asarray(..., np.{leaf.dtype}) for the {where}")
-    if np.can_cast(array.dtype, leaf.dtype):
+        return Deviation("type", f"{type(value).__name__} {shown(value)}", _as_array(leaf))
+    if (casts if leaf.shape == () else np.can_cast)(array.dtype, leaf.dtype):
         return None
-    what = f"an {where} of dtype {array.dtype}, expected {leaf.dtype}; it is converted"
-    fix = f"return it with .astype(np.{leaf.dtype}), or declare dtype=np.{array.dtype} in observation_space"
-    return Deviation("dtype", what, fix)
+    return Deviation("dtype", *_other_dtype(leaf, array))
+
+
+def _as_array(leaf: Leaf) -> str:
+    return f"return np.asarray(..., dtype=np.{leaf.dtype})"
+
+
+def _other_dtype(leaf: Leaf, array: Array) -> tuple[str, str]:
+    received = f"dtype {array.dtype} (dtype {leaf.dtype} was declared)"
+    return received, f"return it with .astype(np.{leaf.dtype}), or declare dtype=np.{array.dtype} in its space"
 
 
 def _of_bounds(leaf: Leaf, array: Array) -> Deviation | None:
@@ -126,15 +141,17 @@ def _of_bounds(leaf: Leaf, array: Array) -> Deviation | None:
     inside = (array >= low) & (array <= high)
     if inside.all():
         return None
+    if np.isnan(array).any():
+        fix = "find what makes it NaN: a division by zero, a simulation that blew up"
+        raise Misfit(outside_text(leaf, array, inside), fix)
+    fix = "clip it (np.clip), or widen the bounds of the space to all values that it can take"
     if leaf.dtype.kind != "f":
-        raise Misfit(expected_text(leaf, outside_text(leaf, array, inside)))
+        raise Misfit(outside_text(leaf, array, inside), fix)
     slack = _slack(low.astype(np.float64), high.astype(np.float64), float(np.finfo(leaf.dtype).eps))
     nearly = (array >= low - slack) & (array <= high + slack)
     if not nearly.all():
-        raise Misfit(expected_text(leaf, outside_text(leaf, array, nearly)))
-    where = f"observation at {leaf.name!r}" if leaf.path else "observation"
-    what = f"an {where} with {outside_text(leaf, array, inside)} by a rounding error; it is kept as it is"
-    return Deviation("bounds", what, "clip it: np.clip(observation, space.low, space.high)")
+        raise Misfit(outside_text(leaf, array, nearly), fix)
+    return Deviation("bounds", f"{outside_text(leaf, array, inside)} by a rounding error", fix)
 
 
 def _slack(low: Array, high: Array, epsilon: float) -> Array:

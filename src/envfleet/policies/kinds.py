@@ -15,11 +15,11 @@ the kind is already registered in this process. Importing this module does not l
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from envfleet.errors import SettingsError
+from envfleet.importing import imported_module
 from envfleet.policies.protocol import PolicyBuilder
 from envfleet.policies.q_settings import QSettings
 from envfleet.policies.settings import PolicySettings, import_path
@@ -67,13 +67,7 @@ def _imported(name: str, module: str | None, *, trust: bool) -> type[PolicyBuild
             f"the policy is of the kind {name!r} of {module}, which is code that is not part of Envfleet",
             hint=f"import {module} before you load the run, or trust the run, trust=True (--trust)",
         )
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise SettingsError(
-            f"the policy is of the kind {name!r} of {module}, which cannot be imported: {error}",
-            hint="install the package, or run where it can be imported",
-        ) from error
+    imported_module(module)
     if name not in _kinds:
         raise SettingsError(
             f"the policy is of the kind {name!r}, but {module} does not register it",

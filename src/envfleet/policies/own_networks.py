@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import envfleet
 from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.importing import imported
 from envfleet.policies.encoders import Trunk
 from envfleet.policies.inputs import Inputs
 
@@ -38,7 +39,7 @@ def own_trunk(network: str | Callable[..., Any], space: spaces.Space[Any], input
 
 def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces.Space[Any]) -> nn.Module:
     """Build a module by calling the class or function with the spaces; `role` is the name of the setting."""
-    make = _imported(given, role) if isinstance(given, str) else given
+    make = imported(given) if isinstance(given, str) else given
     takes = "(observation_space)" if len(spaces_of_it) == 1 else "(observation_space, action_space)"
     with _own_code(f"{role} {given!r}", "while it was built", f"it is called as Class{takes}"):
         module = make(*spaces_of_it)
@@ -48,29 +49,6 @@ def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces
             hint="derive its class from torch.nn.Module",
         )
     return module
-
-
-def _imported(path: str, role: str) -> Callable[..., Any]:
-    name, _, attributes = path.partition(":")
-    try:
-        with _own_code(f"{role} {path!r}", f"while {name} was imported", "fix the module, or install what it needs"):
-            found: Any = importlib.import_module(name)
-    except SettingsError as error:
-        cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and f"{name}.".startswith(f"{cause.name}."):
-            raise SettingsError(
-                f"{role} is {path!r}, but there is no module {name!r}",
-                hint="give it as package.module:Class, and run where it can be imported",
-            ) from error
-        raise  # the module was found, but it raised, or one of its own imports is missing
-    for attribute in attributes.split("."):
-        if not hasattr(found, attribute):
-            raise SettingsError(f"{role} is {path!r}, but {name!r} has no {attributes!r}", hint="check the spelling")
-        found = getattr(found, attribute)
-    if not callable(found):
-        raise SettingsError(f"{role} is {path!r}, which is a {type(found).__name__}, expected a class or function")
-    result: Callable[..., Any] = found
-    return result
 
 
 def dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:

@@ -6,15 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from envfleet.errors import SettingsError
+from envfleet.fleet.random_actions import RandomBatch
 from envfleet.rollout.trajectories import Collection, Trajectory
 from envfleet.rollout.trajectory_recorder import TrajectoryRecorder
 
@@ -62,7 +61,7 @@ def collect(
     everyone = np.ones(fleet.num_envs, np.bool_)
     observations, infos = fleet.reset(seed=seed)
     recorder.begin(everyone, observations, infos)
-    act.see(everyone, infos)
+    act.see(infos)
     with _progress(goal.total, shown=progress) as show:
         while (done := goal.done(recorder)) < goal.total:
             show(done)
@@ -70,11 +69,11 @@ def collect(
             observations, rewards, terminations, truncations, infos = fleet.step(actions)
             ended = np.logical_or(terminations, truncations)
             recorder.record(observations, actions, rewards, terminations, ended, infos)
-            act.see(everyone, infos)
+            act.see(infos)
             if mode is AutoresetMode.DISABLED and ended.any():
                 observations, infos = fleet.reset(options={"reset_mask": ended.copy()})
                 recorder.begin(ended, observations, infos)
-                act.see(ended, infos)
+                act.see(infos, ended)
         show(goal.total)
     return recorder.finish(time.perf_counter() - started)
 
@@ -110,9 +109,9 @@ def _goal(rollouts: int | None, steps: int | None, n_envs: int) -> _Goal:
 
 def _actor(
     fleet: VectorEnv[Any, Any, Any], policy: Policy | None, *, random: bool, seed: int | None
-) -> _PolicyActions | _RandomActions:
+) -> _PolicyActions | RandomBatch:
     if random and policy is None:
-        return _RandomActions(fleet, seed)
+        return RandomBatch(fleet, seed)
     if not random and callable(policy):
         return _PolicyActions(policy)
     raise SettingsError(
@@ -130,39 +129,11 @@ class _PolicyActions:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def see(self, rows: Array, infos: dict[str, Any]) -> None:
+    def see(self, infos: dict[str, Any], rows: Array | slice = slice(None)) -> None:
         """A policy acts on observations alone."""
 
     def __call__(self, observations: Any) -> Any:
         return self._policy(observations)
-
-
-class _RandomActions:
-    """Uniform samples from the action space, restricted to the allowed actions if environments provide masks."""
-
-    def __init__(self, fleet: VectorEnv[Any, Any, Any], seed: int | None) -> None:
-        self._space = fleet.action_space
-        if seed is not None:
-            self._space = deepcopy(fleet.action_space)  # the fleet's own generator stays as it is
-            self._space.seed(seed)
-        single = fleet.single_action_space
-        self._choices = int(single.n) if isinstance(single, spaces.Discrete) else None
-        self._allowed: Array | None = None  # [env, action], once a mask was seen
-        self._n_envs = fleet.num_envs
-
-    def see(self, rows: Array, infos: dict[str, Any]) -> None:
-        if self._choices is None or ("action_mask" not in infos and self._allowed is None):
-            return
-        if self._allowed is None:
-            self._allowed = np.ones((self._n_envs, self._choices), np.int8)
-        self._allowed[rows] = 1
-        for row in np.flatnonzero(infos.get("_action_mask", ())):
-            self._allowed[row] = infos["action_mask"][row]
-
-    def __call__(self, _observations: Any) -> Any:
-        if self._allowed is None:
-            return self._space.sample()
-        return self._space.sample(mask=tuple(self._allowed))
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from envfleet.fleet.spaces import leaves_of
 from envfleet.rollout.arrays import Rollout
@@ -76,49 +75,27 @@ def joined(parts: Sequence[Experience]) -> Experience:
 class Replay:
     """The newest `capacity` steps of all environments."""
 
-    def __init__(
-        self,
-        observation_space: spaces.Space[Any],
-        action: tuple[tuple[int, ...], Any],  # shape and type of one action
-        *,
-        capacity: int,
-        n_envs: int,
-        mask_size: int = 0,
-        frame_stack: int = 1,
-    ) -> None:
-        self.spec = ReplaySpec(observation_space, action, capacity, n_envs, mask_size, frame_stack)
-        self.spec.refuse_too_large()
-        self.n_envs, self.most, self.rows = n_envs, self.spec.most, self.spec.rows
-        leaves, stacked, entries = leaves_of(observation_space), self.spec.stacked, self.spec.entries
+    def __init__(self, spec: ReplaySpec) -> None:
+        spec.refuse_too_large()
+        self.spec, self.n_envs, self.most, self.rows = spec, spec.n_envs, spec.most, spec.rows
+        leaves, stacked, entries = leaves_of(spec.observation_space), spec.stacked, spec.entries
         self._stores: dict[str, Store] = {
-            leaf.name: Whole(leaf, entries) if leaf not in stacked else Stacks(leaf, entries, n_envs, frame_stack)
+            leaf.name: Stacks(leaf, entries, spec.n_envs, spec.frame_stack) if leaf in stacked else Whole(leaf, entries)
             for leaf in leaves
         }
-        self._actions = np.zeros((entries, *action[0]), action[1])
+        self._actions = np.zeros((entries, *spec.action[0]), spec.action[1])
         self._rewards = np.zeros(entries, np.float32)
         self._status = np.zeros(entries, np.uint8)
-        self._masks = np.zeros((entries, mask_size), np.bool_)
+        self._masks = np.zeros((entries, spec.mask_size), np.bool_)
         finals: dict[str, tuple[tuple[int, ...], Any]] = {
             _SEEN + leaf.name: (leaf.shape, leaf.dtype) for leaf in leaves
         }
-        self._finals = Aside({**finals, _MASK: ((mask_size,), np.bool_)}, entries)
+        self._finals = Aside({**finals, _MASK: ((spec.mask_size,), np.bool_)}, entries)
         self._aheads: dict[tuple[int, float], tuple[Array, Array]] = {}
         self.masked = False  # whether environments provide action masks
         self.head = 0  # the row of the next step
         self.filled = 0  # rows with steps that can be sampled
         self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
-
-    @classmethod
-    def of(cls, spec: ReplaySpec) -> Replay:
-        """Build the replay buffer that `spec` describes."""
-        return cls(
-            spec.observation_space,
-            spec.action,
-            capacity=spec.capacity,
-            n_envs=spec.n_envs,
-            mask_size=spec.mask_size,
-            frame_stack=spec.frame_stack,
-        )
 
     def __len__(self) -> int:
         """Number of stored steps, including those that never happened."""

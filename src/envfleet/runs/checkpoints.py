@@ -14,23 +14,29 @@ with a dot. Reading runs no code: the files are JSON and safetensors.
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import logging
 import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 import psutil
 
-from envfleet.errors import CheckpointError, StateError
+from envfleet.errors import CheckpointError
+from envfleet.runs.checkpoint_files import (
+    PIECES,
+    Checkpoint,
+    OtherFormatError,
+    encoded,
+    fingerprint,
+    piece_path,
+    read,
+    verified,
+)
 from envfleet.runs.durable import discard, sync_folder, write_file, write_whole
-from envfleet.runs.plain_state import state_files, state_in
 from envfleet.settings.files import parse_json
 
 if TYPE_CHECKING:
@@ -40,29 +46,10 @@ __all__ = ["Checkpoint", "Checkpoints"]
 
 Array = np.ndarray[Any, Any]
 
-_FORMAT = 1  # raise it if older checkpoints can no longer be resumed
-_FILES = ("policy.safetensors", "state.safetensors", "state.json")
 _MARKS = ("last", "best", "final")
-_PIECES = "pieces"
-_PIECE_NAME = re.compile(r"[\w-]+")
 _STEP = re.compile(r"step-(\d+)")
 _LEFTOVER = re.compile(r"\.(?:writing|removing|linking)-.*-(\d+)")  # the process id comes last
 _LOG = logging.getLogger("envfleet")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The content of a checkpoint."""
-
-    step: int
-    policy: dict[str, Tensor]
-    state: Any
-    path: Path
-    pieces: dict[str, dict[str, Array]] = field(default_factory=dict)  # in the order they were saved
-
-
-class _OtherFormat(CheckpointError):
-    """A valid checkpoint of another Envfleet version. It is left alone."""
 
 
 class Checkpoints:
@@ -90,7 +77,7 @@ class Checkpoints:
             fingerprints = {name: self._written(name, arrays) for name, arrays in (pieces or {}).items()}
         except OSError as error:
             self._fail_to_write(step, error)
-        contents = _encoded(step, policy, state, fingerprints)
+        contents = encoded(step, policy, state, fingerprints)
         target, aside = self.folder / f"step-{step}", self.folder / f".writing-step-{step}-{os.getpid()}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -114,12 +101,12 @@ class Checkpoints:
             import safetensors.numpy
 
             content = safetensors.numpy.save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
-            path = _piece_path(self.folder, name)
+            path = piece_path(self.folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
-            self._fingerprints[name] = _fingerprint(content)
+            self._fingerprints[name] = fingerprint(content)
         elif name not in self._fingerprints:  # of a resumed run
-            self._fingerprints[name] = _fingerprint(_piece_path(self.folder, name).read_bytes())
+            self._fingerprints[name] = fingerprint(piece_path(self.folder, name).read_bytes())
         return self._fingerprints[name]
 
     def mark(self, name: Literal["best", "final"], step: int) -> Path:
@@ -193,7 +180,7 @@ class Checkpoints:
                 used |= parse_json((self.folder / f"step-{step}" / "digest.json").read_bytes())["pieces"].keys()
             except (KeyError, OSError, TypeError, ValueError):
                 return  # the pieces of a damaged checkpoint are unknown
-        for path in (self.folder / _PIECES).glob("*.safetensors"):
+        for path in (self.folder / PIECES).glob("*.safetensors"):
             if path.stem not in used:
                 path.unlink(missing_ok=True)
                 self._fingerprints.pop(path.stem, None)
@@ -251,7 +238,7 @@ class Checkpoints:
             there = [mark for mark in _MARKS if self.step_of(mark) is not None]
             known = ", ".join([*there, *(f"step-{known}" for known in self.steps())]) or "none"
             raise CheckpointError(f"there is no checkpoint {name} in {self.folder}", hint=f"there are: {known}")
-        return _read(path, with_pieces=False)
+        return read(path, with_pieces=False)
 
     def load_newest_sound(self) -> Checkpoint:
         """Load the newest intact checkpoint for a resumed run. The caller must hold the run's lock.
@@ -262,8 +249,8 @@ class Checkpoints:
         for step in reversed(self.steps()):
             path = self.folder / f"step-{step}"
             try:
-                checkpoint = _read(path, with_pieces=True)
-            except _OtherFormat:
+                checkpoint = read(path, with_pieces=True)
+            except OtherFormatError:
                 raise
             except CheckpointError as error:
                 _LOG.warning("%s; the checkpoint before it is used", str(error).partition("\n")[0])
@@ -285,7 +272,7 @@ class Checkpoints:
             pass  # the next load finds it damaged again
 
     def _remove_leftovers(self) -> None:
-        for torn in (self.folder / _PIECES).glob(".*"):
+        for torn in (self.folder / PIECES).glob(".*"):
             torn.unlink(missing_ok=True)
         for entry in self.folder.iterdir() if self.folder.is_dir() else ():
             match = _LEFTOVER.fullmatch(entry.name)
@@ -294,75 +281,10 @@ class Checkpoints:
 
     def _is_sound(self, path: Path) -> bool:
         try:
-            _verified(path, with_pieces=True)
+            verified(path, with_pieces=True)
         except CheckpointError:
             return False
         return True
-
-
-# ---- one checkpoint as bytes ----
-
-
-def _encoded(
-    step: int, policy: Mapping[str, Tensor], state: Any, pieces: Mapping[str, dict[str, Any]]
-) -> dict[str, bytes]:
-    """The files of a checkpoint by name, the digest last."""
-    import safetensors.torch
-
-    # Clones, because safetensors refuses tensors that share memory, such as tied weights.
-    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in policy.items()}
-    files = {"policy.safetensors": safetensors.torch.save(weights), **state_files(state)}
-    fingerprints = {name: _fingerprint(files[name]) for name in _FILES}
-    digest = {"format": _FORMAT, "step": step, "files": fingerprints, "pieces": dict(pieces)}
-    return {**files, "digest.json": json.dumps(digest, indent=2).encode()}
-
-
-def _fingerprint(content: bytes) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-
-
-def _verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], dict[str, bytes]]:
-    """Return step, files and pieces of a checkpoint. Raises if they do not match the digest."""
-    try:
-        digest = parse_json((path / "digest.json").read_bytes())
-        version, step, fingerprints = digest["format"], int(digest["step"]), digest["files"]
-        if version != _FORMAT:
-            raise _OtherFormat(
-                f"the checkpoint {path} has format {version!r}; this version reads format {_FORMAT}",
-                hint="use the version of Envfleet that saved it",
-            )
-        contents = {name: (path / name).read_bytes() for name in _FILES}
-        pieces = {name: _piece_path(path.parent, name).read_bytes() for name in digest["pieces"] if with_pieces}
-        wrong = [name for name in _FILES if fingerprints[name] != _fingerprint(contents[name])]
-        wrong += [name for name, content in pieces.items() if digest["pieces"][name] != _fingerprint(content)]
-    except (KeyError, OSError, TypeError, ValueError) as error:
-        raise CheckpointError(f"the checkpoint {path} is incomplete: {type(error).__name__}: {error}") from error
-    if wrong or path.name != f"step-{step}":
-        raise CheckpointError(f"the checkpoint {path} is damaged: {', '.join(wrong) or 'digest.json'} changed")
-    return step, contents, pieces
-
-
-def _piece_path(folder: Path, name: str) -> Path:
-    if not _PIECE_NAME.fullmatch(name):  # a forged digest must not lead to other paths
-        raise ValueError(f"{name!r} is no name of a piece")
-    return folder / _PIECES / f"{name}.safetensors"
-
-
-def _read(path: Path, *, with_pieces: bool) -> Checkpoint:
-    import safetensors
-    import safetensors.numpy
-    import safetensors.torch
-
-    step, contents, pieces = _verified(path, with_pieces=with_pieces)
-    try:
-        policy = safetensors.torch.load(contents["policy.safetensors"])
-        state = state_in(contents)
-        grown = {name: safetensors.numpy.load(content) for name, content in pieces.items()}
-    except (
-        AttributeError, KeyError, RecursionError, StateError, TypeError, ValueError, safetensors.SafetensorError
-    ) as error:  # fmt: skip
-        raise CheckpointError(f"the checkpoint {path} cannot be read: {type(error).__name__}: {error}") from error
-    return Checkpoint(step, policy, state, path, grown)
 
 
 def _step_in(name: str | int) -> int | None:

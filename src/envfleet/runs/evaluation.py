@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
@@ -11,9 +10,9 @@ import numpy as np
 
 from envfleet.capabilities import Agent
 from envfleet.confidence import confidence_interval
-from envfleet.conformance.probe import valid_mask
 from envfleet.errors import EnvContext, EnvError, SettingsError
 from envfleet.fleet.episode_numbers import EpisodeNumbers, followed, means, successes
+from envfleet.fleet.random_actions import RandomAgent
 from envfleet.seeding import derive_seed
 
 __all__ = ["Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
@@ -171,7 +170,7 @@ def random_play(
     played = tried = 0
     seeds: list[int] = []
     try:
-        act = _RandomAgent(env.action_space, seed)
+        act = RandomAgent(env.action_space, derive_seed(seed, _STREAM, _STREAM) >> 1)
         while played < steps:
             if tried == len(seeds):  # a longer list begins with the same seeds
                 seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
@@ -183,20 +182,6 @@ def random_play(
     finally:
         env.close()
     return returns, played
-
-
-class _RandomAgent:
-    """Uniformly random actions, restricted to the allowed ones if `info` has a mask."""
-
-    def __init__(self, space: Any, seed: int) -> None:
-        self._space = copy.deepcopy(space)
-        self._space.seed(derive_seed(seed, _STREAM, _STREAM) >> 1)
-
-    def reset(self) -> None:
-        pass
-
-    def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
-        return self._space.sample(mask=valid_mask(self._space, info))
 
 
 def _show(env: Any, on_frame: Callable[[Any], None] | None) -> None:

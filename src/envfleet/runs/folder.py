@@ -1,35 +1,31 @@
-"""The folder of a run: its paths, its lock, and the list of runs."""
+"""The folder of a run: its paths, its manifest and its lock."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import logging
 import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from envfleet import machine
 from envfleet.errors import SettingsError
 from envfleet.runs.durable import discard, write_whole, writing
-from envfleet.runs.lock import RunLock, holder
-from envfleet.runs.metrics import latest_metrics
+from envfleet.runs.lock import RunLock
 from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
 from envfleet.settings import read_settings_file
 from envfleet.settings.files import parse_json
 
-__all__ = ["RunFolder", "RunSummary", "run_paths", "runs_in", "summary_of"]
+__all__ = ["RunFolder", "run_paths"]
 
 _FORMAT = 1  # of the folder; raise it if older runs can no longer be read
-_LOG = logging.getLogger("envfleet")
 
 
 @dataclass(frozen=True)
@@ -232,6 +228,11 @@ class RunFolder:
         return lock
 
 
+def run_paths(root: Path) -> list[Path]:
+    """Runs directly under `root`, by name."""
+    return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
+
+
 def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
@@ -294,69 +295,3 @@ def _near_runs(folder: Path) -> str:
     found = {run.name: run for root in roots for run in run_paths(root)}
     near = difflib.get_close_matches(folder.name, found, n=3, cutoff=0.4) or sorted(found)[-3:]
     return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"
-
-
-# ---- list of runs ----
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """Summary of a run from its files."""
-
-    path: Path
-    env: str
-    algorithm: str
-    seed: int | None
-    steps: int
-    budget: int | None
-    last_return: float | None
-    best_evaluation: float | None
-    state: Literal["running", "finished", "stopped"]
-    age: float  # seconds since its last metrics
-
-
-def runs_in(root: str | Path) -> list[RunSummary]:
-    """Runs under `root`, latest first. Logs a warning for a run whose files cannot be read."""
-    summaries = []
-    for path in run_paths(Path(root)):
-        try:
-            summaries.append(summary_of(RunFolder.open(path)))
-        except (OSError, SettingsError, ValueError) as error:  # ValueError: an invalid path
-            _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
-    return sorted(summaries, key=lambda summary: summary.age)
-
-
-def run_paths(root: Path) -> list[Path]:
-    """Runs directly under `root`, by name."""
-    return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
-
-
-def summary_of(run: RunFolder) -> RunSummary:
-    """Return the summary that `envfleet runs` lists."""
-    manifest = run.read_manifest()
-    budget = run.read_config().get("steps") if run.config.exists() else None
-    steps, last_return, best = latest_metrics(run.metrics)
-    touched = run.metrics if run.metrics.exists() else run.manifest
-    return RunSummary(
-        path=run.shown,
-        env=str(manifest.get("env", "unknown")),
-        algorithm=str(manifest.get("algorithm", "unknown")),
-        seed=manifest.get("seed"),
-        steps=steps,
-        budget=budget if isinstance(budget, int) else None,
-        last_return=last_return,
-        best_evaluation=best,
-        state=_state(run),
-        age=max(0.0, time.time() - touched.stat().st_mtime),
-    )
-
-
-def _state(run: RunFolder) -> Literal["running", "finished", "stopped"]:
-    from envfleet.runs.checkpoints import Checkpoints
-
-    if holder(run.path / ".lock") is not None:
-        return "running"
-    checkpoints = Checkpoints(run.checkpoints)
-    final = checkpoints.step_of("final")
-    # A finished run that was extended and then stopped is past its final checkpoint.
-    return "finished" if final is not None and final == checkpoints.step_of("last") else "stopped"

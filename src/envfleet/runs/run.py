@@ -6,7 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envfleet.runs.folder import RunFolder, RunSummary, summary_of
+from envfleet.runs.folder import RunFolder
+from envfleet.runs.listing import RunSummary, summary_of
 from envfleet.runs.metrics import read_metrics
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar, Self
 
 from envfleet.errors import SettingsError
+from envfleet.settings.spelling import as_flag, dotted_name, last_name
 from envfleet.settings.values import bounds_text, check_bounds, converted, expected, kind_text, plain, shown
 
 __all__ = [
@@ -215,12 +216,10 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def name_of(cls: type[Settings], key: str) -> str | None:
     """Return the setting that a key refers to: a name or alias, possibly in a section, or a flag such as --n-envs."""
-    if key.startswith("--"):
-        key = key[2:].replace("-", "_")
+    key = dotted_name(key)
     if key in cls.aliases:
         return cls.aliases[key]
     section, _, name = key.rpartition(".")
-    name = name.replace("-", "_")
     return name if name in kinds_of(cls) and (not section or section in cls.sections) else None
 
 
@@ -247,11 +246,9 @@ _MOST_NAMES = 20  # maximum number of names in a message
 
 def _no_such(name: str, valid: Iterable[str]) -> str:
     names = {valid_name.rpartition(".")[2]: valid_name for valid_name in [*valid][::-1]}
-    flag = name.startswith("--")
-    spelled = name.rpartition(".")[2].removeprefix("--").replace("-", "_")
-    near = difflib.get_close_matches(spelled, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(last_name(name), names, n=1, cutoff=0.5)
     if near:
-        meant = f"--{near[0].replace('_', '-')}" if flag else names[near[0]]
+        meant = as_flag(near[0]) if name.startswith("--") else names[near[0]]
         return f"{name}: there is no such setting; did you mean {meant}?"
     advice = f"there are {', '.join(sorted(names))}" if len(names) <= _MOST_NAMES else "docs/settings.md has all"
     return f"{name}: there is no such setting; {advice}"

@@ -11,7 +11,6 @@ The environment class names them in `settings_class`; its constructor takes thei
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -27,15 +26,9 @@ class DeclaresSettings(Protocol):
     settings_class: ClassVar[type[Settings]]
 
 
-def declared_settings(entry_point: Any) -> type[Settings] | None:
-    """Return the settings class that an environment declares, if any; `entry_point` is its class or `module:Class`.
-
-    This imports the module of the class, so keep heavy imports inside its functions.
-    """
-    if isinstance(entry_point, str):
-        module, _, name = entry_point.partition(":")
-        entry_point = getattr(importlib.import_module(module), name, None)
-    declared = getattr(entry_point, "settings_class", None)
+def declared_settings(env: Any) -> type[Settings] | None:
+    """Return the settings class that an environment declares, if any; `env` is its class or another maker of it."""
+    declared = getattr(env, "settings_class", None)
     return declared if isinstance(declared, type) and issubclass(declared, Settings) else None
 
 

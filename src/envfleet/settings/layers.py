@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from envfleet.settings.declaration import Settings, dotted_keys, name_of
+from envfleet.settings.spelling import last_name
 
 __all__ = ["layered"]
 
@@ -21,7 +22,7 @@ def layered(cls: type[Settings], *layers: Mapping[str, Any]) -> dict[str, Any]:
     for number, layer in enumerate(layers):
         for key, value in dotted_keys(cls, layer):
             # The same word in another section, or as a flag, counts as the same key.
-            for older in [known for known in values if layer_of[known] < number and _word(known) == _word(key)]:
+            for older in [known for known in values if layer_of[known] < number and last_name(known) == last_name(key)]:
                 del values[older], layer_of[older]
             values[key], layer_of[key] = value, number
     prepared = cls.prepared(values)
@@ -35,7 +36,3 @@ def layered(cls: type[Settings], *layers: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in prepared.items()
         if key not in layer_of or name_of(cls, key) is None or layer_of[key] == latest[name_of(cls, key)]
     }
-
-
-def _word(key: str) -> str:
-    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from envfleet.errors import SettingsError
+from envfleet.wording import shown
 
 __all__ = ["bounds_text", "check_bounds", "converted", "expected", "kind_text", "plain", "shown"]
 
@@ -172,12 +173,6 @@ def kind_text(kind: Any) -> str:
         return "a path"
     base = origin or kind
     return "a mapping" if isinstance(base, type) and issubclass(dict, base) else str(getattr(kind, "__name__", kind))
-
-
-def shown(value: Any) -> str:
-    """Return a value as messages quote it, shortened if long."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def plain(value: Any) -> Any:

@@ -13,8 +13,8 @@ from envfleet.conformance.advice import helpful_wrappers, smaller_pictures
 from envfleet.conformance.examination import Doing
 from envfleet.conformance.isolation import SECONDS, examine
 from envfleet.conformance.report import CheckReport, Problem
-from envfleet.conformance.values import one_line
 from envfleet.errors import EnvfleetError
+from envfleet.wording import one_line
 
 if TYPE_CHECKING:
     import gymnasium

@@ -35,6 +35,11 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
     here = folder or Path.cwd()  # read it before building an environment, which may change it
     if not isinstance(settings, TrainingSettings):
         raise SettingsError(f"received {type(settings).__name__}, expected the settings of an algorithm, e.g. PPO(...)")
+    if not settings.algorithm:
+        raise SettingsError(
+            f"the algorithm of {type(settings).__name__} has no name",
+            hint='give the class one: algorithm: ClassVar[str] = "mine"',
+        )
     resolved = resolve(settings.with_absolute_inputs(here))
     with closing(resolved.stage):
         refuse_unfilmable(resolved)

@@ -9,47 +9,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.episode_numbers import number_of
 from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.live_view import clock, counted, decimals, number, spread
+from envfleet.runs.live_view import clock, counted, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy, describe_policy
-from envfleet.settings import differences
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.environment import name_of
 from envfleet.training.filming import film_episode
 from envfleet.training.progress import LATEST, RECENT, Progress
 from envfleet.training.sampling import Sampler
-from envfleet.training.trust import cannot_be_imported, named_code
+from envfleet.training.summary import choices_of, next_command, results_of
 
 __all__ = ["Reporter", "left_out"]
 
-# Settings that the console shows elsewhere, not in the list of changed settings.
-_SAID_ELSEWHERE = {
-    "env",
-    "seed",
-    "steps",
-    "num_episodes",
-    "duration",
-    "stop_score",
-    "patience",
-    "n_envs",
-    "learner_threads",
-    "output_dir",
-    "overwrite",
-    "backend",
-    "workers",
-    "quiet",
-    "verbose",
-}
 LONG_SECONDS = 2.0  # between progress lines of slow operations
 HEALTH_SECONDS = 4.0  # between health checks of the workers: reading their memory takes milliseconds
 
@@ -115,34 +95,9 @@ class Reporter:
             self._tracker = WandbTracker(
                 self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
             )
-        self.console.start(self._choices(parts))
+        self.console.start(choices_of(self._resolved, parts, self.folder.shown))
         for notice in [*settings.notices(), *parts.learner.notices()]:
             self.console.say(f"notice: {notice}")
-
-    def _choices(self, parts: Parts) -> list[tuple[str, str, str]]:
-        settings, fleet = self._resolved.settings, parts.fleet
-        changed = {name: value for name, value in differences(settings).items() if name not in _SAID_ELSEWHERE}
-        place = counted(fleet.workers, "worker")
-        if fleet.backend == "sequential":
-            place = "in this process"
-        elif fleet.backend == "processes":
-            place += f" started by {settings.start_method or 'spawn'}"
-        threads = counted(settings.threads, "thread")
-        who = "each worker acts by itself" if parts.placement.acting == "worker" else "the learner acts for all"
-        budgets = _budgets(settings)
-        found = "an accelerator was found" if parts.learner.device.type != "cpu" else "no accelerator was found"
-        device = f"device auto: {found}" if settings.device == "auto" else "device given"
-        sized = "threads given" if "learner_threads" in settings.given else "threads by the size of minibatches"
-        return [
-            ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
-            ("environments", str(fleet.num_envs), f"{counted(parts.shape.groups, 'group')}, the unit of acting"),
-            ("backend", fleet.backend, f"{place}; {parts.placement.reason}"),
-            ("schedule", settings.schedule, who),
-            ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
-            ("seed", str(self._resolved.seed), "given" if "seed" in settings.given else "drawn"),
-            ("settings", f"preset: {self._resolved.preset.name}", _listed(changed)),
-            ("folder", str(self.folder.shown), ""),
-        ]
 
     def update(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Write the metrics of an update."""
@@ -315,33 +270,9 @@ class Reporter:
         `goal` is the condition that ended the run before its budget was spent. `discarded` steps were lost when the
         time ran out.
         """
-        seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
-        digits = decimals(progress.mean_return, progress.mean_of_latest)
-        environments = counted(self._resolved.settings.n_envs, "environment")
-        self.console.say(f"closed {environments}")
-        summary = {
-            "steps": (
-                f"{progress.steps:,} in {seconds:.1f} s ({progress.steps / trained:,.0f} steps/s while collecting and "
-                "learning)"
-            ),
-            "episodes": f"{progress.episodes:,} in {environments} ({progress.episodes / seconds:.2f} episodes/s)",
-            "return": (
-                f"{progress.mean_return:.{digits}f} (mean of the last {RECENT} episodes), "
-                f"{progress.mean_of_latest:.{digits}f} (of the last {LATEST})"
-                if progress.episodes
-                else "no episode has ended"
-            ),
-        }
-        if goal is not None:
-            summary["ended"] = goal
-        if discarded:
-            summary["discarded"] = f"{discarded:,} steps that were under way when the time was over"
+        self.console.say(f"closed {counted(self._resolved.settings.n_envs, 'environment')}")
         first = next(iterate_metrics(self.folder.metrics), {})  # also for a resumed run
-        if "random/ep_rew_mean" in first:
-            summary["random play"] = (
-                f"{first['random/ep_rew_mean']:.{decimals(first['random/ep_rew_mean'])}f} "
-                f"(mean of {counted(int(first['random/episodes']), 'episode')})"
-            )
+        summary = results_of(progress, self._resolved.settings.n_envs, first, goal=goal, discarded=discarded)
         summary["run"] = str(self.folder.shown)
         logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
         self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
@@ -353,19 +284,7 @@ class Reporter:
         self.console.error(f"stopped at step {progress.steps:,}, everything is saved; resume with: {command}")
 
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
-        """A command that works as printed, or a Python call if the run needs objects from a script."""
-        path, code = str(self.folder.shown), named_code(self._resolved.settings)
-        if name == "evaluate":  # the policy acts without its algorithm
-            code = [(setting, imported) for setting, imported in code if setting != "algorithm"]
-        objects = [setting for setting, imported in code if cannot_be_imported(imported)]
-        if objects and name == "evaluate" and not {"env", "policy"}.issuperset(objects):
-            return f"envfleet.Run.load({path!r}, policy=...).policy.act(observation)  # from Python"
-        if objects:
-            given = [f"{each}=..." for each in dict.fromkeys(objects)]
-            given += ["trust=True"] if len(objects) < len(code) else []
-            function = "evaluate_run" if name == "evaluate" else name
-            return f"envfleet.{function}({', '.join([repr(path), *given])})  # from Python"
-        return " ".join(["envfleet", name, shlex.quote(path), *(["--trust"] if code else []), *flags])
+        return next_command(name, self.folder.shown, self._resolved.settings, *flags)
 
     def close(self) -> None:
         self.console.close()
@@ -384,18 +303,3 @@ def left_out(evaluation: Evaluation, most_steps: int) -> str:
     if evaluation.cut:
         notes.append(f"; {counted(evaluation.cut, 'episode')} cut after {most_steps:,} steps (eval_max_steps)")
     return "".join(notes)
-
-
-def _budgets(settings: TrainingSettings) -> list[str]:
-    """Everything that ends the training, in words."""
-    kinds = ((settings.steps, "steps"), (settings.num_episodes, "episodes"), (settings.duration, "hours"))
-    limits = [f"{limit:,.12g} {unit}" for limit, unit in kinds if limit is not None]
-    if settings.stop_score is not None:
-        limits.append(f"a return of {settings.stop_score:,.12g}")
-    if settings.patience is not None:
-        limits.append(f"{counted(settings.patience, 'evaluation')} without a better one")
-    return limits
-
-
-def _listed(changed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changed.items())

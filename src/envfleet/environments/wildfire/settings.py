@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from envfleet.environments.wildfire.generation import LANDSCAPE_TYPES, RISKS
 from envfleet.environments.wildfire.landscape import LAYERS
 from envfleet.settings import Settings, setting
+from envfleet.settings.spelling import last_name
 
 __all__ = ["WildfireSettings"]
 
@@ -64,7 +65,7 @@ class WildfireSettings(Settings):
     def translated(cls, values: dict[str, Any], env_kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Translate a config written for an earlier system, with its rounds and memories."""
         found, notices = dict(values), []
-        words = {_word(key): value for key, value in found.items()}
+        words = {last_name(key): value for key, value in found.items()}
         rounds = env_kwargs.get("steps_per_episode")
         if rounds is not None and "round_steps" not in words:
             found["round_steps"] = rounds
@@ -80,8 +81,3 @@ class WildfireSettings(Settings):
         if self.grid_size % self.block_size:
             found.append(f"block_size: got {self.block_size}, expected a divisor of grid_size {self.grid_size}")
         return found
-
-
-def _word(key: str) -> str:
-    """The setting name for a config key or flag."""
-    return key.rpartition(".")[2].removeprefix("--").replace("-", "_")

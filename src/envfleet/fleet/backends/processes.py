@@ -6,7 +6,6 @@ import copy
 import logging
 import os
 import select
-import sys
 import time
 from typing import Any
 
@@ -22,6 +21,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell, can_spin, nameless_file
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
+from envfleet.importing import imported
 
 __all__ = ["ProcessesBackend", "own_registrations", "resolved"]
 
@@ -239,5 +239,5 @@ def resolved(spec: EnvSpec) -> EnvSpec:
     if not isinstance(entry, str) or not entry.startswith("__main__:"):
         return spec
     here: Any = copy.copy(spec)
-    here.entry_point = getattr(sys.modules["__main__"], entry.split(":")[1])
+    here.entry_point = imported(entry)
     return here  # type: ignore[no-any-return]
