@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from types import UnionType
@@ -159,9 +160,10 @@ def _with_arguments(flag: str, words: Iterable[str]) -> list[str | dict[str, Any
 
 
 def _group(title: str, text: str, options: list[tuple[str, Any, Any]]) -> tuple[str, Any, Any]:
-    group = dataclasses.make_dataclass(title, options)
+    name = re.sub(r"\W+", "_", title)  # a field of the command
+    group = dataclasses.make_dataclass(name, options)
     marked = Annotated[group, tyro.conf.arg(help=text)]  # type: ignore[valid-type]  # made just now
-    return title, marked, dataclasses.field(default_factory=group)
+    return name, marked, dataclasses.field(default_factory=group)
 
 
 def _option(cls: type[Settings], field: dataclasses.Field[Any]) -> tuple[str, Any, Any]:
