@@ -57,6 +57,7 @@ def test_a_name_belongs_to_one_kind() -> None:
     ("module", "message"),
     [
         (None, "of the kind 'sacc', expected one of 'actor-critic', 'q'"),
+        ("__main__", "of the kind 'sacc', which was defined in a script and cannot be imported"),
         ("no_such_package.policies", "of no_such_package.policies, which cannot be imported: No module named"),
         ("tests.policies.own_networks", "but tests.policies.own_networks does not register it"),
     ],
