@@ -58,6 +58,7 @@ def test_a_name_belongs_to_one_kind() -> None:
     [
         (None, "of the kind 'sacc', expected one of 'actor-critic', 'q'"),
         ("no_such_package.policies", "there is no module 'no_such_package.policies'"),
+        ("__main__", "of the kind 'sacc', which was defined in a script and cannot be imported"),
         ("tests.policies.own_networks", "but tests.policies.own_networks does not register it"),
     ],
 )

@@ -62,6 +62,11 @@ def settings_from(description: Mapping[str, Any], *, network: Any = None, trust:
 def _imported(name: str, module: str | None, *, trust: bool) -> type[PolicyBuilder]:
     if module is None:
         raise SettingsError(f"the policy is of the kind {name!r}, expected one of {', '.join(map(repr, _kinds))}")
+    if module == "__main__":
+        raise SettingsError(
+            f"the policy is of the kind {name!r}, which was defined in a script and cannot be imported",
+            hint="load the run from that script, or put the policy in a module of its own",
+        )
     if not trust:
         raise SettingsError(
             f"the policy is of the kind {name!r} of {module}, which is code that is not part of Envfleet",

@@ -95,8 +95,6 @@ class _NumpyBody:
 def _numpy_body(body: Body, rows: int, *, with_values: bool) -> _NumpyBody | None:
     if not isinstance(body, ActorCritic) or (body.memory is not None and body.memory.kind != "gru"):
         return None
-    if with_values and not body.shared:
-        return None
     layers = plain_layers(body.actor)
     if layers is None or not fit([*layers.linear, body.policy_head, body.value_head], rows):
         return None

@@ -19,7 +19,7 @@ from envfleet.policies.construction import build_parts
 from envfleet.policies.distributions import Distribution
 from envfleet.policies.inputs import Inputs
 from envfleet.policies.numpy_actor import NumpyActor, numpy_actor
-from envfleet.policies.protocol import Acted
+from envfleet.policies.protocol import Acted, Recorded
 from envfleet.policies.settings import PolicySettings
 from envfleet.policies.weights import seeded
 
@@ -53,9 +53,8 @@ class Policy(nn.Module):
         self.action_shape: tuple[int, ...] = distribution.action_shape
         self.action_dtype: np.dtype[Any] = distribution.action_dtype
         self._with_values = record_values and body.shared
-        self.recorded: dict[str, tuple[tuple[int, ...], str]] = {"log_probs": ((), "<f4")}
-        if self._with_values:
-            self.recorded["values"] = ((), "<f4")
+        names = ("log_probs", "values") if self._with_values else ("log_probs",)
+        self.recorded: Recorded = dict.fromkeys(names, ((), "<f4"))
         # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._read, self._step, self._sample = inputs.forward, body.step, distribution.sample
 

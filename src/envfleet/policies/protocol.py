@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from gymnasium import spaces
     from torch import Tensor, nn
 
-__all__ = ["Acted", "ActingPolicy", "BuildPolicy", "NumpyActed", "NumpyPolicy", "PolicyBuilder"]
+__all__ = ["Acted", "ActingPolicy", "BuildPolicy", "NumpyActed", "NumpyPolicy", "PolicyBuilder", "Recorded"]
 
 Array = np.ndarray[Any, Any]
+Recorded = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape for one environment, and dtype
 
 
 class Acted(NamedTuple):
@@ -70,8 +71,8 @@ class ActingPolicy(Protocol):
         """Dtype of a stored action."""
 
     @property
-    def recorded(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
-        """What a rollout records of every step besides the action: the shape for one environment, and the dtype."""
+    def recorded(self) -> Recorded:
+        """What a rollout records of every step besides the action."""
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Sample the noise for `act`, for many steps at once: float32 [*shape, n]."""

@@ -18,7 +18,7 @@ from envfleet.policies.distributions import forbid, forbid_in_numpy
 from envfleet.policies.encoders import plain_layers
 from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, vector_reader, view
 from envfleet.policies.policy import Observations
-from envfleet.policies.protocol import Acted, NumpyActed
+from envfleet.policies.protocol import Acted, NumpyActed, Recorded
 from envfleet.policies.q_networks import build_q_parts
 from envfleet.policies.q_settings import QSettings
 from envfleet.policies.weights import seeded
@@ -50,7 +50,7 @@ class QPolicy(nn.Module):
         self.head_noise = self.network.noise_size if settings.noisy else 0
         self.noise_size = 1 + self.actions + self.head_noise
         self.action_shape, self.action_dtype = (), np.dtype(np.int64)
-        self.recorded: dict[str, tuple[tuple[int, ...], str]] = {}
+        self.recorded: Recorded = {}
 
     def q_values(self, observations: Observations, noise: Tensor | None = None) -> Tensor:
         """Return Q-values [batch, action]. Noisy heads use `noise` [batch, head_noise], or their mean without it."""
