@@ -160,12 +160,10 @@ def make(
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
         fleet = Fleet(
             supervisor,
+            worker_specs,
             hellos,
-            seed=seed,
-            autoreset=mode,
-            copy=copy,
             backend=name,
-            routine=program,
+            copy=copy,
             observation_mode=observation_mode,
         )
     except BaseException:
