@@ -16,15 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import (
-    EnvError,
-    EnvHungError,
-    OutOfTimeError,
-    ProtocolError,
-    SettingsError,
-    StateError,
-    WorkerError,
-)
+from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, ProtocolError, SettingsError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
