@@ -52,7 +52,10 @@ class RandomActorMaker:
 
 
 def build(workload_name: str, n_envs: int) -> Stepper:
-    import envfleet
+    from gymnasium.vector import AutoresetMode
+
+    from envfleet.fleet.make import Hosting, build_fleet, makers_of
+    from envfleet.fleet.spec import GroupSettings
     from envfleet.rollout.collectors import WorkerCollector
     from envfleet.rollout.routine import ActingRoutine
     from envfleet.rollout.schedules import Schedule
@@ -60,15 +63,12 @@ def build(workload_name: str, n_envs: int) -> Stepper:
     workload = WORKLOADS[workload_name]
     workload.register()
     routine = ActingRoutine(RandomActorMaker(), STEPS, STEPS, 1)
-    fleet = envfleet.make(
-        workload.env,
-        n_envs,
-        backend="processes",
-        autoreset="same_step",
-        program=routine,
-        seed=0,
+    fleet = build_fleet(
+        makers_of(workload.env, n_envs, workload.env_kwargs),
+        GroupSettings(0, AutoresetMode.SAME_STEP),
+        Hosting("processes"),
+        routine=routine,
         quiet=True,
-        env_kwargs=workload.env_kwargs,
     )
     fleet.reset()
     collector = WorkerCollector(fleet, routine, 0)

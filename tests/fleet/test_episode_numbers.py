@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
-import envfleet
 from envfleet.fleet.episode_numbers import EpisodeNumbers, InfoKey, followed, means, number_of, successes
+from envfleet.fleet.make import Hosting, build_fleet, makers_of
+from envfleet.fleet.spec import GroupSettings
 
 
 @pytest.mark.parametrize(
@@ -92,10 +94,10 @@ class Counting(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threads", "processes"])
-@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_a_fleet_follows_them(backend: str, autoreset: str) -> None:
-    options: dict[str, Any] = {"backend": backend, "workers": 2, "autoreset": autoreset, "log_info": ("count",)}
-    with envfleet.make(Counting, 3, seed=1, **options) as fleet:
+@pytest.mark.parametrize("autoreset", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_a_fleet_follows_them(backend: str, autoreset: AutoresetMode) -> None:
+    settings = GroupSettings(1, autoreset, log_info=("count",))
+    with build_fleet(makers_of(Counting, 3), settings, Hosting(backend, workers=2)) as fleet:
         fleet.reset()
         ended = {}
         for _ in range(3):

@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
-import envfleet
 from envfleet.algorithms.acting import PolicyMaker
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.make import Hosting, build_fleet, makers_of
+from envfleet.fleet.spec import GroupSettings, OnError, Timeouts
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.settings import PolicySettings
@@ -71,15 +73,23 @@ def collecting(
     steps: int = STEPS,
     n_envs: int = ENVS,
     record_values: bool = True,
-    **fleet_options: Any,
+    timeout: Timeouts = Timeouts(),
+    on_error: str = "raise",
+    **hosting: Any,
 ) -> Iterator[Rig]:
-    """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform."""
+    """Yield a rig whose policy has the weights of `SEED`, scaled up so that its choices are far from uniform.
+
+    `hosting` has fields of `Hosting`.
+    """
     settings = settings or PolicySettings(memory=memory, memory_size=8, hidden=(8,))  # type: ignore[arg-type]
     maker = PolicyMaker(partial(settings.build, record_values=record_values))
     routine = ActingRoutine(maker, steps, PIECE, buffers)
-    options = {"backend": "sequential", "group_size": 4, **fleet_options}
-    fleet = envfleet.make(
-        env, n_envs, seed=SEED, autoreset="same_step", program=routine if acting == "worker" else None, **options
+    fleet = build_fleet(
+        makers_of(env, n_envs),
+        GroupSettings(SEED, AutoresetMode.SAME_STEP, OnError(on_error)),
+        Hosting(**{"backend": "sequential", "group_size": 4, **hosting}),
+        timeouts=timeout,
+        routine=routine if acting == "worker" else None,
     )
     with closing(fleet):
         _, infos = fleet.reset()

@@ -1,4 +1,4 @@
-"""`make`: checks the user's arguments and builds a fleet."""
+"""`make` checks the user's arguments; `build_fleet` builds a fleet from values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from envfleet.importing import imported_module
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
-__all__ = ["group_count", "make", "one_env", "spec_of"]
+__all__ = ["Hosting", "build_fleet", "group_count", "make", "makers_of", "one_env", "spec_of"]
 
 BACKENDS = {
     "auto": "auto",
@@ -82,9 +82,6 @@ def make(
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
-    pin_cores: bool = False,
-    program: WorkerRoutine | None = None,
-    log_info: Sequence[str] = (),
     quiet: bool = False,
 ) -> Fleet:
     """Make a fleet of `n_envs` environments on all cores.
@@ -114,66 +111,71 @@ def make(
             makes those errors too; "off" does not check bounds and NaN. True and False mean "warn" and "off".
         copy: return copies; False returns views that stay valid until the step after the next.
         trusted: let the caller's own process act as the last worker: faster, without isolation.
-        pin_cores: bind every worker process to one core, in turn. The operating system usually does better.
-        program: a worker routine: code that workers run without the caller (`run_async`); see `envfleet.rollout`.
-        log_info: info keys whose numbers are tracked over each episode (`last_step.episode_numbers`).
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
-    makers = _makers(env, n_envs, env_kwargs)
-    if wrapping := checked_wrappers(wrappers):
-        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
-    requested = _RequestedBackend(_named("backend", backend, BACKENDS), workers, start_method, trusted)
-    seed = draw_seed() if seed is None else int(seed)
+    makers = makers_of(env, n_envs, env_kwargs, wrappers)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
-    mode = _autoreset_mode(autoreset)
     settings = GroupSettings(
-        seed,
-        mode,
+        draw_seed() if seed is None else int(seed),
+        _autoreset_mode(autoreset),
         OnError(_named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
         Restarts(restarts) if isinstance(restarts, int) else restarts,
         _positive("recycle_every", recycle_every),
         Validation(_named("validate", validate, VALIDATIONS), quiet),
         sampler,
         own_spaces=checked_mode(observation_mode) != "same",
-        log_info=tuple(log_info),
     )
-    acting_groups = None if program is None else group_count(len(makers), group_size)
-    name, count, reason = requested.settle(makers, seed, group_size, acting_groups)
+    fleet = build_fleet(
+        makers,
+        settings,
+        Hosting(_named("backend", backend, BACKENDS), workers, group_size, start_method, trusted),
+        timeouts=timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0)),
+        observation_mode=observation_mode,
+        copy=copy,
+        quiet=quiet,
+    )
+    if first_tasks is not None:
+        fleet.set_tasks(first_tasks)
+    return fleet
+
+
+def build_fleet(
+    makers: list[EnvMaker],
+    settings: GroupSettings,
+    hosting: Hosting,
+    *,
+    timeouts: Timeouts = Timeouts(),
+    routine: WorkerRoutine | None = None,
+    observation_mode: ObservationMode = "same",
+    copy: bool = True,
+    quiet: bool = False,
+) -> Fleet:
+    """Build a fleet; with a `routine`, its workers can run that without the caller (`Fleet.run_async`)."""
+    group_size = hosting.group_size
+    acting_groups = None if routine is None else group_count(len(makers), group_size)
+    name, count, reason = hosting.settle(makers, settings.seed, acting_groups)
     if reason and not quiet:
         counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
     # In a sequential fleet only the caller steps, so one group has the least overhead.
     alone = name == "sequential" and group_size is None
     groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
-    if pin_cores and trusted:
+    if hosting.pin_cores and hosting.trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
-    cores = _cores_to_pin(name, count) if pin_cores else [None] * count
+    cores = _cores_to_pin(name, count) if hosting.pin_cores else [None] * count
     worker_specs = [
-        WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, program, cores[w]) for w in range(count)
+        WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, routine, cores[w]) for w in range(count)
     ]
-    timeouts = timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0))
-    supervisor = Supervisor(_backend(name, count, requested), worker_specs, timeouts, settings.restarts)
+    supervisor = Supervisor(_backend(name, count, hosting), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
         _refuse_too_large(hellos[0], len(makers), count, len(groups))
-        fleet = Fleet(
-            supervisor,
-            hellos,
-            seed=seed,
-            autoreset=mode,
-            copy=copy,
-            backend=name,
-            routine=program,
-            observation_mode=observation_mode,
-        )
+        return Fleet(supervisor, worker_specs, hellos, backend=name, copy=copy, observation_mode=observation_mode)
     except BaseException:
         supervisor.stop(0.5)
         raise
-    if first_tasks is not None:
-        fleet.set_tasks(first_tasks)
-    return fleet
 
 
 def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
@@ -200,6 +202,19 @@ class _FromSpec:
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
+
+
+def makers_of(
+    env: str | EnvMaker | Sequence[EnvMaker],
+    n_envs: int | None,
+    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+) -> list[EnvMaker]:
+    """One function per environment, from the arguments of `make` that say what the environments are."""
+    makers = _makers(env, n_envs, env_kwargs)
+    if wrapping := checked_wrappers(wrappers):
+        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
+    return makers
 
 
 def _makers(
@@ -308,18 +323,19 @@ def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
 
 
 @dataclass(frozen=True)
-class _RequestedBackend:
-    """The user's choice of backend and workers."""
+class Hosting:
+    """Where the environments shall run. With `pin_cores`, every worker process is bound to one core, in turn."""
 
-    backend: str
-    workers: int | None
-    start_method: str | None
-    trusted: bool
+    backend: str = "auto"
+    workers: int | None = None
+    group_size: int | None = None
+    start_method: str | None = None
+    trusted: bool = False
+    pin_cores: bool = False
 
-    def settle(
-        self, makers: Sequence[EnvMaker], seed: int, group_size: int | None, acting_groups: int | None
-    ) -> tuple[str, int, str]:
+    def settle(self, makers: Sequence[EnvMaker], seed: int, acting_groups: int | None) -> tuple[str, int, str]:
         """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
+        group_size = self.group_size
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
         n_envs, cores, given = len(makers), usable_cores(), _positive("workers", self.workers)
@@ -357,7 +373,7 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
         return make(env, 1, backend="sequential", **settings)
 
 
-def _backend(name: str, workers: int, requested: _RequestedBackend) -> Backend:
+def _backend(name: str, workers: int, hosting: Hosting) -> Backend:
     if name == "sequential":
         from envfleet.fleet.backends.sequential import SequentialBackend
 
@@ -367,8 +383,8 @@ def _backend(name: str, workers: int, requested: _RequestedBackend) -> Backend:
         from envfleet.fleet.backends.threads import ThreadsBackend
 
         return ThreadsBackend()
-    method = requested.start_method or "spawn"
-    if requested.trusted:
+    method = hosting.start_method or "spawn"
+    if hosting.trusted:
         from envfleet.fleet.backends.caller_run import CallerRunBackend
 
         return CallerRunBackend(method, workers)

@@ -1,4 +1,4 @@
-"""Combines the observation spaces of a fleet's environments: Gymnasium's `observation_mode`."""
+"""Combines the spaces of a fleet's environments; for observations there is Gymnasium's `observation_mode`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from envfleet.errors import SettingsError
 from envfleet.fleet.protocol import SpacesError
 
-__all__ = ["ObservationMode", "checked_mode", "observation_spaces"]
+__all__ = ["ObservationMode", "action_spaces", "checked_mode", "observation_spaces"]
 
 ObservationMode = str | Space[Any] | tuple[Space[Any], Space[Any]]
 
@@ -54,3 +54,15 @@ def observation_spaces(given: Sequence[Space[Any]], mode: ObservationMode) -> tu
     if mode == "different":
         together = batch_differing_spaces(list(given))
     return single, together
+
+
+def action_spaces(given: Sequence[Space[Any]]) -> tuple[Space[Any], Space[Any]]:
+    """Return the single and the batched action space; all environments must have the same one."""
+    single = given[0]
+    for other in given:
+        if other != single:
+            raise SpacesError(
+                f"environments have different action spaces: {single} and {other}",
+                hint="give all environments of a fleet the same action space",
+            )
+    return single, batch_space(single, len(given))

@@ -23,6 +23,7 @@ __all__ = [
     "SpacesError",
     "WaitTimeoutError",
     "misplaced_call",
+    "wait_timed_out",
 ]
 
 
@@ -99,3 +100,11 @@ def misplaced_call(call: str, state: FleetState) -> ProtocolError:
     if pending:
         return CallPendingError(message, pending, hint=hint)
     return ResetMissingError(message, hint="call reset() first")
+
+
+def wait_timed_out(call: str, seconds: float | None) -> WaitTimeoutError:
+    """Return the error for a wait that took longer than the `seconds` the user gave it."""
+    return WaitTimeoutError(
+        f"{call} has timed out after {seconds:g} s",
+        hint=f"the environments go on: call {call} again, or close the fleet",
+    )

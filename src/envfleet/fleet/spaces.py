@@ -28,6 +28,7 @@ __all__ = [
     "pick",
     "read_rows",
     "rebuild",
+    "row_of",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -92,6 +93,12 @@ def read_rows(space: spaces.Space[Any], arrays: dict[Path, Array]) -> list[Any]:
     rows = {path: list(array.copy()) for path, array in arrays.items()}
     count = len(next(iter(rows.values())))
     return [rebuild(space, {path: values[i] for path, values in rows.items()}) for i in range(count)]
+
+
+def row_of(array: Array, index: int) -> Any:
+    """Copy of one row: an array, or a number for one-dimensional arrays."""
+    value = array[index]
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def flat_mask(mask: Any) -> Array:

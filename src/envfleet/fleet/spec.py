@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -95,12 +95,12 @@ class GroupSettings:
     """Settings shared by all groups."""
 
     seed: int
-    autoreset: AutoresetMode
-    on_error: OnError
-    restarts: Restarts
-    recycle_every: int | None
-    validation: Validation
-    task_sampler: Callable[[Any], Any] | None
+    autoreset: AutoresetMode = AutoresetMode.NEXT_STEP
+    on_error: OnError = OnError.RAISE
+    restarts: Restarts = Restarts()
+    recycle_every: int | None = None
+    validation: Validation = field(default_factory=lambda: Validation("warn"))
+    task_sampler: Callable[[Any], Any] | None = None
     own_spaces: bool = False  # check observations against the space of their own environment
     log_info: tuple[str, ...] = ()  # info keys that are tracked over each episode
 

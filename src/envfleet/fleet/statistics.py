@@ -7,8 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.control import WorkerWord
-from envfleet.fleet.supervisor import Supervisor
+from envfleet.fleet.lifecycle import WorkerLoad
 from envfleet.machine import private_memory
 
 __all__ = ["FleetStatistics", "StatisticsKeeper", "WorkerStatistics"]
@@ -63,20 +62,16 @@ class StatisticsKeeper:
         self._recent.extend([(returns[env], lengths[env], seconds[env]) for env in envs[-RECENT:]])
         self._episodes += len(envs)
 
-    def summary(self, supervisor: Supervisor) -> FleetStatistics:
+    def summary(self, loads: list[WorkerLoad]) -> FleetStatistics:
         now = time.perf_counter()
         elapsed = max(now - self._last_look, 1e-9)
         workers = []
-        for spec in supervisor.specs:
-            word = supervisor.arrays.control.worker(spec.index, WorkerWord.BUSY_NS)
-            busy = supervisor.arrays.control.words[word]
-            before = self._busy_at_last_look.get(spec.index, 0)
-            self._busy_at_last_look[spec.index] = busy
-            pid = supervisor.backend.pid(spec.index)
-            share = min(1.0, max(0, busy - before) / 1e9 / elapsed)
-            workers.append(
-                WorkerStatistics(spec.index, pid, share, supervisor.restarted[spec.index], private_memory(pid) / 2**20)
-            )
+        for index, load in enumerate(loads):
+            before = self._busy_at_last_look.get(index, 0)
+            self._busy_at_last_look[index] = load.busy_ns
+            share = min(1.0, max(0, load.busy_ns - before) / 1e9 / elapsed)
+            memory_mb = private_memory(load.pid) / 2**20
+            workers.append(WorkerStatistics(index, load.pid, share, load.restarts, memory_mb))
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps
         returns, lengths, seconds = zip(*self._recent, strict=True) if self._recent else ((), (), ())

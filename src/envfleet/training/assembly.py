@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 
 from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.algorithms.learner import Learner
@@ -17,8 +18,9 @@ from envfleet.errors import EnvError, MissingExtraError, ResourceError, Settings
 from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import group_count, make
-from envfleet.fleet.spec import group_ranges
+from envfleet.fleet.make import Hosting, build_fleet, group_count, makers_of
+from envfleet.fleet.spec import GroupSettings, OnError, Restarts, group_ranges
+from envfleet.fleet.validation import Validation
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.policies.protocol import ActingPolicy
 from envfleet.rollout.arrays import RolloutShape
@@ -32,7 +34,7 @@ from envfleet.settings.presets import Preset
 from envfleet.training.placement import place
 from envfleet.training.presets import named_preset
 from envfleet.training.process import TunedProcess
-from envfleet.training.stage import Stage, protection
+from envfleet.training.stage import Stage, time_limits
 from envfleet.training.wrappers import environment_of, frames_stacked
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
@@ -151,20 +153,26 @@ def assemble(resolved: Resolved) -> Parts:
     )
     placement = place(settings, seed, resolved.stage)
     in_worker = placement.acting == "worker"
-    fleet = make(
-        resolved.env,
-        settings.n_envs,
-        backend=placement.backend,
-        workers=placement.workers,
-        group_size=settings.group_size if in_worker else None,
-        seed=seed,
-        env_kwargs=settings.env_kwargs,
-        autoreset="same_step",
-        program=routine if in_worker else None,
-        log_info=log_info,
+    fleet = build_fleet(
+        makers_of(resolved.env, settings.n_envs, settings.env_kwargs),
+        GroupSettings(
+            seed,
+            AutoresetMode.SAME_STEP,
+            OnError(settings.on_error),
+            Restarts(settings.restarts),
+            validation=Validation(settings.validate, settings.quiet),
+            log_info=log_info,
+        ),
+        Hosting(
+            placement.backend,
+            placement.workers,
+            settings.group_size if in_worker else None,
+            settings.start_method,
+            pin_cores=settings.pin_cores,
+        ),
+        timeouts=time_limits(settings),
+        routine=routine if in_worker else None,
         quiet=settings.quiet,
-        pin_cores=settings.pin_cores,
-        **protection(settings),
     )
     process = None
     try:

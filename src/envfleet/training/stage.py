@@ -22,11 +22,16 @@ def protection(settings: TrainingSettings) -> dict[str, Any]:
     """Fault-handling arguments of `make`, the same for every fleet of a run."""
     return {
         "start_method": settings.start_method,
-        "timeout": Timeouts(settings.timeout, max(settings.timeout, 600.0)),
+        "timeout": time_limits(settings),
         "on_error": settings.on_error,
         "restarts": settings.restarts,
         "validate": settings.validate,
     }
+
+
+def time_limits(settings: TrainingSettings) -> Timeouts:
+    """How long an environment may take, in every fleet of a run."""
+    return Timeouts(settings.timeout, max(settings.timeout, 600.0))
 
 
 class Stage:

@@ -39,7 +39,7 @@ class SequentialBackend:
         self._workers: dict[int, Worker] = {}
         self._channels: dict[int, LocalChannel] = {}
         self._watched_words: tuple[memoryview[int], int] | None = None  # control words, offset of the worker's
-        self._watchdog: _Watchdog | None = None
+        self._only_watchdog: _Watchdog | None = None  # made when it is first needed
 
     def start(self, spec: WorkerSpec) -> None:
         ours, theirs = LocalChannel.pair()
@@ -75,35 +75,21 @@ class SequentialBackend:
         (worker,) = self._workers.values()
         if timeouts.step is None and timeouts.start is None:
             return worker.step_groups
-        return functools.partial(self._watched, worker.step_groups, timeouts)
+        return functools.partial(self._watchdog().run, worker.step_groups, timeouts)
 
     def local_workers(self) -> list[Worker]:
         return list(self._workers.values())
 
-    def _watched(self, work: Callable[..., T], timeouts: Timeouts, *args: Any) -> T:
-        """Do the work under a watchdog, which interrupts a hung environment if Python can."""
+    def _watched(self, work: Callable[[], T], timeouts: Timeouts) -> T:
+        """Do the work under a watchdog, if there is a time limit."""
         if timeouts.step is None and timeouts.start is None:
-            return work(*args)
-        if self._watchdog is None:
-            self._watchdog = _Watchdog(self._progress)
-        watchdog = self._watchdog
-        watchdog.begin(timeouts)
-        try:
-            return work(*args)
-        except KeyboardInterrupt:
-            if watchdog.hang is None:
-                raise
-            hang, operation = watchdog.hang, watchdog.hang.operation
-            building = self._watched_words is None
-            raise EnvHungError(
-                f"an environment did not return within {hang.limit:g} s",
-                EnvContext(self._progress().env, "make" if building else operation),
-                original=hang.stack,
-            ) from None
-        finally:
-            watchdog.end()
-            if _hung:
-                _hung.discard(threading.get_ident())
+            return work()
+        return self._watchdog().run(work, timeouts)
+
+    def _watchdog(self) -> _Watchdog:
+        if self._only_watchdog is None:
+            self._only_watchdog = _Watchdog(self._progress)
+        return self._only_watchdog
 
     def wait(self, seconds: float) -> bool:
         """Return at once: the work was done inline."""
@@ -122,8 +108,8 @@ class SequentialBackend:
         return os.getpid()
 
     def close(self, seconds: float) -> None:
-        if self._watchdog is not None:
-            self._watchdog.stop()
+        if self._only_watchdog is not None:
+            self._only_watchdog.stop()
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
@@ -163,7 +149,7 @@ class _Watchdog:
     """
 
     def __init__(self, progress: Callable[[], _WorkerProgress]) -> None:
-        self.hang: _Hang | None = None
+        self._hang: _Hang | None = None
         self._progress = progress
         self._timeouts: Timeouts | None = None
         self._round = 0
@@ -173,16 +159,27 @@ class _Watchdog:
         self._changed = threading.Condition()
         threading.Thread(target=self._watch, name="envfleet-watchdog", daemon=True).start()
 
-    def begin(self, timeouts: Timeouts) -> None:
-        self.hang, self._thread_id = None, threading.get_ident()
+    def run(self, work: Callable[..., T], timeouts: Timeouts, *args: Any) -> T:
+        """Do the work; raise EnvHungError if it had to be interrupted."""
+        self._hang, self._thread_id = None, threading.get_ident()
         self._round += 1
         if self._timeouts is not timeouts:
             with self._changed:
                 self._timeouts = timeouts
                 self._changed.notify()
-
-    def end(self) -> None:
-        self._round += 1
+        try:
+            return work(*args)
+        except KeyboardInterrupt:
+            hang = self._hang
+            if hang is None:
+                raise
+            context = EnvContext(self._progress().env, hang.operation)
+            message = f"an environment did not return within {hang.limit:g} s"
+            raise EnvHungError(message, context, original=hang.stack) from None
+        finally:
+            self._round += 1
+            if _hung:
+                _hung.discard(threading.get_ident())
 
     def stop(self) -> None:
         with self._changed:
@@ -203,7 +200,7 @@ class _Watchdog:
             if now != seen or not busy or limit is None:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > limit:
-                self.hang = _Hang(operation, limit, stack_of_thread(self._thread_id))
+                self._hang = _Hang(operation, limit, stack_of_thread(self._thread_id))
                 _hung.add(self._thread_id)
                 _interrupt(self._thread_id, self._signal)
                 since = time.monotonic()

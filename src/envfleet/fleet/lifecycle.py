@@ -1,0 +1,192 @@
+"""The life of a fleet's workers: starts them, restarts those that died or hang, within limits, and stops them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from envfleet.errors import ClosedError, EnvContext, EnvError, EnvHungError, WorkerError
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.base import Backend
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.control import GroupWord, WorkerWord
+from envfleet.fleet.restart_limiter import RestartLimiter
+from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
+from envfleet.fleet.watch import Hang
+from envfleet.fleet.worker import Hello
+
+__all__ = ["WorkerLifecycle", "WorkerLoad"]
+
+_log = logging.getLogger("envfleet")
+
+
+class WorkerLoad(NamedTuple):
+    """One worker's process, the time it has worked so far, and its restarts."""
+
+    pid: int
+    busy_ns: int
+    restarts: int
+
+
+class WorkerLifecycle:
+    """Starts, restarts and stops workers. It knows nothing of their commands."""
+
+    def __init__(self, backend: Backend, specs: list[WorkerSpec], timeouts: Timeouts, restarts: Restarts) -> None:
+        self._backend, self._specs, self._timeouts = backend, specs, timeouts
+        self._arrays: FleetArrays | None = None
+        self._restart_counts = [0] * len(specs)
+        self._restarts = [RestartLimiter(restarts) for _ in specs]
+        self._stopped = False  # may be set by another thread than the one that waits
+
+    def start(self) -> list[Hello]:
+        """Start all workers at once and wait until their environments are built."""
+        for spec in self._specs:
+            self._backend.start(spec)
+        if self._specs[0].routine is not None:
+            self._specs[0].routine.load()  # in parallel with the workers, which load it too
+        return [self._hello(spec) for spec in self._specs]
+
+    def _hello(self, spec: WorkerSpec) -> Hello:
+        limit = self._timeouts.start
+        try:
+            return self._backend.hello(spec.index, limit)
+        except TimeoutError as error:
+            if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
+                raise  # raised by the environment itself
+            stack = self._backend.stack(spec.index)
+            context = EnvContext(spec.groups[0].start, "make", spec.settings.seed + spec.groups[0].start)
+            raise EnvHungError(
+                f"worker {spec.index} did not build its environments within {limit:g} s",
+                context,
+                original=stack,
+            ) from None
+        except ChannelClosed:
+            self._backend.kill(spec.index)
+            raise WorkerError(
+                f"worker {spec.index} died while it built its environments: {self._backend.death(spec.index)}",
+                hint="run envfleet.check(env), or backend='sequential' to see the failure in this process",
+            ) from None
+
+    def attach(self, arrays: FleetArrays) -> None:
+        """Let all workers map the block and serve commands."""
+        self._arrays = arrays
+        for spec in self._specs:
+            self._backend.attach(spec.index, arrays)
+
+    def loads(self) -> list[WorkerLoad]:
+        return [
+            WorkerLoad(
+                self._backend.pid(spec.index),
+                self._word(spec.index, WorkerWord.BUSY_NS),
+                self._restart_counts[spec.index],
+            )
+            for spec in self._specs
+        ]
+
+    def _word(self, worker: int, word: int) -> int:
+        assert self._arrays is not None
+        control = self._arrays.control
+        return control.words[control.worker(worker, word)]
+
+    # --- faults
+
+    def deaths(self) -> Iterator[tuple[int, str]]:
+        """Yield the workers that have died, and how."""
+        for spec in self._specs:
+            reason = self._backend.death(spec.index)
+            if reason is not None:
+                yield spec.index, reason
+
+    def how_it_ended(self, worker: int) -> str:
+        """How a worker ended that closed its channel or does not answer."""
+        self._backend.kill(worker)
+        return self._backend.death(worker) or "it ended"
+
+    def kill_hung(self, hang: Hang) -> tuple[str, str]:
+        """Kill a worker that made no progress; return the reason and its stack. Raise EnvHungError if impossible."""
+        worker = hang.worker
+        env = self._word(worker, WorkerWord.CURRENT)
+        stack = self._backend.stack(worker)
+        if not self._backend.killable:
+            context = EnvContext(env, hang.operation, self._specs[worker].settings.seed + env)
+            raise EnvHungError(
+                f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
+                "so the fleet is broken",
+                context,
+                original=stack,
+                hint="backend='processes' kills and restarts what hangs; timeout= sets the limit",
+            )
+        self._backend.kill(worker)
+        reason = (
+            f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
+            f"it was in\n{stack.rstrip()}"
+        )
+        return reason, stack
+
+    def restart(self, worker: int, reason: str, stack: str | None = None) -> str:
+        """Restart a dead worker and wait until its environments are built; `stack` is given if it was hung.
+
+        Return why it died: the last reason, if it died again before it was ready.
+        """
+        while True:
+            delay = self._delay(worker, reason, stack)
+            env = self._word(worker, WorkerWord.CURRENT)
+            _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
+            time.sleep(delay)
+            self._restart_counts[worker] += 1
+            spec = self._specs[worker]
+            self._clear_words(spec)
+            self._backend.start(spec)
+            try:
+                self._hello(spec)
+                assert self._arrays is not None
+                self._backend.attach(worker, self._arrays)
+                return reason
+            except (ChannelClosed, WorkerError):  # it died again before it was ready
+                reason, stack = self.how_it_ended(worker), None
+
+    def _delay(self, worker: int, reason: str, stack: str | None) -> float:
+        """Count a restart and return the seconds to wait before it; raise WorkerError if there were too many."""
+        if self._stopped:  # the worker ended because the fleet was closed
+            raise ClosedError("the fleet was closed while its environments were stepping")
+        restarts = self._restarts[worker]
+        if restarts.exhausted:
+            env = self._word(worker, WorkerWord.CURRENT)
+            raise WorkerError(
+                f"worker {worker} died {restarts.recent + 1} times within {restarts.within:g} s, last in environment "
+                f"{env}: {reason}",
+                hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
+                ending=reason,
+                stack=self._backend.stack(worker) if stack is None else stack,
+                hung=stack is not None,
+            )
+        return restarts.count()
+
+    def _clear_words(self, spec: WorkerSpec) -> None:
+        assert self._arrays is not None
+        control = self._arrays.control
+        for word in (
+            WorkerWord.POSTED,
+            WorkerWord.FINISHED,
+            WorkerWord.SLEEPING,
+            WorkerWord.LOCKSTEP,
+            WorkerWord.PHASE,
+        ):
+            control.words[control.worker(spec.index, word)] = 0
+        for group in spec.groups:
+            for word in (GroupWord.POSTED, GroupWord.FINISHED):
+                control.words[control.row(word) + group.index] = 0
+
+    # --- end
+
+    def stop(self, seconds: float) -> None:
+        """Tell all workers to stop and wait for them."""
+        self._stopped = True
+        if self._arrays is not None:
+            control = self._arrays.control
+            for spec in self._specs:
+                control.words[control.worker(spec.index, WorkerWord.STOP)] = 1
+        self._backend.close(seconds)
+        self._arrays = None  # the memory is freed with the last array that is still in use
