@@ -25,6 +25,7 @@ from envfleet.errors import (
 )
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.exchange import Exchange, StepResult
+from envfleet.fleet.group import Capability, unsupported
 from envfleet.fleet.observation_modes import ObservationMode, observation_spaces
 from envfleet.fleet.protocol import FleetState, ResetMaskError, SpacesError, WaitTimeoutError, misplaced_call
 from envfleet.fleet.requests import (
@@ -97,16 +98,23 @@ class Fleet(VectorEnv[Any, Any, Array]):
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
 
     def _describe(self, hellos: list[Hello], autoreset: AutoresetMode) -> None:
-        first = hellos[0]
+        described = {
+            group.index: description
+            for spec, hello in zip(self._supervisor.specs, hellos, strict=True)
+            for group, description in zip(spec.groups, hello.groups, strict=True)
+        }
+        groups = [described[index] for index in sorted(described)]
+        first = groups[0]
+        self.capabilities = first.capabilities
         self.metadata = {**first.metadata, "autoreset_mode": autoreset}
         self.render_mode, self.spec = first.render_mode, first.spec
         self._same_step = autoreset is AutoresetMode.SAME_STEP
         self._never_resets = autoreset is AutoresetMode.DISABLED
         self.single_observation_space, self.observation_space = observation_spaces(
-            [space for hello in hellos for space in hello.observation_spaces], self.observation_mode
+            [space for group in groups for space in group.observation_spaces], self.observation_mode
         )
         self.single_action_space = first.action_spaces[0]
-        for other in (space for hello in hellos for space in hello.action_spaces):
+        for other in (space for group in groups for space in group.action_spaces):
             if other != self.single_action_space:
                 raise SpacesError(
                     f"environments have different action spaces: {self.single_action_space} and {other}",
@@ -218,6 +226,8 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Set the task of every environment, from its next reset on."""
+        if Capability.TASKS not in self.capabilities:
+            raise unsupported(Capability.TASKS)
         if len(tasks) != self.num_envs:
             raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")
         self._tasks = list(tasks)

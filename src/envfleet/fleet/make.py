@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
-from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.group import Capability, unsupported
+from envfleet.fleet.makers import Makers, makers_of
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
+from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.spec import (
     EnvMaker,
-    FleetEnvSpec,
     GroupSettings,
     GroupSpec,
     OnError,
@@ -32,17 +31,16 @@ from envfleet.fleet.spec import (
     Timeouts,
     WorkerSpec,
     default_group_count,
-    split_evenly,
+    group_ranges,
     stepping_group_count,
 )
 from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
-from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
-__all__ = ["group_count", "make", "one_env", "spec_of"]
+__all__ = ["group_count", "make", "one_env"]
 
 BACKENDS = {
     "auto": "auto",
@@ -62,7 +60,7 @@ FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and a few 
 
 
 def make(
-    env: str | EnvMaker | Sequence[EnvMaker],
+    env: str | EnvMaker | PoolMaker | Sequence[EnvMaker],
     n_envs: int | None = None,
     *,
     backend: str = "auto",
@@ -90,7 +88,7 @@ def make(
     """Make a fleet of `n_envs` environments on all cores.
 
     Args:
-        env: a Gymnasium id, a function that builds an environment, or a list of such functions.
+        env: a Gymnasium id, a function that builds an environment, a list of such functions, or a `PoolMaker`.
         n_envs: number of environments; not needed with a list of functions or of `env_kwargs`.
         backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
         workers: number of workers (default: the usable cores; "auto" uses more if steps only wait). It never
@@ -121,9 +119,7 @@ def make(
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
-    makers = _makers(env, n_envs, env_kwargs)
-    if wrapping := checked_wrappers(wrappers):
-        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
+    makers = makers_of(env, n_envs, env_kwargs, wrappers)
     requested = _RequestedBackend(_named("backend", backend, BACKENDS), workers, start_method, trusted)
     seed = draw_seed() if seed is None else int(seed)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
@@ -139,14 +135,14 @@ def make(
         own_spaces=checked_mode(observation_mode) != "same",
         log_info=tuple(log_info),
     )
-    acting_groups = None if program is None else group_count(len(makers), group_size)
+    acting_groups = None if program is None else group_count(makers.n_envs, group_size)
     name, count, reason = requested.settle(makers, seed, group_size, acting_groups)
     if reason and not quiet:
-        counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
+        counted = f"{makers.n_envs} environment{'' if makers.n_envs == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
     # In a sequential fleet only the caller steps, so one group has the least overhead.
     alone = name == "sequential" and group_size is None
-    groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
+    groups = _groups(makers, acting_groups or (1 if alone else group_count(makers.n_envs, group_size, count)))
     if pin_cores and trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if pin_cores else [None] * count
@@ -157,7 +153,8 @@ def make(
     supervisor = Supervisor(_backend(name, count, requested), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
-        _refuse_too_large(hellos[0], len(makers), count, len(groups))
+        _refuse_unsupported(hellos[0], tasks=tasks is not None, recycling=recycle_every is not None)
+        _refuse_too_large(hellos[0], makers.n_envs, count, len(groups))
         fleet = Fleet(
             supervisor,
             hellos,
@@ -191,79 +188,6 @@ def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
 # --- the user's arguments
 
 
-@dataclass(frozen=True)
-class _FromSpec:
-    """Builds a registered environment, without Gymnasium's passive checker: the fleet has its own checks."""
-
-    spec: Any
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
-
-
-def _makers(
-    env: str | EnvMaker | Sequence[EnvMaker],
-    n_envs: int | None,
-    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None,
-) -> list[EnvMaker]:
-    each = list(env_kwargs) if isinstance(env_kwargs, list | tuple) else None
-    given = {
-        "n_envs": n_envs,
-        "the list of environments": len(env) if isinstance(env, list | tuple) else None,
-        "env_kwargs": None if each is None else len(each),
-    }
-    counts = {name: count for name, count in given.items() if count is not None}
-    if len(set(counts.values())) > 1:
-        raise SettingsError(f"the number of environments is not clear: {counts}", hint="give it once")
-    if not counts:
-        raise SettingsError("n_envs is missing", hint="say how many environments: make(env, n_envs=64)")
-    count = next(iter(counts.values()))
-    if not isinstance(count, int) or count < 1:
-        raise SettingsError(f"n_envs is {count!r}, expected a whole number of at least 1")
-    kwargs = each or [dict(env_kwargs or {})] * count  # type: ignore[arg-type]
-    if isinstance(env, list | tuple):
-        return [_with_kwargs(one, given) for one, given in zip(env, kwargs, strict=True)]
-    if isinstance(env, str):
-        spec = spec_of(env)
-        return [_FromSpec(spec, given) for given in kwargs]
-    if not callable(env):
-        raise SettingsError(
-            f"env is {type(env).__name__}, expected a Gymnasium id, a function or a list of functions",
-            hint="an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()",
-        )
-    return [_with_kwargs(env, given) for given in kwargs]
-
-
-def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
-    if not callable(make_env):
-        raise SettingsError(f"the list of environments has a {type(make_env).__name__}, expected functions")
-    return functools.partial(make_env, **kwargs) if kwargs else make_env
-
-
-def spec_of(env_id: str) -> Any:
-    """Spec of a registered environment; for `module:id`, first imports the module that registers it."""
-    module, _, name = env_id.rpartition(":")
-    import_provider(env_id)
-    try:
-        if module:
-            importlib.import_module(module)  # importing it registers the environment
-        spec = gymnasium.spec(name)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
-        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
-        raise SettingsError(
-            f"there is no environment {env_id!r}{'' if unheard_of else f': {error}'}",
-            hint=f"did you mean {', '.join(near)}?" if near else f"name the module that registers it: module:{name}",
-        ) from None
-    refuse_missing_extra(spec.entry_point)
-    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        from envfleet.fleet.backends.processes import resolved
-
-        spec = resolved(spec)
-    return spec
-
-
 def group_count(n_envs: int, group_size: int | None, workers: int | None = None) -> int:
     """Number of groups, from the requested `group_size` or by default.
 
@@ -276,9 +200,9 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
     return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
 
 
-def _groups(makers: list[EnvMaker], count: int) -> list[GroupSpec]:
-    envs = [FleetEnvSpec(i, make_env) for i, make_env in enumerate(makers)]
-    return [GroupSpec(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
+def _groups(makers: Makers, count: int) -> list[GroupSpec]:
+    ranges = group_ranges(makers.n_envs, count)
+    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows)) for g, rows in enumerate(ranges)]
 
 
 def _named(setting: str, value: str, names: dict[str, str]) -> str:
@@ -317,12 +241,12 @@ class _RequestedBackend:
     trusted: bool
 
     def settle(
-        self, makers: Sequence[EnvMaker], seed: int, group_size: int | None, acting_groups: int | None
+        self, makers: Makers, seed: int, group_size: int | None, acting_groups: int | None
     ) -> tuple[str, int, str]:
         """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
-        n_envs, cores, given = len(makers), usable_cores(), _positive("workers", self.workers)
+        n_envs, cores, given = makers.n_envs, usable_cores(), _positive("workers", self.workers)
         most = n_envs if group_size is None and acting_groups is None else group_count(n_envs, group_size)
         backend, count, reason = self.backend, min(given or cores, most), ""
         if backend == "auto" and acting_groups is not None:
@@ -331,7 +255,7 @@ class _RequestedBackend:
                 f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
             )
         elif backend == "auto":
-            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers[0], seed)
+            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers.single, seed)
             choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
@@ -387,8 +311,16 @@ def _refuse_too_few_files(workers: int) -> None:
         )
 
 
+def _refuse_unsupported(hello: Hello, *, tasks: bool, recycling: bool) -> None:
+    capabilities = hello.groups[0].capabilities
+    for capability, wanted in ((Capability.TASKS, tasks), (Capability.RECYCLING, recycling)):
+        if wanted and capability not in capabilities:
+            raise unsupported(capability)
+
+
 def _refuse_too_large(hello: Hello, n_envs: int, workers: int, groups: int) -> None:
-    shape = FleetShape(n_envs, workers, groups, hello.observation_spaces[0], hello.action_spaces[0])
+    first = hello.groups[0]
+    shape = FleetShape(n_envs, workers, groups, first.observation_spaces[0], first.action_spaces[0])
     needed = shape.layout().size - n_envs * COLUMN_BYTES_PER_ENV  # reserved for infos, hardly ever used up
     free = available_memory()
     if needed > 0.9 * free:
