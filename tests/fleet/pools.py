@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.utils.seeding import np_random
 from gymnasium.vector import AutoresetMode
 
+from envfleet import PoolMaker
 from tests.rollout.envs import Fault, length_of
 
 Array = np.ndarray[Any, Any]
@@ -19,6 +21,7 @@ class CartPolePool:
     """Gymnasium's CartPole-v1 in NumPy, all environments at once."""
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    spec = gymnasium.spec("CartPole-v1")  # training chooses the same preset
 
     def __init__(self, n_envs: int, limit: int = 500) -> None:
         self.rules = CartPoleEnv()
@@ -132,9 +135,12 @@ class SpoilingPool(CounterPool):
 
 
 class BrokenResetPool(CounterPool):
-    """Raises at its first autoreset; the marker of the fault says whether it has failed already."""
+    """Raises at the first autoreset of the pool with the fault's environment."""
 
     def reset(self, *, seed: list[int | None] | None, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
-        if self.fault is not None and self.lives.any():
+        if self.fault is not None and self.lives.any() and self.fault.seed in self.seeds:
             self.fault.strike()
         return super().reset(seed=seed, options=options)
+
+
+cart_pole = PoolMaker(CartPolePool)  # tests.fleet.pools:cart_pole

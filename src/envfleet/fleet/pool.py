@@ -16,7 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Array, as_array, leaves_of, pick, rebuild, short
 
-__all__ = ["BadResult", "Pool", "PoolMaker", "PoolResult", "checked", "infos_by_env"]
+__all__ = ["BadResult", "Pool", "PoolEnv", "PoolMaker", "PoolResult", "checked", "infos_by_env"]
 
 PoolResult = tuple[Any, Array, Array, Array, dict[str, Any]]
 
@@ -94,6 +94,7 @@ class PoolEnv(gymnasium.Env[Any, Any]):
         self.pool = pool
         self.observation_space, self.action_space = pool.single_observation_space, pool.single_action_space
         self.metadata = {key: value for key, value in pool.metadata.items() if key != "autoreset_mode"}
+        self.spec = getattr(pool, "spec", None)
         self._leaves = leaves_of(self.observation_space)
         self._actions = create_empty_array(self.action_space, 1)
 

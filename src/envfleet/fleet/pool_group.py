@@ -152,7 +152,11 @@ class PoolGroup:
                 no = np.zeros(self._count, np.bool_)
                 return np.zeros(self._count), no, no, None
         try:
-            observations, rewards, terminated, truncated, infos = checked(self.pool.step(actions), self._count)
+            result = self.pool.step(actions)
+        except (Exception, SystemExit) as error:
+            raise failure_of(error, self._context("step", action=actions)) from None
+        try:
+            observations, rewards, terminated, truncated, infos = checked(result, self._count)
         except BadResult as bad_result:
             raise ObservationError(str(bad_result), self._context("step", action=actions)) from None
         if some_wait:

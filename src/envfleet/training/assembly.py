@@ -16,6 +16,7 @@ from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import group_count, make
+from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.spec import group_ranges
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.rollout.arrays import RolloutShape
@@ -106,15 +107,17 @@ def _first_look(stage: Stage) -> _Seen:
 
 
 def _look(env: Any) -> _Seen:
-    own = declared_settings(type(env.unwrapped))
-    entry_point = str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__)
+    unwrapped = env.unwrapped
+    simulator = type(unwrapped.pool if isinstance(unwrapped, PoolEnv) else unwrapped)
+    own = declared_settings(simulator)
+    entry_point = str(getattr(env.spec, "entry_point", "") or simulator.__module__)
     return _Seen(
         *copy.deepcopy((env.observation_space, env.action_space)),
         entry_point=entry_point,
         own=frozenset(() if own is None else kinds_of(own)),
         presets=declared_presets(entry_point),
         frames=frames_stacked(env),
-        simulators=simulator_versions(type(env.unwrapped).__module__),
+        simulators=simulator_versions(simulator.__module__),
     )
 
 
