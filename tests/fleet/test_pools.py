@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ from gymnasium.wrappers import TimeLimit
 
 import envfleet
 from envfleet import PoolMaker
+from envfleet.fleet.auto import measure
 from envfleet.fleet.pool import infos_by_env
 from tests.fleet.backends import BACKENDS, same, trace
 from tests.fleet.pools import BrokenResetPool, CartPolePool, CounterPool, SpoilingPool, cart_pole
@@ -150,6 +152,21 @@ def test_one_environment_of_a_pool_is_an_ordinary_one() -> None:
             assert same(one[0], other[0]) and one[1:4] == other[1:4]
             if one[2] or one[3]:
                 break
+
+
+def test_a_pool_is_measured_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environments share one step, here of 6 ms."""
+    clock = [0.0]
+
+    class Timed(CounterPool):
+        def step(self, actions: Any) -> Any:
+            clock[0] += 0.006
+            return super().step(actions)
+
+    monkeypatch.setattr(
+        "envfleet.fleet.auto.time", SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: clock[0])
+    )
+    assert measure(PoolMaker(Timed)(), seed=SEED, n_envs=6).seconds == pytest.approx(0.001)
 
 
 @pytest.mark.slow

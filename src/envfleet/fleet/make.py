@@ -255,7 +255,7 @@ class _RequestedBackend:
                 f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
             )
         elif backend == "auto":
-            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers.single, seed)
+            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers, seed)
             choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
@@ -265,10 +265,10 @@ class _RequestedBackend:
             raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason
 
-    def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:
+    def _measured(self, makers: Makers, seed: int) -> auto.StepCost:
         """Measure the cost of a step, in a separate process because the environment may crash or hang."""
-        with one_env(make_env, start_method=self.start_method, seed=seed, quiet=True) as fleet:
-            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed))
+        with one_env(makers.single, start_method=self.start_method, seed=seed, quiet=True) as fleet:
+            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed, n_envs=makers.n_envs))
         assert isinstance(cost, auto.StepCost)
         return cost
 

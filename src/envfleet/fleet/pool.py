@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Array, as_array, leaves_of, pick, rebuild, short
@@ -80,7 +80,7 @@ class PoolMaker:
 
     def __call__(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
         """One environment: a pool of one, for evaluations, videos and checks."""
-        return PoolEnv(PoolMaker(self.make, {**self.kwargs, **kwargs}).pool(1))
+        return PoolEnv(PoolMaker(self.make, {**self.kwargs, **kwargs}))
 
     @property
     def __name__(self) -> str:
@@ -90,10 +90,11 @@ class PoolMaker:
 class PoolEnv(gymnasium.Env[Any, Any]):
     """The only environment of a pool of one."""
 
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
+    def __init__(self, maker: PoolMaker) -> None:
+        self._maker = maker
+        self.pool = pool = maker.pool(1)
         self.observation_space, self.action_space = pool.single_observation_space, pool.single_action_space
-        self.metadata = {key: value for key, value in pool.metadata.items() if key != "autoreset_mode"}
+        self.metadata = {"render_modes": []}
         self.spec = getattr(pool, "spec", None)
         self._leaves = leaves_of(self.observation_space)
         self._actions = create_empty_array(self.action_space, 1)
@@ -115,8 +116,34 @@ class PoolEnv(gymnasium.Env[Any, Any]):
     def _first(self, batch: Any) -> Any:
         return rebuild(self.observation_space, {leaf.path: pick(batch, leaf.path)[0] for leaf in self._leaves})
 
+    def together(self, n_envs: int) -> WholePool:
+        """A larger pool of the same kind, to be measured."""
+        return WholePool(self._maker.pool(n_envs), n_envs)
+
     def close(self) -> None:
         self.pool.close()
+
+
+class WholePool:
+    """Steps all environments of a pool as if they were one that never ends."""
+
+    def __init__(self, pool: Pool, n_envs: int) -> None:
+        self._pool, self._n_envs = pool, n_envs
+        self.action_space = batch_space(pool.single_action_space, n_envs)
+
+    def reset(self, seed: int | None = None) -> None:
+        seeds: list[int | None] | None = None if seed is None else [seed + i for i in range(self._n_envs)]
+        self._pool.reset(seed=seeds, options={"reset_mask": np.ones(self._n_envs, np.bool_)})
+
+    def step(self, actions: Any) -> tuple[None, float, bool, bool, dict[str, Any]]:
+        _, _, terminated, truncated, _ = checked(self._pool.step(actions), self._n_envs)
+        ended = terminated | truncated
+        if ended.any():
+            self._pool.reset(seed=None, options={"reset_mask": ended})
+        return None, 0.0, False, False, {}
+
+    def close(self) -> None:
+        self._pool.close()
 
 
 class BadResult(Exception):
