@@ -105,7 +105,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
         }
         groups = [described[index] for index in sorted(described)]
         first = groups[0]
-        self.capabilities = first.capabilities
+        self._capabilities = first.capabilities
         self.metadata = {**first.metadata, "autoreset_mode": autoreset}
         self.render_mode, self.spec = first.render_mode, first.spec
         self._same_step = autoreset is AutoresetMode.SAME_STEP
@@ -226,7 +226,7 @@ class Fleet(VectorEnv[Any, Any, Array]):
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
         """Set the task of every environment, from its next reset on."""
-        if Capability.TASKS not in self.capabilities:
+        if Capability.TASKS not in self._capabilities:
             raise unsupported(Capability.TASKS)
         if len(tasks) != self.num_envs:
             raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {self.num_envs}")

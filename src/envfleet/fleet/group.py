@@ -60,6 +60,18 @@ class GroupDescription:
     spec: Any
     capabilities: frozenset[Capability]
 
+    @classmethod
+    def of(cls, envs: Sequence[gymnasium.Env[Any, Any]]) -> GroupDescription:
+        """Description of ordinary environments, which can do everything."""
+        return cls(
+            [env.observation_space for env in envs],
+            [env.action_space for env in envs],
+            dict(envs[0].metadata),
+            envs[0].render_mode,
+            envs[0].spec,
+            frozenset(Capability),
+        )
+
 
 class Group(Protocol):
     """Steps its environments and writes their results into the fleet's arrays.

@@ -17,7 +17,7 @@ from envfleet.fleet.env_calls import apply_to, call_on
 from envfleet.fleet.env_handle import EnvHandle
 from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.failures import bad_observation, bad_reward
-from envfleet.fleet.group import Capability, Extras, GroupDescription, InfoSink
+from envfleet.fleet.group import Extras, GroupDescription, InfoSink
 from envfleet.fleet.infos import ColumnDefinition, ColumnWriter
 from envfleet.fleet.observations import ObservationStore
 from envfleet.fleet.routine import GroupRoutine
@@ -51,15 +51,7 @@ class LoopGroup:
     def build(self) -> GroupDescription:
         for handle in self._handles:
             handle.build()
-        envs = [handle.env for handle in self._handles]
-        return GroupDescription(
-            [env.observation_space for env in envs],
-            [env.action_space for env in envs],
-            dict(envs[0].metadata),
-            envs[0].render_mode,
-            envs[0].spec,
-            frozenset(Capability),
-        )
+        return GroupDescription.of([handle.env for handle in self._handles])
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         start, stop = self.spec.start, self.spec.stop

@@ -55,16 +55,11 @@ class PoolGroup:
         self.episode_ended = self.anew = False
         self.routine: GroupRoutine | None = None
         self.info_sink: InfoSink | None = None
-        self._pool: Pool | None = None
-
-    @property
-    def pool(self) -> Pool:
-        assert self._pool is not None, "built before it is used"
-        return self._pool
+        self.pool: Pool  # set by `build`
 
     def build(self) -> GroupDescription:
         try:
-            self._pool = pool = self._maker.pool(self._count)
+            self.pool = pool = self._maker.pool(self._count)
         except EnvfleetError:
             raise
         except (Exception, SystemExit) as error:
@@ -115,10 +110,10 @@ class PoolGroup:
         try:
             rewards, terminated, truncated, infos = self._advance(batch, slot, waiting)
             ended = terminated | truncated
-            fresh = ended if self._same_step else waiting
-            if self._same_step:
+            fresh, reset_infos = ended if self._same_step else waiting, None
+            if fresh.any():
                 self._observations.copy_rows(ended, slot, self._observations.final_slot)
-            reset_infos = self._reset_rows(fresh, slot) if fresh.any() else None
+                reset_infos = self._reset_rows(fresh, slot)
         except (Exception, SystemExit) as error:
             self._restart(failure_of(error, self._context("step", action=batch)))
             return self._lose_step(slot, self._restart_seeds(), waiting)
@@ -188,7 +183,7 @@ class PoolGroup:
         if infos is None and reset_infos is None and not self._columns.present:
             return None
         given: list[tuple[int, dict[str, Any]]] = []
-        for i in range(self._count):
+        for i in range(self._count) if infos else np.flatnonzero(fresh).tolist():
             info = infos[i] if infos else {}
             if reset_infos is not None and fresh[i]:
                 if ended[i]:  # same-step autoreset
@@ -216,7 +211,7 @@ class PoolGroup:
     ) -> Extras | None:
         self._begin()
         rows = self._all if mask is None else np.array(mask, np.bool_)
-        self._seeds = [old if new is None else new for old, new in zip(self._seeds, seeds, strict=True)]
+        self._seeds = [self._seeds[i] if seed is None or not rows[i] else seed for i, seed in enumerate(seeds)]
         self._observations.copy_rows(~rows, self._observations.last_slot, slot)
         try:
             infos = self._reset_rows(rows, slot, seeds, options)
@@ -241,15 +236,14 @@ class PoolGroup:
         options = {**(options or {}), "reset_mask": rows.copy()}
         try:
             with self._progress.starting():
-                observations, infos = self.pool.reset(
-                    seed=given, options={**(options or {}), "reset_mask": rows.copy()}
-                )
+                observations, infos = self.pool.reset(seed=given, options=options)
+            split = infos_by_env(infos, self._count)
         except (Exception, SystemExit) as error:
             raise failure_of(error, self._context("reset")) from None
         bad = self._observations.write_batch(observations, slot, None if rows.all() else rows)
         if bad is not None:
             raise bad_observation(bad[1], self._context("reset", bad[0]))
-        return infos_by_env(infos, self._count)
+        return split
 
     def _begin_episodes(self, rows: Array) -> None:
         self._returns[rows] = 0.0
@@ -331,9 +325,8 @@ class PoolGroup:
     def close(self) -> None:
         """Close a pool that may be broken, and ignore its exceptions."""
         try:
-            if self._pool is not None:
-                self._pool.close()
-        except (Exception, SystemExit):
+            self.pool.close()
+        except (Exception, SystemExit):  # includes the AttributeError of a pool that could not be built
             return
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], only: set[int] | None) -> NoReturn:
