@@ -278,17 +278,19 @@ def test_a_fault_costs_the_episodes_of_one_pool(kind: str, mode: str, tmp_path: 
             assert all("restarted" not in act(fleet)[4] for _ in range(2))
 
 
-def test_a_pool_that_always_fails_ends_in_an_error(tmp_path: Path) -> None:
+def test_a_pool_that_always_fails_gets_other_seeds_each_time_and_ends_in_an_error() -> None:
     class Always(CounterPool):
         def step(self, actions: Any) -> Any:
             raise ValueError("never works")
 
-    with make(PoolMaker(Always), on_error="restart", restarts=2) as fleet:
+    seeds: list[float] = []
+    with make(PoolMaker(Always), autoreset="same_step", on_error="restart", restarts=2) as fleet:
         fleet.reset()
         with pytest.raises(envfleet.EnvError, match="never works") as caught:
             for _ in range(9):
-                act(fleet)
+                seeds += act(fleet)[0][:, 0].tolist()
         assert "restarted 2 times" in str(caught.value.hint)
+    assert len(set(seeds)) == len(seeds) == 8
 
 
 @MODES
