@@ -54,7 +54,8 @@ class RandomActorMaker:
 def build(workload_name: str, n_envs: int) -> Stepper:
     from gymnasium.vector import AutoresetMode
 
-    from envfleet.fleet.make import Hosting, build_fleet, makers_of
+    from envfleet.fleet.make import Hosting, build_fleet
+    from envfleet.fleet.makers import makers_of
     from envfleet.fleet.spec import GroupSettings
     from envfleet.rollout.collectors import WorkerCollector
     from envfleet.rollout.routine import ActingRoutine

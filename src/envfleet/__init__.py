@@ -28,10 +28,12 @@ if TYPE_CHECKING:
         SettingsError,
         StateError,
         TrainingError,
+        UnsupportedError,
         WorkerError,
     )
     from envfleet.fleet.fleet import Fleet
     from envfleet.fleet.make import make
+    from envfleet.fleet.pool import Pool, PoolMaker
     from envfleet.fleet.spec import Restarts, Timeouts
     from envfleet.fleet.statistics import FleetStatistics, WorkerStatistics
     from envfleet.rollout.collect import Collection, Trajectory, collect
@@ -60,10 +62,12 @@ _HOMES = {
         "SettingsError",
         "StateError",
         "TrainingError",
+        "UnsupportedError",
         "WorkerError",
     ),
     "envfleet.fleet.fleet": ("Fleet",),
     "envfleet.fleet.make": ("make",),
+    "envfleet.fleet.pool": ("Pool", "PoolMaker"),
     "envfleet.fleet.spec": ("Restarts", "Timeouts"),
     "envfleet.fleet.statistics": ("FleetStatistics", "WorkerStatistics"),
     "envfleet.rollout.collect": ("Collection", "Trajectory", "collect"),
@@ -95,6 +99,8 @@ __all__ = [  # noqa: RUF022  # in the order of sorted(), which dir() uses too
     "Moment",
     "ObservationError",
     "PPO",
+    "Pool",
+    "PoolMaker",
     "ProtocolError",
     "ResourceError",
     "Restarts",
@@ -105,6 +111,7 @@ __all__ = [  # noqa: RUF022  # in the order of sorted(), which dir() uses too
     "Timeouts",
     "TrainingError",
     "Trajectory",
+    "UnsupportedError",
     "WorkerError",
     "WorkerStatistics",
     "check",

@@ -2,7 +2,8 @@
 
 EnvfleetError
 ├── SettingsError        an argument that cannot work (also a ValueError)
-│   └── CannotBeSentError an environment that cannot be pickled for a worker process
+│   ├── CannotBeSentError an environment that cannot be pickled for a worker process
+│   └── UnsupportedError something that a pool of environments cannot do
 ├── ProtocolError        a call at the wrong moment (also a RuntimeError)
 │   └── ClosedError      a call after close()
 ├── ActionError          actions of the wrong shape or type (also a ValueError and a TypeError)
@@ -46,6 +47,7 @@ __all__ = [
     "SettingsError",
     "StateError",
     "TrainingError",
+    "UnsupportedError",
     "WorkerError",
     "env_error_type",
 ]
@@ -66,6 +68,10 @@ class SettingsError(EnvfleetError, ValueError):
 
 class CannotBeSentError(SettingsError):
     """An environment cannot be sent to a worker process."""
+
+
+class UnsupportedError(SettingsError):
+    """Something that this kind of environments cannot do."""
 
 
 class ProtocolError(EnvfleetError, RuntimeError):
@@ -90,9 +96,12 @@ class EnvContext:
     task: Any = None
     step: int | None = None  # steps taken in the episode before the failure
     action: Any = None
+    together: int = 1  # a pool of this many environments failed as a whole; `env_index` and `seed` are of the first
 
     def __str__(self) -> str:
-        parts = [f"environment {self.env_index}", f"during {self.operation}", f"seed {self.seed}"]
+        last = self.env_index + self.together - 1
+        where = f"environment {last}" if self.together == 1 else f"one of environments {self.env_index} to {last}"
+        parts = [where, f"during {self.operation}", f"seed {self.seed}"]
         if self.task is not None:
             parts.append(f"task {self.task!r}")
         if self.step is not None:

@@ -94,7 +94,7 @@ class Waiting(Counter):
 
 def test_steps_that_wait_are_told_from_steps_that_compute() -> None:
     """Load slows both down, but only a waiting step gives up its core."""
-    busy, waiting = measure(Busy(), 1), measure(Waiting(), 1)
+    busy, waiting = measure(Busy(), 1, 1), measure(Waiting(), 1, 1)
     assert not busy.waits
     assert busy.seconds >= 2e-3
     assert waiting.waits

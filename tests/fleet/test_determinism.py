@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import envfleet
+from envfleet import PoolMaker
 from tests.fleet.backends import BACKENDS, same, trace, use
+from tests.fleet.pools import CounterPool
 from tests.fleet.simulators import Counter, Masked, Nested, Talks
 
 N_ENVS = 7
@@ -22,6 +24,7 @@ ENVS: dict[str, Any] = {
     "masked": Masked,
     "nested": Nested,
     "talks": Talks,
+    "pool": PoolMaker(CounterPool),
 }
 WORKERS = [1, 2, 3]
 MODES = ["next_step", "same_step"]

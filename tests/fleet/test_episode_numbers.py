@@ -13,7 +13,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from envfleet.fleet.episode_numbers import EpisodeNumbers, InfoKey, followed, means, number_of, successes
-from envfleet.fleet.make import Hosting, build_fleet, makers_of
+from envfleet.fleet.make import Hosting, build_fleet
+from envfleet.fleet.makers import makers_of
 from envfleet.fleet.spec import GroupSettings
 
 

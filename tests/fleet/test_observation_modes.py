@@ -43,9 +43,9 @@ def reference(mode: Any) -> SyncVectorEnv[Any, Any, Any]:
     return SyncVectorEnv(makers, observation_mode=mode)
 
 
-@pytest.mark.parametrize("name", ["sequential", "fork"])
-def test_different_bounds_are_kept_and_checked_for_each(name: str) -> None:
-    fleet = envfleet.make(Bounded, env_kwargs=BOUNDS, observation_mode="different", group_size=2, **BACKENDS[name])
+@pytest.mark.parametrize(("name", "size"), [("sequential", 2), ("fork", 2), ("fork", 1)])
+def test_different_bounds_are_kept_and_checked_for_each(name: str, size: int) -> None:
+    fleet = envfleet.make(Bounded, env_kwargs=BOUNDS, observation_mode="different", group_size=size, **BACKENDS[name])
     expected = reference("different")
     assert fleet.observation_space == expected.observation_space
     assert fleet.single_observation_space == expected.single_observation_space

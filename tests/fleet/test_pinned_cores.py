@@ -8,7 +8,8 @@ import pytest
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import Hosting, build_fleet, makers_of
+from envfleet.fleet.make import Hosting, build_fleet
+from envfleet.fleet.makers import makers_of
 from envfleet.fleet.spec import GroupSettings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="a matter of Linux")

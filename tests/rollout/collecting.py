@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from envfleet.algorithms.acting import PolicyMaker
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import Hosting, build_fleet, makers_of
+from envfleet.fleet.make import Hosting, build_fleet
+from envfleet.fleet.makers import makers_of
 from envfleet.fleet.spec import GroupSettings, OnError, Timeouts
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy, build_policy

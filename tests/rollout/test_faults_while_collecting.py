@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.spec import Timeouts
 from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.arrays import Rollout
+from tests.fleet.pools import CounterPool
 from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
+BOTH_KINDS = pytest.mark.parametrize("env", ["loop", "pool"])
 GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
@@ -65,11 +68,16 @@ def counter_with(kind: str, mark: Path) -> Any:
     return partial(Counter, fault=Fault(kind, SEED + STRUCK, STEP, f"{mark}-once"))
 
 
+def pool_with(kind: str, mark: Path) -> Any:
+    return PoolMaker(CounterPool, {"fault": Fault(kind, SEED + STRUCK, STEP, f"{mark}-once")})
+
+
 @BOTH_WAYS
+@BOTH_KINDS
 @pytest.mark.parametrize("kind", ["kill", "hang"])
-def test_a_worker_that_dies_or_hangs(acting: str, kind: str, limits_hold: Path) -> None:
-    timeout = Timeouts(1.0, 600.0)
-    with collecting(counter_with(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as rig:
+def test_a_worker_that_dies_or_hangs(env: str, acting: str, kind: str, limits_hold: Path) -> None:
+    timeout, faulty = Timeouts(1.0, 600.0), (counter_with if env == "loop" else pool_with)
+    with collecting(faulty(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as rig:
         rollout = rig.collect(0)
         assert_cut(rollout, [0, 1, 2, 3])
         assert sum(worker.restarts for worker in rig.fleet.statistics().workers) == 1
@@ -82,6 +90,16 @@ def test_an_environment_that_raises(acting: str, backend: str, tmp_path: Path) -
     env = counter_with("raise", tmp_path / "struck")
     with collecting(env, acting=acting, backend=backend, on_error="restart") as rig:
         assert_cut(rig.collect(0), [STRUCK])
+        assert rig.collect(1).valid.all()
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("backend", ["sequential", "threads"])
+def test_a_pool_that_raises(acting: str, backend: str, tmp_path: Path) -> None:
+    """All episodes of the pool are cut, those of the other pool are untouched."""
+    env = pool_with("raise", tmp_path / "struck")
+    with collecting(env, acting=acting, backend=backend, on_error="restart") as rig:
+        assert_cut(rig.collect(0), [0, 1, 2, 3])
         assert rig.collect(1).valid.all()
 
 
@@ -99,8 +117,10 @@ def kill(rig: Rig, worker: int) -> None:
 
 
 @BOTH_WAYS
-def test_a_worker_that_dies_between_rollouts(acting: str) -> None:
-    with collecting(Counter, acting=acting, memory="gru", **PROCESSES) as rig:
+@BOTH_KINDS
+def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
+    made = Counter if env == "loop" else PoolMaker(CounterPool)
+    with collecting(made, acting=acting, memory="gru", **PROCESSES) as rig:
         before = kept(rig.collect(0))
         kill(rig, 1)
         assert all(np.array_equal(before[name], array) for name, array in kept(rig.collector.collected(0)).items())
@@ -110,16 +130,18 @@ def test_a_worker_that_dies_between_rollouts(acting: str) -> None:
         assert np.array_equal(rollout.valid, expected)
         assert (rollout.observations[""][1, GROUP:, 1:] == 0).all()
         assert rollout.starts[1, GROUP:].all()  # memory is reset after the lost row
-        for env in range(GROUP):
-            seen = np.array([page.observation for page in diary(SEED + env, 2 * STEPS)])[STEPS:]
-            assert np.array_equal(rollout.observations[""][:-1, env], seen)
+        for i in range(GROUP):
+            seen = np.array([page.observation for page in diary(SEED + i, 2 * STEPS)])[STEPS:]
+            assert np.array_equal(rollout.observations[""][:-1, i], seen)
         assert rig.collect(2).valid.all()
 
 
 @BOTH_WAYS
-def test_a_worker_that_dies_in_its_first_step(acting: str, tmp_path: Path) -> None:
-    env = partial(Counter, fault=Fault("kill", SEED + STRUCK, 0, str(tmp_path / "struck")))
-    with collecting(env, acting=acting, **PROCESSES) as rig:
+@BOTH_KINDS
+def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: Path) -> None:
+    fault = Fault("kill", SEED + STRUCK, 0, str(tmp_path / "struck"))
+    faulty = partial(Counter, fault=fault) if env == "loop" else PoolMaker(CounterPool, {"fault": fault})
+    with collecting(faulty, acting=acting, **PROCESSES) as rig:
         rig.poison()
         rollout = rig.collect(0)
         assert not rollout.valid[0, :GROUP].any()
@@ -127,13 +149,13 @@ def test_a_worker_that_dies_in_its_first_step(acting: str, tmp_path: Path) -> No
         assert np.isfinite(rollout.observations[""]).all()
 
 
-def test_both_ways_of_acting_give_the_same_rows_around_a_death(tmp_path: Path) -> None:
+@BOTH_KINDS
+def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_path: Path) -> None:
     found = []
+    faulty = counter_with if env == "loop" else pool_with
     for acting in ("worker", "central"):
         (tmp_path / acting).mkdir()
-        with collecting(
-            counter_with("kill", tmp_path / acting / "struck"), acting=acting, memory="gru", **PROCESSES
-        ) as rig:
+        with collecting(faulty("kill", tmp_path / acting / "struck"), acting=acting, memory="gru", **PROCESSES) as rig:
             rollout = rig.collect(0)
             arrays, valid = kept(rollout), rollout.valid
             log_probs, actions = (arrays[f"columns/{name}"][valid] for name in ("log_probs", "actions"))

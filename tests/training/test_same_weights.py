@@ -103,6 +103,15 @@ def test_with_two_threads_of_the_learner(tmp_path: Path, reference: Any, acting:
     assert weights(tmp_path / "run") == reference("sync", "none", world, 2)
 
 
+@pytest.mark.parametrize(
+    ("backend", "workers", "acting"), [("sequential", 1, "worker"), ("fork", 2, "worker"), ("fork", 3, "central")]
+)
+def test_a_pool_of_cart_poles(tmp_path: Path, reference: Any, backend: str, workers: int, acting: str) -> None:
+    """It gives the same bytes as Gymnasium's environment, so the weights are the same too."""
+    run(tmp_path / "run", env="tests.fleet.pools:cart_pole", **BACKENDS[backend], workers=workers, acting=acting)
+    assert weights(tmp_path / "run") == reference("sync", "none")
+
+
 def test_the_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> None:
     """Otherwise equal weights would prove nothing."""
     run(tmp_path / "other", seed=6)

@@ -28,7 +28,8 @@ from envfleet.conformance.report import CheckReport, Findings, own_stack
 from envfleet.conformance.seeding import GlobalGenerators
 from envfleet.errors import EnvHungError, SettingsError, WorkerError
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import make, one_env, spec_of
+from envfleet.fleet.make import make, one_env
+from envfleet.fleet.makers import spec_of
 from envfleet.fleet.spec import Restarts, Timeouts
 
 __all__ = ["SECONDS", "examine"]

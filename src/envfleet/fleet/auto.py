@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envfleet.fleet.os_compat import voluntary_switches
+from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.random_actions import RandomAgent
 
 __all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
@@ -46,8 +47,20 @@ class StepCost:
         return f"a step takes {readable(self.seconds)}{computed}"
 
 
-def measure(env: Any, seed: int) -> StepCost:
-    """Measure the step cost of an environment with random actions; it must be reset afterwards."""
+def measure(env: Any, seed: int, n_envs: int) -> StepCost:
+    """Measure the step cost of one of `n_envs` environments with random actions; it must be reset afterwards.
+
+    An environment of a pool costs its share of a step of all of them.
+    """
+    if not isinstance(env.unwrapped, PoolEnv):
+        return _measured(env, seed)
+    whole = env.unwrapped.together(n_envs)
+    cost = _measured(whole, seed)
+    whole.close()
+    return StepCost(cost.seconds / n_envs, cost.cpu_seconds / n_envs, cost.waits)
+
+
+def _measured(env: Any, seed: int) -> StepCost:
     agent = RandomAgent(env.action_space, seed)
     _, info = env.reset(seed=seed)
     env.step(agent(None, info))  # the first step may compile something

@@ -10,11 +10,13 @@ Enum members would cost more than the step.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, final
 
 from envfleet.fleet.memory import Layout
 
-__all__ = ["Command", "Control", "GroupWord", "Outcome", "Phase", "WorkerWord"]
+__all__ = ["Command", "Control", "GroupWord", "Outcome", "Phase", "Progress", "WorkerWord"]
 
 LINE = 8
 WORKER_LINES = 3
@@ -102,3 +104,30 @@ class Control:
     def row(self, word: int) -> int:
         """Index of the first entry of a row; the word of group g is g places further."""
         return (1 + WORKER_LINES * self.workers) * LINE + word * self._row
+
+
+class Progress:
+    """The words in which a group shows the caller what its worker is doing."""
+
+    def __init__(self, control: Control, worker: int) -> None:
+        self.words = control.words
+        self.current = control.worker(worker, WorkerWord.CURRENT)
+        self._tick, self._phase = control.worker(worker, WorkerWord.TICK), control.worker(worker, WorkerWord.PHASE)
+
+    def at(self, env: int) -> None:
+        """Show that this environment is running."""
+        self.words[self.current] = env
+
+    def tick(self) -> None:
+        """Show a sign of life."""
+        self.words[self._tick] += 1
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Show that an environment is being reset or rebuilt, which may take longer than a step."""
+        words, word = self.words, self._phase
+        before, words[word] = words[word], Phase.START
+        try:
+            yield
+        finally:
+            words[word] = before

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from envfleet.errors import EnvContext, EnvError, StateError, env_error_type
+from envfleet.errors import EnvContext, EnvError, StateError
 from envfleet.fleet import state as simulator_state
-from envfleet.fleet.restart_limiter import RestartLimiter
-from envfleet.fleet.spec import FleetEnvSpec, GroupSettings, OnError
+from envfleet.fleet.failures import RestartBudget, failure_of
+from envfleet.fleet.spec import EnvMaker, GroupSettings
 from envfleet.seeding import derive_seed, stream
 
 __all__ = ["EnvHandle"]
@@ -31,9 +30,9 @@ class EnvHandle:
     before a reset and counts steps itself, which is faster than calling through these wrappers.
     """
 
-    def __init__(self, spec: FleetEnvSpec, settings: GroupSettings) -> None:
-        self.index, self._make, self._settings = spec.index, spec.make, settings
-        self.seed = settings.seed + spec.index
+    def __init__(self, index: int, make: EnvMaker, settings: GroupSettings) -> None:
+        self.index, self._make, self._settings = index, make, settings
+        self.seed = settings.seed + index
         self.next_seed: int | None = None  # given to the next reset
         self.task: Any = None
         self.began_at = 0.0
@@ -41,7 +40,7 @@ class EnvHandle:
         self._episodes = 0  # started so far; the key of the task sampler's stream
         self._episodes_since_built = 0
         self._rebuilt = 0
-        self._restarts = RestartLimiter(settings.restarts)
+        self._restarts = RestartBudget(settings)
         self.step: Callable[[Any], Any]
         self.most_steps = math.inf  # episode limit of the TimeLimit wrappers that `step` bypasses
         self._limits: list[Any] = []
@@ -103,17 +102,7 @@ class EnvHandle:
 
     def restart(self, failure: EnvError) -> None:
         """Replace a failed environment with a fresh one; raise `failure` if the settings do not allow it."""
-        if self._settings.on_error is OnError.RAISE:
-            raise failure
-        if self._restarts.exhausted:
-            raise type(failure)(
-                failure.message,
-                failure.context,
-                original=failure.original,
-                hint=f"the environment was restarted {self._restarts.recent} times within {self._restarts.within:g} s "
-                "and fails again; restarts= allows more",
-            )
-        time.sleep(self._restarts.count())
+        self._restarts.spend(failure)
         self._rebuild(_RESTARTED)
 
     def _rebuild(self, reason: int) -> None:
@@ -134,13 +123,8 @@ class EnvHandle:
     # --- failures
 
     def failure(self, operation: str, error: BaseException, **context: Any) -> EnvError:
-        """Wrap an exception in an EnvError, with a traceback that starts in the environment's code."""
-        if isinstance(error, EnvError):
-            return error
-        frames = error.__traceback__.tb_next if error.__traceback__ else None  # leave out our own frame
-        original = "".join(traceback.format_exception(type(error), error, frames))
-        kind = env_error_type(type(error))  # still catchable as the type that the environment raised
-        return kind(f"{type(error).__name__}: {error}", self.context(operation, **context), original=original)
+        """The exception as an error that says where and when."""
+        return failure_of(error, self.context(operation, **context))
 
     def context(self, operation: str, *, step: int | None = None, action: Any = None) -> EnvContext:
         return EnvContext(self.index, operation, self.seed, self.task, step, action)

@@ -20,6 +20,7 @@ from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, ProtocolErro
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
+from envfleet.fleet.group import Capability
 from envfleet.fleet.observation_modes import ObservationMode, action_spaces, observation_spaces
 from envfleet.fleet.protocol import FleetState, misplaced_call, wait_timed_out
 from envfleet.fleet.requests import Capture, Rebuild, Request, Restore, RunRoutine
@@ -62,7 +63,7 @@ class Fleet(EnvAccess):
         self.num_envs = self.groups[-1].stop
         self.backend, self.workers = backend, len(specs)
         self.observation_mode, self.autoreset_mode = observation_mode, settings.autoreset
-        self._describe(hellos)
+        self._describe(specs, hellos)
         single = (self.single_observation_space, self.single_action_space)
         extra = () if routine is None else routine.arrays(*single, self.groups)
         shape = FleetShape(self.num_envs, self.workers, len(groups), *single, extra, len(settings.log_info))
@@ -76,22 +77,31 @@ class Fleet(EnvAccess):
             same_step=settings.autoreset is AutoresetMode.SAME_STEP,
             announce=supervisor.announce,
         )
-        self._seeds_and_tasks = seeds_and_tasks = SeedsAndTasks(settings.seed, self.groups)
+        self._seeds_and_tasks = seeds_and_tasks = SeedsAndTasks(
+            settings.seed, self.groups, take_tasks=Capability.TASKS in self._capabilities
+        )
         supervisor.recovery = lambda group: seeds_and_tasks.recovery(group, exchange.awaits_reset(group))
         self._never_resets = settings.autoreset is AutoresetMode.DISABLED
         self._reset_mask: Array | None = None  # of the pending reset
         self._state = NEW
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
 
-    def _describe(self, hellos: Sequence[Hello]) -> None:
-        first = hellos[0]
+    def _describe(self, specs: Sequence[WorkerSpec], hellos: Sequence[Hello]) -> None:
+        described = {
+            group.index: description
+            for spec, hello in zip(specs, hellos, strict=True)
+            for group, description in zip(spec.groups, hello.groups, strict=True)
+        }
+        groups = [described[index] for index in sorted(described)]
+        first = groups[0]
+        self._capabilities = first.capabilities
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode, self.spec = first.render_mode, first.spec
         self.single_observation_space, self.observation_space = observation_spaces(
-            [space for hello in hellos for space in hello.observation_spaces], self.observation_mode
+            [space for group in groups for space in group.observation_spaces], self.observation_mode
         )
         self.single_action_space, self.action_space = action_spaces(
-            [space for hello in hellos for space in hello.action_spaces]
+            [space for group in groups for space in group.action_spaces]
         )
 
     # --- the protocol

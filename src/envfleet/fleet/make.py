@@ -7,23 +7,23 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
-from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.group import Capability, unsupported
+from envfleet.fleet.makers import Makers, makers_of
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
+from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.spec import (
     EnvMaker,
-    FleetEnvSpec,
     GroupSettings,
     GroupSpec,
     OnError,
@@ -31,18 +31,16 @@ from envfleet.fleet.spec import (
     Timeouts,
     WorkerSpec,
     default_group_count,
-    split_evenly,
+    group_ranges,
     stepping_group_count,
 )
 from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
-from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
-from envfleet.importing import imported_module
 from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
 from envfleet.seeding import draw_seed
 
-__all__ = ["Hosting", "build_fleet", "group_count", "make", "makers_of", "one_env", "spec_of"]
+__all__ = ["Hosting", "build_fleet", "group_count", "make", "one_env"]
 
 BACKENDS = {
     "auto": "auto",
@@ -62,7 +60,7 @@ FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and a few 
 
 
 def make(
-    env: str | EnvMaker | Sequence[EnvMaker],
+    env: str | EnvMaker | PoolMaker | Sequence[EnvMaker],
     n_envs: int | None = None,
     *,
     backend: str = "auto",
@@ -87,7 +85,7 @@ def make(
     """Make a fleet of `n_envs` environments on all cores.
 
     Args:
-        env: a Gymnasium id, a function that builds an environment, or a list of such functions.
+        env: a Gymnasium id, a function that builds an environment, a list of such functions, or a `PoolMaker`.
         n_envs: number of environments; not needed with a list of functions or of `env_kwargs`.
         backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
         workers: number of workers (default: the usable cores; "auto" uses more if steps only wait). It never
@@ -136,13 +134,17 @@ def make(
         copy=copy,
         quiet=quiet,
     )
-    if first_tasks is not None:
-        fleet.set_tasks(first_tasks)
+    try:
+        if first_tasks is not None:
+            fleet.set_tasks(first_tasks)
+    except BaseException:
+        fleet.close()
+        raise
     return fleet
 
 
 def build_fleet(
-    makers: list[EnvMaker],
+    makers: Makers,
     settings: GroupSettings,
     hosting: Hosting,
     *,
@@ -154,14 +156,14 @@ def build_fleet(
 ) -> Fleet:
     """Build a fleet; with a `routine`, its workers can run that without the caller (`Fleet.run_async`)."""
     group_size = hosting.group_size
-    acting_groups = None if routine is None else group_count(len(makers), group_size)
+    acting_groups = None if routine is None else group_count(makers.n_envs, group_size)
     name, count, reason = hosting.settle(makers, settings.seed, acting_groups)
     if reason and not quiet:
-        counted = f"{len(makers)} environment{'' if len(makers) == 1 else 's'}"
+        counted = f"{makers.n_envs} environment{'' if makers.n_envs == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")
     # In a sequential fleet only the caller steps, so one group has the least overhead.
     alone = name == "sequential" and group_size is None
-    groups = _groups(makers, acting_groups or (1 if alone else group_count(len(makers), group_size, count)))
+    groups = _groups(makers, acting_groups or (1 if alone else group_count(makers.n_envs, group_size, count)))
     if hosting.pin_cores and hosting.trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if hosting.pin_cores else [None] * count
@@ -171,7 +173,8 @@ def build_fleet(
     supervisor = Supervisor(_backend(name, count, hosting), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
-        _refuse_too_large(hellos[0], len(makers), count, len(groups))
+        _refuse_unsupported(hellos[0], settings)
+        _refuse_too_large(hellos[0], makers.n_envs, count, len(groups))
         return Fleet(supervisor, worker_specs, hellos, backend=name, copy=copy, observation_mode=observation_mode)
     except BaseException:
         supervisor.stop(0.5)
@@ -193,92 +196,6 @@ def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
 # --- the user's arguments
 
 
-@dataclass(frozen=True)
-class _FromSpec:
-    """Builds a registered environment, without Gymnasium's passive checker: the fleet has its own checks."""
-
-    spec: Any
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
-
-
-def makers_of(
-    env: str | EnvMaker | Sequence[EnvMaker],
-    n_envs: int | None,
-    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] = (),
-) -> list[EnvMaker]:
-    """One function per environment, from the arguments of `make` that say what the environments are."""
-    makers = _makers(env, n_envs, env_kwargs)
-    if wrapping := checked_wrappers(wrappers):
-        makers = [WrappedEnv(make_env, wrapping) for make_env in makers]
-    return makers
-
-
-def _makers(
-    env: str | EnvMaker | Sequence[EnvMaker],
-    n_envs: int | None,
-    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None,
-) -> list[EnvMaker]:
-    each = list(env_kwargs) if isinstance(env_kwargs, list | tuple) else None
-    given = {
-        "n_envs": n_envs,
-        "the list of environments": len(env) if isinstance(env, list | tuple) else None,
-        "env_kwargs": None if each is None else len(each),
-    }
-    counts = {name: count for name, count in given.items() if count is not None}
-    if len(set(counts.values())) > 1:
-        raise SettingsError(f"the number of environments is not clear: {counts}", hint="give it once")
-    if not counts:
-        raise SettingsError("n_envs is missing", hint="say how many environments: make(env, n_envs=64)")
-    count = next(iter(counts.values()))
-    if not isinstance(count, int) or count < 1:
-        raise SettingsError(f"n_envs is {count!r}, expected a whole number of at least 1")
-    kwargs = each or [dict(env_kwargs or {})] * count  # type: ignore[arg-type]
-    if isinstance(env, list | tuple):
-        return [_with_kwargs(one, given) for one, given in zip(env, kwargs, strict=True)]
-    if isinstance(env, str):
-        spec = spec_of(env)
-        return [_FromSpec(spec, given) for given in kwargs]
-    if not callable(env):
-        raise SettingsError(
-            f"env is {type(env).__name__}, expected a Gymnasium id, a function or a list of functions",
-            hint="an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()",
-        )
-    return [_with_kwargs(env, given) for given in kwargs]
-
-
-def _with_kwargs(make_env: EnvMaker, kwargs: dict[str, Any]) -> EnvMaker:
-    if not callable(make_env):
-        raise SettingsError(f"the list of environments has a {type(make_env).__name__}, expected functions")
-    return functools.partial(make_env, **kwargs) if kwargs else make_env
-
-
-def spec_of(env_id: str) -> Any:
-    """Spec of a registered environment; for `module:id`, first imports the module that registers it."""
-    module, _, name = env_id.rpartition(":")
-    import_provider(env_id)
-    if module:
-        imported_module(module)  # importing it registers the environment
-    try:
-        spec = gymnasium.spec(name)
-    except gymnasium.error.Error as error:
-        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3)
-        unheard_of = isinstance(error, gymnasium.error.NameNotFound | gymnasium.error.NamespaceNotFound)
-        raise SettingsError(
-            f"there is no environment {env_id!r}{'' if unheard_of else f': {error}'}",
-            hint=f"did you mean {', '.join(near)}?" if near else f"name the module that registers it: module:{name}",
-        ) from None
-    refuse_missing_extra(spec.entry_point)
-    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
-        from envfleet.fleet.backends.processes import resolved
-
-        spec = resolved(spec)
-    return spec
-
-
 def group_count(n_envs: int, group_size: int | None, workers: int | None = None) -> int:
     """Number of groups, from the requested `group_size` or by default.
 
@@ -291,9 +208,9 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
     return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
 
 
-def _groups(makers: list[EnvMaker], count: int) -> list[GroupSpec]:
-    envs = [FleetEnvSpec(i, make_env) for i, make_env in enumerate(makers)]
-    return [GroupSpec(g, tuple(part)) for g, part in enumerate(split_evenly(envs, count))]
+def _groups(makers: Makers, count: int) -> list[GroupSpec]:
+    ranges = group_ranges(makers.n_envs, count)
+    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows)) for g, rows in enumerate(ranges)]
 
 
 def _named(setting: str, value: str, names: dict[str, str]) -> str:
@@ -333,12 +250,12 @@ class Hosting:
     trusted: bool = False
     pin_cores: bool = False
 
-    def settle(self, makers: Sequence[EnvMaker], seed: int, acting_groups: int | None) -> tuple[str, int, str]:
+    def settle(self, makers: Makers, seed: int, acting_groups: int | None) -> tuple[str, int, str]:
         """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
         group_size = self.group_size
         if self.start_method is not None:
             _named("start_method", self.start_method, {name: name for name in START_METHODS})
-        n_envs, cores, given = len(makers), usable_cores(), _positive("workers", self.workers)
+        n_envs, cores, given = makers.n_envs, usable_cores(), _positive("workers", self.workers)
         most = n_envs if group_size is None and acting_groups is None else group_count(n_envs, group_size)
         backend, count, reason = self.backend, min(given or cores, most), ""
         if backend == "auto" and acting_groups is not None:
@@ -347,7 +264,7 @@ class Hosting:
                 f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
             )
         elif backend == "auto":
-            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers[0], seed)
+            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers, seed)
             choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
@@ -357,10 +274,10 @@ class Hosting:
             raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason
 
-    def _measured(self, make_env: EnvMaker, seed: int) -> auto.StepCost:
+    def _measured(self, makers: Makers, seed: int) -> auto.StepCost:
         """Measure the cost of a step, in a separate process because the environment may crash or hang."""
-        with one_env(make_env, start_method=self.start_method, seed=seed, quiet=True) as fleet:
-            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed))
+        with one_env(makers.single, start_method=self.start_method, seed=seed, quiet=True) as fleet:
+            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed, n_envs=makers.n_envs))
         assert isinstance(cost, auto.StepCost)
         return cost
 
@@ -403,8 +320,16 @@ def _refuse_too_few_files(workers: int) -> None:
         )
 
 
+def _refuse_unsupported(hello: Hello, settings: GroupSettings) -> None:
+    wanted = {Capability.TASKS: settings.task_sampler, Capability.RECYCLING: settings.recycle_every}
+    for capability, setting in wanted.items():
+        if setting is not None and capability not in hello.groups[0].capabilities:
+            raise unsupported(capability)
+
+
 def _refuse_too_large(hello: Hello, n_envs: int, workers: int, groups: int) -> None:
-    shape = FleetShape(n_envs, workers, groups, hello.observation_spaces[0], hello.action_spaces[0])
+    first = hello.groups[0]
+    shape = FleetShape(n_envs, workers, groups, first.observation_spaces[0], first.action_spaces[0])
     needed = shape.layout().size - n_envs * COLUMN_BYTES_PER_ENV  # reserved for infos, hardly ever used up
     free = available_memory()
     if needed > 0.9 * free:

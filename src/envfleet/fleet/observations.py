@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
 
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.spaces import BatchWriter, expected_text, leaves_of, pick, rebuild
+from envfleet.fleet.spaces import Array, BatchWriter, Leaf, as_array, expected_text, leaves_of, pick, rebuild
 from envfleet.fleet.validation import Misfit, Validation, fit
 from envfleet.wording import shown
 
@@ -33,7 +34,7 @@ class ObservationStore:
         self._space = shape.observation_space
         self._slots = [{path: array[rows] for path, array in slot.items()} for slot in arrays.observations]
         final = {path: array[rows] for path, array in arrays.final.items()}
-        self._final_slot = len(self._slots)
+        self.final_slot = len(self._slots)
         validate = validation.checks_values
         self._writers = [
             BatchWriter(
@@ -69,10 +70,35 @@ class ObservationStore:
         self.last_slot = slot
         return None
 
+    def write_batch(self, batch: Any, slot: int, rows: Array | None = None) -> tuple[int, str] | None:
+        """As `write`, from batched observations; with a mask `rows`, of these environments only."""
+        count = len(self._writers[0].outputs[slot]) if self._writers else 0
+        for writer in self._writers:
+            try:
+                values = pick(batch, writer.leaf.path)
+            except (KeyError, IndexError, TypeError):
+                return 0, _entry_missing(writer.leaf, batch)
+            if writer.write_rows(values, slot, rows):
+                continue
+            array = as_array(values)
+            if array is None or array.shape[:1] != (count,):
+                given = shown(values) if array is None else f"shape {array.shape}"
+                return 0, expected_text(writer.leaf, f"{given} (one row for each of {count} environments was expected)")
+            for i in range(count) if rows is None else np.flatnonzero(rows).tolist():
+                reason = self._store(i, array[i], writer, slot)
+                if reason is not None:
+                    return i, reason
+        return None
+
+    def copy_rows(self, rows: Array, source: int, target: int) -> None:
+        """Copy the observations of the environments in the mask `rows` from one slot to another."""
+        for writer in self._writers:
+            writer.outputs[target][rows] = writer.outputs[source][rows]
+
     def write_final(self, i: int, observation: Any) -> str | None:
         """Store the last observation of an episode; return the reason if it does not fit."""
         for writer in self._writers:
-            reason = self._write_one(i, observation, writer, self._final_slot)
+            reason = self._write_one(i, observation, writer, self.final_slot)
             if reason is not None:
                 return reason
         return None
@@ -86,14 +112,17 @@ class ObservationStore:
 
     def _write_one(self, i: int, observation: Any, writer: BatchWriter, slot: int) -> str | None:
         """Store one environment's value of a leaf, converting it unless validation is strict; return why it failed."""
+        try:
+            value = pick(observation, writer.leaf.path)
+        except (KeyError, IndexError, TypeError):
+            leaf = writer.leaf if self._own_leaves is None else self._own_leaves[i][writer.leaf.path]
+            return _entry_missing(leaf, observation)
+        return self._store(i, value, writer, slot)
+
+    def _store(self, i: int, value: Any, writer: BatchWriter, slot: int) -> str | None:
         leaf, validation = writer.leaf, self._validation
         if self._own_leaves is not None:
             leaf = self._own_leaves[i][leaf.path]
-        try:
-            value = pick(observation, leaf.path)
-        except (KeyError, IndexError, TypeError):
-            given = sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
-            return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"
         try:
             stored, deviations = fit(leaf, value, bounds=validation.checks_values)
         except Misfit as misfit:
@@ -110,3 +139,8 @@ class ObservationStore:
         except OverflowError:  # bounds are not checked, and the dtype cannot hold this integer
             return expected_text(leaf, shown(value))
         return None
+
+
+def _entry_missing(leaf: Leaf, observation: Any) -> str:
+    given = sorted(map(str, observation)) if isinstance(observation, dict) else type(observation).__name__
+    return f"expected an entry {leaf.name!r} of {leaf.space}, received {given}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from envfleet.errors import EnvContext, EnvHungError, SettingsError, StateError
+from envfleet.fleet.group import Capability, unsupported
 from envfleet.fleet.protocol import ResetMaskError
 from envfleet.fleet.requests import Recover, Request, Reset
 from envfleet.seeding import derive_seed
@@ -21,8 +22,8 @@ STATE_VERSION = 1
 class SeedsAndTasks:
     """Keeps each environment's seed, task and number of restarts. Environment i begins with seed + i."""
 
-    def __init__(self, seed: int, groups: Sequence[range]) -> None:
-        self.seed, self._groups = seed, groups
+    def __init__(self, seed: int, groups: Sequence[range], *, take_tasks: bool) -> None:
+        self.seed, self._groups, self._take_tasks = seed, groups, take_tasks
         count = groups[-1].stop
         self._seeds = [seed + i for i in range(count)]
         self._tasks: list[Any] = [None] * count
@@ -30,6 +31,8 @@ class SeedsAndTasks:
         self._restarts = [0] * count
 
     def set_tasks(self, tasks: Sequence[Any]) -> None:
+        if not self._take_tasks:
+            raise unsupported(Capability.TASKS)
         if len(tasks) != len(self._tasks):
             raise SettingsError(f"tasks has {len(tasks)} entries, expected one per environment: {len(self._tasks)}")
         self._tasks, self._new_tasks = list(tasks), True

@@ -168,8 +168,23 @@ class BatchWriter:
 
     def write(self, values: list[Any], slot: int) -> bool:
         """Store `values` (one per environment) in the slot's array; return False if one does not fit."""
-        if not self._gather(values, slot):
+        return self._gather(values, slot) and self._inside(slot)
+
+    def write_rows(self, values: Any, slot: int, rows: Array | None) -> bool:
+        """As `write`, from one array `[env, ...]`; with a mask `rows`, of these environments only."""
+        out = self.outputs[slot]
+        try:
+            if values.shape != out.shape:
+                return False
+            with np.errstate(over="raise"):  # reject numbers that the dtype cannot hold
+                where = True if rows is None else rows.reshape(-1, *[1] * len(self._shape))
+                np.copyto(out, values, casting=self._casting, where=where)
+        except (AttributeError, FloatingPointError, TypeError):
             return False
+        return self._inside(slot)
+
+    def _inside(self, slot: int) -> bool:
+        """Whether all values in the slot's array are inside the bounds."""
         if self._few is not None:
             for value, (low, high) in zip(self._few[slot], self._limits, strict=True):  # noqa: SIM110 (all() is slower)
                 if not low <= value <= high:

@@ -1,4 +1,4 @@
-"""The specification of a fleet as plain values: settings, the environments of each group, the groups of each worker."""
+"""The specification of a fleet as plain values: settings, how each group is made, the groups of each worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
@@ -15,9 +15,12 @@ from envfleet.errors import SettingsError
 from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.validation import Validation
 
+if TYPE_CHECKING:
+    from envfleet.fleet.group import Group
+
 __all__ = [
     "EnvMaker",
-    "FleetEnvSpec",
+    "GroupMaker",
     "GroupSettings",
     "GroupSpec",
     "OnError",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 EnvMaker = Callable[[], "gymnasium.Env[Any, Any]"]
+GroupMaker = Callable[["GroupSpec", "GroupSettings"], "Group"]  # decides the kind of group
 
 
 @dataclass(frozen=True)
@@ -67,27 +71,16 @@ class OnError(Enum):
 
 
 @dataclass(frozen=True)
-class FleetEnvSpec:
-    """One environment of a fleet: its index, and the function that builds it."""
-
-    index: int
-    make: EnvMaker
-
-
-@dataclass(frozen=True)
 class GroupSpec:
     """Environments that one worker steps together: indices `start` to `stop` (exclusive) of the fleet."""
 
     index: int
-    envs: tuple[FleetEnvSpec, ...]
+    start: int
+    stop: int
+    make: GroupMaker
 
-    @property
-    def start(self) -> int:
-        return self.envs[0].index
-
-    @property
-    def stop(self) -> int:
-        return self.envs[-1].index + 1
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 @dataclass(frozen=True)

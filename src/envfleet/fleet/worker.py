@@ -21,14 +21,12 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from gymnasium import spaces
-
 from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
 from envfleet.fleet.cores import OwnCore, own_core
-from envfleet.fleet.group import Group
+from envfleet.fleet.group import Group, GroupDescription
 from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 from envfleet.fleet.spec import WorkerSpec
@@ -59,13 +57,9 @@ class Bells:
 
 @dataclass(frozen=True)
 class Hello:
-    """A worker's first message, sent when its environments are built."""
+    """A worker's first message, sent when its environments are built: the description of each of its groups."""
 
-    observation_spaces: list[spaces.Space[Any]]
-    action_spaces: list[spaces.Space[Any]]
-    metadata: dict[str, Any]
-    render_mode: str | None
-    spec: Any
+    groups: list[GroupDescription]
 
 
 class Worker:
@@ -73,7 +67,7 @@ class Worker:
 
     def __init__(self, spec: WorkerSpec, channel: Channel, bells: Bells | None) -> None:
         self.spec, self._channel, self._bells = spec, channel, bells
-        self.groups = [Group(group, spec.settings) for group in spec.groups]
+        self.groups = [group.make(group, spec.settings) for group in spec.groups]
         self._requests: dict[int, Request] = {}
 
     def build(self) -> Hello:
@@ -81,15 +75,7 @@ class Worker:
             os.sched_setaffinity(0, {self.spec.core})
         if self.spec.routine is not None:
             self.spec.routine.load()
-        envs = [env for group in self.groups for env in group.build()]
-        first = envs[0]
-        return Hello(
-            [env.observation_space for env in envs],
-            [env.action_space for env in envs],
-            dict(first.metadata),
-            first.render_mode,
-            first.spec,
-        )
+        return Hello([group.build() for group in self.groups])
 
     def attach(self, arrays: FleetArrays) -> None:
         """Find the worker's words in the block and attach its groups; before a restart the caller clears the words."""

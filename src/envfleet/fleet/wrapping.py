@@ -56,7 +56,7 @@ def build_one(env: str | Callable[..., Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(env, str):
         import gymnasium
 
-        from envfleet.fleet.make import spec_of
+        from envfleet.fleet.makers import spec_of
 
         return gymnasium.make(spec_of(env), disable_env_checker=True, **kwargs)
     return env(**kwargs)

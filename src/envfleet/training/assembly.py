@@ -18,7 +18,9 @@ from envfleet.errors import EnvError, MissingExtraError, ResourceError, Settings
 from envfleet.fleet.auto import Choice
 from envfleet.fleet.episode_numbers import followed
 from envfleet.fleet.fleet import Fleet
-from envfleet.fleet.make import Hosting, build_fleet, group_count, makers_of
+from envfleet.fleet.make import Hosting, build_fleet, group_count
+from envfleet.fleet.makers import makers_of
+from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.spec import GroupSettings, OnError, Restarts, group_ranges
 from envfleet.fleet.validation import Validation
 from envfleet.machine import available_memory, simulator_versions
@@ -98,15 +100,17 @@ def _first_look(stage: Stage) -> EnvFacts:
 
 
 def _look(env: Any) -> EnvFacts:
-    own = declared_settings(type(env.unwrapped))
-    entry_point = str(getattr(env.spec, "entry_point", "") or type(env.unwrapped).__module__)
+    unwrapped = env.unwrapped
+    simulator = type(unwrapped.pool if isinstance(unwrapped, PoolEnv) else unwrapped)
+    own = declared_settings(simulator)
+    entry_point = str(getattr(env.spec, "entry_point", "") or simulator.__module__)
     return EnvFacts(
         *copy.deepcopy((env.observation_space, env.action_space)),
         entry_point=entry_point,
         own_settings=frozenset(() if own is None else kinds_of(own)),
         presets=declared_presets(entry_point),
         frames=frames_stacked(env),
-        simulators=simulator_versions(type(env.unwrapped).__module__),
+        simulators=simulator_versions(simulator.__module__),
     )
 
 

@@ -26,7 +26,7 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
     if acting != "auto" and backend != "auto":
         most = groups if acting == "worker" else n_envs
         return _limited(Choice(backend, min(settings.workers or cores, most), "asked for", acting), settings, groups)
-    cost = stage.apply(functools.partial(measure, seed=seed))
+    cost = stage.apply(functools.partial(measure, seed=seed, n_envs=n_envs))
     counted = None if acting == "central" else groups
     choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
     if acting == "central":

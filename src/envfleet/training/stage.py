@@ -12,6 +12,7 @@ from typing import Any
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.make import BACKENDS, make, one_env
+from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.single import SingleEnv
 from envfleet.fleet.spec import Timeouts
 
@@ -38,7 +39,7 @@ class Stage:
     """Builds the environment when needed, and keeps its worker for the next time."""
 
     def __init__(self, env: str | Callable[..., Any], settings: TrainingSettings, **env_kwargs: Any) -> None:
-        self._source, self._settings = env, settings
+        self._source, self._settings = env.single if isinstance(env, PoolMaker) else env, settings
         self._kwargs = {**settings.env_kwargs, **env_kwargs}
         self._env: SingleEnv | None = None
 
