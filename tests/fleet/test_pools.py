@@ -17,7 +17,10 @@ from gymnasium.wrappers import TimeLimit
 import envfleet
 from envfleet import PoolMaker
 from envfleet.fleet.auto import measure
+from envfleet.fleet.make import Hosting, build_fleet
+from envfleet.fleet.makers import makers_of
 from envfleet.fleet.pool import infos_by_env
+from envfleet.fleet.spec import GroupSettings
 from tests.fleet.backends import BACKENDS, same, trace
 from tests.fleet.pools import BrokenResetPool, CartPolePool, CounterPool, SpoilingPool, cart_pole
 from tests.rollout.envs import Fault, diary
@@ -88,7 +91,8 @@ def test_each_mode_resets_in_its_own_way(mode: str) -> None:
 
 
 def test_episode_statistics_and_numbers_of_infos() -> None:
-    with make(PoolMaker(CounterPool), autoreset="same_step", log_info=["time", "time:sum", "time:last"]) as fleet:
+    settings = GroupSettings(SEED, AutoresetMode.SAME_STEP, log_info=("time", "time:sum", "time:last"))
+    with build_fleet(makers_of(PoolMaker(CounterPool), 4), settings, Hosting("sequential", group_size=GROUP)) as fleet:
         fleet.reset()
         returns, lengths, ends = np.zeros(4), np.zeros(4, np.int64), 0
         for _ in range(20):
