@@ -25,7 +25,7 @@ class Pool(Protocol):
     """A simulator of several environments: a `gymnasium.vector.VectorEnv` that never resets by itself.
 
     Everything is batched as in Gymnasium's vector API: one row per environment. What environment i does must depend on
-    its own seed and actions only, not on the other environments of the pool.
+    its own seed and actions only, not on the other environments of the pool. `spec` and `render_mode` are optional.
     """
 
     single_observation_space: spaces.Space[Any]
