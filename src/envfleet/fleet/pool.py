@@ -19,6 +19,7 @@ from envfleet.fleet.spaces import Array, as_array, leaves_of, pick, rebuild, sho
 __all__ = ["BadResult", "Pool", "PoolEnv", "PoolMaker", "PoolResult", "checked", "infos_by_env"]
 
 PoolResult = tuple[Any, Array, Array, Array, dict[str, Any]]
+_NEEDED = ("single_observation_space", "single_action_space", "metadata", "reset", "step", "close")
 
 
 class Pool(Protocol):
@@ -55,9 +56,15 @@ class PoolMaker:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def pool(self, n_envs: int) -> Pool:
-        """Build a pool; raise SettingsError if it is none."""
+        """Build a pool; raise SettingsError if it does not follow the protocol."""
         pool = self.make(n_envs, **self.kwargs)
-        mode = getattr(pool, "metadata", {}).get("autoreset_mode")
+        missing = [name for name in _NEEDED if not hasattr(pool, name)]
+        if missing:
+            raise SettingsError(
+                f"the function that makes the pool returned {type(pool).__name__} without {', '.join(missing)}",
+                hint="a pool has the methods and spaces of envfleet.Pool; a gymnasium.Env needs no PoolMaker",
+            )
+        mode = pool.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.DISABLED:
             raise SettingsError(
                 f"metadata['autoreset_mode'] of the pool {type(pool).__name__} is {mode!r}, expected "
