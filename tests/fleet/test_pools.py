@@ -184,6 +184,16 @@ def test_infos_are_split_by_environment() -> None:
     assert infos_by_env(infos, 2) == [{"a": 1, "_own": 5}, {"a": 2, "b": {"c": 4}, "_own": 6}]
 
 
+def test_a_space_for_all_still_checks_the_bounds_of_the_pool(tmp_path: Path) -> None:
+    space = spaces.Box(-9, 1e6, (3,), np.float32)
+    with make(faulty("bounds", tmp_path / "struck", SpoilingPool), observation_mode=space) as fleet:
+        assert fleet.single_observation_space == space
+        fleet.reset()
+        with pytest.raises(envfleet.ObservationError, match=r"-5\.0 at index"):
+            for _ in range(STEP + 1):
+                act(fleet)
+
+
 # --- faults
 
 
@@ -362,7 +372,11 @@ class Talking(CounterPool):
 
 @pytest.mark.parametrize(
     ("pool", "message"),
-    [(NextStep, "autoreset_mode'] of the pool NextStep is <AutoresetMode.NEXT_STEP"), (Talking, "has the space Text")],
+    [
+        (NextStep, "autoreset_mode'] of the pool NextStep is <AutoresetMode.NEXT_STEP"),
+        (Talking, "has the space Text"),
+        (lambda n_envs: gymnasium.make("CartPole-v1"), "returned .* without single_observation_space, single_action"),
+    ],
 )
 def test_pools_that_do_not_fit_are_refused(pool: Any, message: str) -> None:
     with pytest.raises(envfleet.SettingsError, match=message):

@@ -20,13 +20,14 @@ from envfleet.wording import shown
 __all__ = ["BadResult", "Pool", "PoolEnv", "PoolMaker", "PoolResult", "checked", "infos_by_env"]
 
 PoolResult = tuple[Any, Array, Array, Array, dict[str, Any]]
+_NEEDED = ("single_observation_space", "single_action_space", "metadata", "reset", "step", "close")
 
 
 class Pool(Protocol):
     """A simulator of several environments: a `gymnasium.vector.VectorEnv` that never resets by itself.
 
     Everything is batched as in Gymnasium's vector API: one row per environment. What environment i does must depend on
-    its own seed and actions only, not on the other environments of the pool.
+    its own seed and actions only, not on the other environments of the pool. `spec` and `render_mode` are optional.
     """
 
     single_observation_space: spaces.Space[Any]
@@ -56,9 +57,15 @@ class PoolMaker:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def pool(self, n_envs: int) -> Pool:
-        """Build a pool; raise SettingsError if it is none."""
+        """Build a pool; raise SettingsError if it does not follow the protocol."""
         pool = self.make(n_envs, **self.kwargs)
-        mode = getattr(pool, "metadata", {}).get("autoreset_mode")
+        missing = [name for name in _NEEDED if not hasattr(pool, name)]
+        if missing:
+            raise SettingsError(
+                f"the function that makes the pool returned {type(pool).__name__} without {', '.join(missing)}",
+                hint="a pool has the methods and spaces of envfleet.Pool; a gymnasium.Env needs no PoolMaker",
+            )
+        mode = pool.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.DISABLED:
             raise SettingsError(
                 f"metadata['autoreset_mode'] of the pool {type(pool).__name__} is {mode!r}, expected "

@@ -43,7 +43,7 @@ class PoolGroup:
     def __init__(self, maker: PoolMaker, spec: GroupSpec, settings: GroupSettings) -> None:
         self.spec, self._settings, self._maker = spec, settings, maker
         self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
-        self._count = count = spec.stop - spec.start
+        self._count = count = len(spec)
         self._seeds = [settings.seed + i for i in range(spec.start, spec.stop)]
         self._all = np.ones(count, np.bool_)
         self._ended = np.zeros(count, np.bool_)  # needs a reset before the next step
