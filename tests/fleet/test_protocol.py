@@ -95,6 +95,17 @@ def test_what_an_environment_raises_can_be_caught_as_it_is(name: str) -> None:
     fleet.close()
 
 
+def test_arguments_that_cannot_be_sent_leave_the_fleet_as_it_was() -> None:
+    with envfleet.make(Counter, 4, **BACKENDS["spawn"]) as fleet:
+        expected = fleet.reset(seed=3)
+        with pytest.raises(TypeError, match="pickle"):
+            fleet.reset(options={"lock": threading.Lock()})
+        with pytest.raises(TypeError, match="pickle"):
+            fleet.call("step", threading.Lock())
+        assert same(fleet.reset(seed=3), expected)
+        assert fleet.statistics().restarts == 0
+
+
 def late_maker() -> Any:
     raise TimeoutError("the licence server does not answer")
 

@@ -117,10 +117,12 @@ class Supervisor:
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, RunRoutine):
             request = RunRoutine(request.argument, lost=self.recovery(group))
+        worker = self._host[group]
+        # Packing may fail, so it comes before anything is posted.
+        message = None if request is None else self.backend.channel(worker).pack((group, request))
         if isinstance(request, Recover | Reset | Restore | RunRoutine):
             self._cut.discard(group)
-        words, rows, worker = self._words, self._rows, self._host[group]
-        line = self._worker_words[worker]
+        words, rows, line = self._words, self._rows, self._worker_words[worker]
         words[line + WorkerWord.LOCKSTEP] = 0
         self._posted[group] = _Posted(slot, request)
         words[rows[GroupWord.SLOT] + group] = slot
@@ -130,9 +132,9 @@ class Supervisor:
         words[line] += 1
         if words[line + WorkerWord.SLEEPING]:
             self.backend.wake(worker)
-        if request is not None:  # last, so that the worker reads while a long request is being written
+        if message is not None:  # last, so that the worker reads while a long request is being written
             try:
-                self.backend.channel(worker).send((group, request))
+                self.backend.channel(worker).send_packed(message)
             except ChannelClosed:
                 pass  # the wait for the answer will notice that the worker died
 
