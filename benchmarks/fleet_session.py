@@ -26,7 +26,7 @@ def whole_batches(fleet: Any, actions: Any) -> Callable[[], int]:
         resetting = int(np.count_nonzero(terminated | truncated))
         return stepped
 
-    fleet.reset()
+    fleet.reset(seed=0)
     return advance
 
 

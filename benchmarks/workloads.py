@@ -21,6 +21,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.computing import ComputingEnv
+
 # Fixed amounts of work, not adapted to the clock: a slower machine takes longer, for the limit as well.
 # Both take about a millisecond on one 2.4 GHz EPYC core; each result records what a step took.
 PYTHON_ITERATIONS = 10_000
@@ -31,28 +33,15 @@ ACTION_ROWS = 128  # batches of actions drawn in advance and used in turn
 _HASHED = bytes(range(256)) * (HASHED_BYTES // 256)
 
 
-class PythonMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
+class PythonMillisecond(ComputingEnv):
     """About a millisecond of pure Python per step, holding the GIL, with 84×84 observations."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
+    iterations, episode_steps = PYTHON_ITERATIONS, EPISODE_STEPS
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        super().reset(seed=seed)
-        self._state, self._steps = int(self.np_random.integers(2**31)), 0
-        return self._observation(), {}
-
-    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        state = self._state + int(action)
-        for _ in range(PYTHON_ITERATIONS):
-            state = (state * 1103515245 + 12345) & 0x7FFFFFFF
-        self._state, self._steps = state, self._steps + 1
-        return self._observation(), float(state & 1), False, self._steps >= EPISODE_STEPS, {}
-
-    def _observation(self) -> NDArray[np.uint8]:
-        return np.full((84, 84), (self._state >> 8) & 255, np.uint8)
+    def observation(self, state: int) -> Any:
+        return np.full((84, 84), (state >> 8) & 255, np.uint8)
 
 
 class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
@@ -77,34 +66,24 @@ class HashMillisecond(gymnasium.Env[NDArray[np.uint8], np.int64]):
         return observation, float(observation[0] & 1), False, self._steps >= EPISODE_STEPS, {}
 
 
-class Slow(gymnasium.Env[NDArray[np.float32], np.int64]):
+class Slow(ComputingEnv):
     """Some milliseconds per step, computing in Python or waiting, with a small observation."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (8,), np.float32)
     action_space = gymnasium.spaces.Discrete(4)
+    episode_steps = EPISODE_STEPS
 
     def __init__(self, milliseconds: int, waits: bool) -> None:
-        self._iterations = 0 if waits else milliseconds * PYTHON_ITERATIONS
+        self.iterations = 0 if waits else milliseconds * PYTHON_ITERATIONS
         self._seconds = milliseconds / 1000.0 if waits else 0.0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        super().reset(seed=seed)
-        self._state, self._steps = int(self.np_random.integers(2**31)), 0
-        return self._observation(), {}
-
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        state = self._state + int(action)
-        for _ in range(self._iterations):
-            state = (state * 1103515245 + 12345) & 0x7FFFFFFF
+    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._seconds:
             time.sleep(self._seconds)
-        self._state, self._steps = state, self._steps + 1
-        return self._observation(), float(state & 1), False, self._steps >= EPISODE_STEPS, {}
+        return super().step(action)
 
-    def _observation(self) -> NDArray[np.float32]:
-        return np.full(8, (self._state & 255) / 255.0, np.float32)
+    def observation(self, state: int) -> Any:
+        return np.full(8, (state & 255) / 255.0, np.float32)
 
 
 @dataclass(frozen=True)

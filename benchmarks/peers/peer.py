@@ -16,25 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fleet_session import whole_batches
 from benchmarks.stepping import Stepper, serve
 from benchmarks.workloads import WORKLOADS, Workload, batches_of_actions
 
 
 def _gymnasium(vector: Any, actions: Any) -> Stepper:
     """Step one of Gymnasium's vector environments; a finished environment is reset by its next row."""
-    batches = cycle(actions)
-    n_envs: int = vector.num_envs
-    resetting = 0
-
-    def advance() -> int:
-        nonlocal resetting
-        _, _, terminated, truncated, _ = vector.step(next(batches))
-        stepped = n_envs - resetting
-        resetting = int(np.count_nonzero(terminated | truncated))
-        return stepped
-
-    vector.reset(seed=0)
-    return Stepper(advance, vector.close)
+    return Stepper(whole_batches(vector, actions), vector.close)
 
 
 def gymnasium_sync(workload: Workload, n_envs: int, actions: Any) -> Stepper:

@@ -44,22 +44,10 @@ def _table(name: str, title: str, rows: list[Row], procedure: Procedure, **facts
     return {"title": title, "sizes": sizes.as_json(), **facts, "rows": measure_rows(name, rows, procedure)}
 
 
-def cartpole_8(procedure: Procedure) -> Table:
-    sizes = SIZES["cartpole-8"]
-    rows = [*_schedules(sizes), *_others(sizes)]
-    return _table("cartpole-8", "CartPole-v1, 8 environments", rows, procedure)
-
-
-def cartpole_64(procedure: Procedure) -> Table:
-    sizes = SIZES["cartpole-64"]
-    rows = [*_schedules(sizes), *_others(sizes)]
-    return _table("cartpole-64", "CartPole-v1, 64 environments", rows, procedure)
-
-
-def halfcheetah(procedure: Procedure) -> Table:
-    sizes = SIZES["halfcheetah"]
-    rows = [*_schedules(sizes), *_others(sizes)]
-    return _table("halfcheetah", "HalfCheetah-v5", rows, procedure)
+def _training(name: str, title: str) -> Callable[[Procedure], Table]:
+    """A table of our schedules beside other libraries."""
+    sizes = SIZES[name]
+    return lambda procedure: _table(name, title, [*_schedules(sizes), *_others(sizes)], procedure)
 
 
 def images(procedure: Procedure) -> Table:
@@ -72,12 +60,6 @@ def impala(procedure: Procedure) -> Table:
     sizes = SIZES["impala"]
     rows = [*_schedules(sizes), *arithmetic_rows("impala", procedure.cores)]
     return _table("impala", "Images of 64×64×3, IMPALA network", rows, procedure)
-
-
-def coinrun(procedure: Procedure) -> Table:
-    sizes = SIZES["coinrun"]
-    rows = [*_schedules(sizes), *_others(sizes)]
-    return _table("coinrun", "CoinRun, 32 environments", rows, procedure)
 
 
 def collecting_coinrun(procedure: Procedure) -> Table:
@@ -154,12 +136,12 @@ def scaling_gameboy(procedure: Procedure) -> Table:
 
 
 TABLES: dict[str, Callable[[Procedure], Table]] = {
-    "cartpole-8": cartpole_8,
-    "cartpole-64": cartpole_64,
-    "halfcheetah": halfcheetah,
+    "cartpole-8": _training("cartpole-8", "CartPole-v1, 8 environments"),
+    "cartpole-64": _training("cartpole-64", "CartPole-v1, 64 environments"),
+    "halfcheetah": _training("halfcheetah", "HalfCheetah-v5"),
     "images": images,
     "impala": impala,
-    "coinrun": coinrun,
+    "coinrun": _training("coinrun", "CoinRun, 32 environments"),
     "collecting-coinrun": collecting_coinrun,
     "recurrent": recurrent,
     "balanced": balanced,

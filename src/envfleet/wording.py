@@ -1,10 +1,12 @@
-"""Values as messages quote them."""
+"""Words that messages share: quoted values, counts, durations, suggestions."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["one_line", "shown"]
+__all__ = ["counted", "did_you_mean", "duration", "one_line", "shown"]
 
 
 def shown(value: Any) -> str:
@@ -16,3 +18,22 @@ def one_line(text: str) -> str:
     """The text on one line, cut at 80 characters."""
     joined = " ".join(text.split())
     return joined if len(joined) <= 80 else f"{joined[:77]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """A count: 1 episode, 2 episodes."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A duration in s, ms or µs."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
+def did_you_mean(word: Any, known: Iterable[str], otherwise: str = "") -> str:
+    """Suggest the nearest known word, or return `otherwise` if none is near."""
+    near = difflib.get_close_matches(str(word), list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

@@ -1,16 +1,5 @@
-"""Tests run torch with one thread, as acting does, and restore the thread count."""
+"""Tests run torch with one thread."""
 
-from __future__ import annotations
+from tests.torch_threads import one_thread
 
-from collections.abc import Iterator
-
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["one_thread"]

@@ -10,11 +10,13 @@ import sys
 import pytest
 
 from envfleet.fleet.backends import output
+from tests.terminal import all_of
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals of this kind")
 
 PROGRAM = """
 import ctypes, os, sys, threading
+from contextlib import closing
 import envfleet
 from envfleet.fleet.backends import output
 from envfleet.runs.console import Console
@@ -36,7 +38,7 @@ def counted(line):
 output._print_line = counted
 
 console = Console("title", budget_steps=100, mode="live")
-with output.printed_by_caller(), console:
+with output.printed_by_caller(), closing(console):
     with envfleet.make(Loud, 2, backend="processes", workers=2, start_method=sys.argv[1], quiet=True) as fleet:
         console.update(10, {})
         fleet.reset()
@@ -56,15 +58,9 @@ def on_terminal(*command: str) -> str:
     environment.pop("PYTHONUNBUFFERED", None)  # without a buffer, `print` writes a line and its end separately
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
-        written = b""
-        try:
-            while piece := os.read(ours, 65536):
-                written += piece
-        except OSError:  # Linux reports the closed other side this way
-            pass
-        os.close(ours)
-    assert process.returncode == 0, written.decode()
-    return written.decode()
+        written = all_of(ours)
+    assert process.returncode == 0, written
+    return written
 
 
 def screen(written: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +48,7 @@ def make_run(
     placement = {"backend": recorded["backend"], "workers": workers, "acting": "worker"}
     folder.update_manifest(**{"placement": placement, "git": None, **(manifest or {})})
     now = began
-    with pytest.MonkeyPatch.context() as patch, MetricsWriter(folder.metrics) as writer:
+    with pytest.MonkeyPatch.context() as patch, closing(MetricsWriter(folder.metrics)) as writer:
         patch.setattr(metrics, "time", SimpleNamespace(time=lambda: now))
         for number, value in enumerate(returns, start=1):
             now += 250 / speed

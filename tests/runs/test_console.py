@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -30,6 +31,7 @@ from envfleet.runs.live_view import (
     spread,
     view,
 )
+from tests.terminal import all_of
 
 METRICS = {
     "rollout/ep_rew_mean": 187.25, "rollout/ep_len_mean": 190.0, "time/fps": 1000.0, "time/environment": 0.5,
@@ -158,7 +160,7 @@ def test_start_and_finish_explain(lines: Any) -> None:
 
 
 def test_quiet_says_errors_only(lines: Any) -> None:
-    with Console("t", budget_steps=10, mode="quiet") as console:
+    with closing(Console("t", budget_steps=10, mode="quiet")) as console:
         console.start([("a", "b", "c")])
         console.update(5, METRICS, HEALTH)
         console.say("hello")
@@ -235,18 +237,12 @@ def in_terminal(program: str, columns: int) -> str:
         [sys.executable, "-c", program], stderr=theirs, stdin=theirs, stdout=subprocess.PIPE, env=environment, text=True
     )
     os.close(theirs)
-    drawn = b""
-    try:
-        while piece := os.read(ours, 65536):
-            drawn += piece
-    except OSError:  # Linux reports the closed other end this way
-        pass
-    os.close(ours)
+    drawn = all_of(ours)
     assert process.stdout is not None
     assert process.stdout.read() == "data\n"
     process.stdout.close()
     assert process.wait() == 0
-    return drawn.decode()
+    return drawn
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals of this kind")

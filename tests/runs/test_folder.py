@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -221,7 +222,7 @@ def test_overwriting_a_run_in_use_is_refused(tmp_path: Path) -> None:
 def test_the_list_says_how_far_and_how_good(tmp_path: Path) -> None:
     run = create(tmp_path / "a")
     run.write_config({"steps": 1000})
-    with MetricsWriter(run.metrics) as writer:
+    with closing(MetricsWriter(run.metrics)) as writer:
         writer.write(100, {"rollout/ep_rew_mean": 1.5, "eval/mean_reward": 9.0})
         writer.write(200, {"rollout/ep_rew_mean": 2.5, "eval/mean_reward": 8.0})
         writer.write(300, {"rollout/ep_rew_mean": float("nan"), "time/fps": 3})

@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import types
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def write(path: Path, *steps: int) -> None:
-    with MetricsWriter(path) as writer:
+    with closing(MetricsWriter(path)) as writer:
         for step in steps:
             writer.write(step, {"rollout/ep_rew_mean": step / 4})
 
@@ -139,7 +140,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 def test_tensorboard_reads_what_the_metrics_say(path: Path, tmp_path: Path) -> None:
     board = TensorBoardWriter(tmp_path / "logs")
-    with MetricsWriter(path) as writer:
+    with closing(MetricsWriter(path)) as writer:
         for step in (100, 200):
             board.write(writer.write(step, {"rollout/ep_rew_mean": step / 8, "train/approx_kl": math.nan}))
     board.close()
@@ -153,7 +154,7 @@ def test_tensorboard_reads_what_the_metrics_say(path: Path, tmp_path: Path) -> N
 def test_on_resume_tensorboard_is_written_again_from_the_metrics(path: Path, tmp_path: Path) -> None:
     write(path, 1, 2, 3)
     TensorBoardWriter(tmp_path / "logs", read_metrics(path)).close()
-    with MetricsWriter(path) as writer:
+    with closing(MetricsWriter(path)) as writer:
         writer.cut_after(2)
         board = TensorBoardWriter(tmp_path / "logs", read_metrics(path))
         board.write(writer.write(4, {"rollout/ep_rew_mean": 9.0}))

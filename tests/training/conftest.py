@@ -1,21 +1,13 @@
-"""Tests run torch with one thread, as acting does, and restore the thread count."""
+"""Tests run torch with one thread, and may skip the trial of an exact resume."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 from envfleet.training import exactness
+from tests.torch_threads import one_thread
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+__all__ = ["no_trial", "one_thread"]
 
 
 @pytest.fixture

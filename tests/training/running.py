@@ -8,6 +8,7 @@ from typing import Any
 from envfleet.algorithms.settings import PPO
 from envfleet.runs.run import Run
 from envfleet.training import train
+from envfleet.training.callbacks import Callback, Moment
 
 SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -38,3 +39,14 @@ def run(folder: Path, callbacks: Any = (), **changes: Any) -> Run:
 def weights(folder: Path, checkpoint: str = "final") -> bytes:
     """Return the raw bytes of a checkpoint's policy file."""
     return (folder / "checkpoints" / checkpoint / "policy.safetensors").read_bytes()
+
+
+class StopAfter(Callback):
+    """Ends the training after `updates` updates, as a signal would."""
+
+    def __init__(self, updates: int) -> None:
+        self.left = updates
+
+    def on_update(self, moment: Moment) -> None:
+        self.left -= 1
+        moment.stop = self.left == 0

@@ -20,7 +20,7 @@ from tests.inexact_worlds import (
     RaisesWhenRestored,
     pendulum_of_random_mass,
 )
-from tests.training.running import run, weights
+from tests.training.running import StopAfter, run, weights
 
 ROLLOUT = 4 * 32
 OPTIONS: dict[str, Any] = {"n_envs": 4, "steps": 3 * ROLLOUT, "checkpoint_every": 1, "quiet": False}
@@ -29,15 +29,6 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "threads": {"backend": "threads", "workers": 2, "group_size": 2},
     "processes": {"backend": "processes", "workers": 2, "group_size": 2},
 }
-
-
-class StopAfter(Callback):
-    def __init__(self, updates: int) -> None:
-        self.updates = updates
-
-    def on_update(self, moment: Moment) -> None:
-        self.updates -= 1
-        moment.stop = self.updates == 0
 
 
 def parts_of(folder: Path, name: str = "last") -> dict[str, Any]:

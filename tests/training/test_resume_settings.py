@@ -16,20 +16,9 @@ from envfleet.errors import CheckpointError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
-from tests.training.running import SMALL, run, weights
+from tests.training.running import SMALL, StopAfter, run, weights
 
 ROLLOUT = SMALL["n_envs"] * SMALL["rollout_steps"]
-
-
-class StopAfter(Callback):
-    """Ends the training after `updates` updates, as a signal would."""
-
-    def __init__(self, updates: int) -> None:
-        self.left = updates
-
-    def on_update(self, moment: Moment) -> None:
-        self.left -= 1
-        moment.stop = self.left == 0
 
 
 class Stateless(gymnasium.Env[Any, Any]):

@@ -115,7 +115,7 @@ def test_lists_of_a_file_arrive_as_tuples() -> None:
         ("FrameStack", "hint: nearest: frame-stack, FrameStackObservation"),
         ("vector", "there is no wrapper 'vector'"),
         ({"frame-stack": {"size": 4}}, "the wrapper frame-stack has no argument 'size'; it takes stack_size, padding"),
-        ({"atari": {"frameskip": 4}}, "hint: did you mean frame_skip?"),
+        ({"atari": {"frameskip": 4}}, "hint: did you mean 'frame_skip'?"),
         ("TimeLimit", "the wrapper TimeLimit needs max_episode_steps; it takes max_episode_steps"),
         ({f"{HERE}:Scaled": {}}, "hint: --wrappers tests.training.test_wrappers:Scaled factor=..."),
         ({f"{HERE}:limited": {"x": 1}}, "has no argument 'x'; it takes no arguments"),

@@ -18,6 +18,7 @@ import envfleet
 from envfleet.errors import SettingsError
 from envfleet.fleet.fleet import Fleet
 from envfleet.seeding import checked_seed
+from envfleet.wording import counted
 
 __all__ = ["Demo"]
 
@@ -103,7 +104,7 @@ class _Turns:
         self.fleet = fleet
         self.label = "sequential, one core"
         if fleet.backend != "sequential":
-            self.label = f"{fleet.backend}, {fleet.workers} worker{'s' if fleet.workers > 1 else ''}"
+            self.label = f"{fleet.backend}, {counted(fleet.workers, 'worker')}"
         self.steps = 0
         self.restarted = 0  # environments restarted after a fault
         self.cut = 0  # episodes cut by a fault

@@ -135,7 +135,8 @@ def _report(result: RunEvaluation) -> str:
 
 
 def _lines(result: RunEvaluation) -> list[str]:
-    from envfleet.runs.live_view import counted, decimals, number
+    from envfleet.runs.live_view import decimals, number
+    from envfleet.wording import counted
 
     digits = max(2, decimals(result.mean_reward, result.std_reward))
     spread = f"{result.mean_reward:.{digits}f} ± {result.std_reward:.{digits}f}"

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from envfleet.errors import SettingsError
 from envfleet.machine import describe, usable_cores
+from envfleet.wording import counted
 
 if TYPE_CHECKING:
     from envfleet.training.measuring import Speed
@@ -105,7 +106,7 @@ def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
     yield times
     best = max(results, key=lambda each: each.training)
     yield (
-        f"\nfastest: {best.n_envs} environments on {best.workers} worker{'s' if best.workers > 1 else ''}, "
+        f"\nfastest: {best.n_envs} environments on {counted(best.workers, 'worker')}, "
         f"{best.training:,.0f} steps/s. speed-up and efficiency: against the fewest workers with as many environments"
     )
 
@@ -124,7 +125,7 @@ def _draw(results: Sequence[Speed], path: Path, title: str) -> None:
     for axis, what in zip(figure.subplots(1, 3), ("collecting", "learning", "training"), strict=True):
         for count in sorted({each.workers for each in results}):
             own = [each for each in results if each.workers == count]
-            label = f"{count} worker{'s' if count > 1 else ''}"
+            label = counted(count, "worker")
             axis.plot([each.n_envs for each in own], [getattr(each, what) for each in own], marker="o", label=label)
         axis.set_title(what)
         axis.set_xscale("log", base=2)

@@ -19,11 +19,12 @@ from envfleet.conformance.budget import Budget
 from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset
 from envfleet.conformance.interface import check_interface, check_rendering
 from envfleet.conformance.probe import Probe
-from envfleet.conformance.report import RAISED, CheckStopped, Findings, counted, duration
+from envfleet.conformance.report import RAISED, CheckStopped, Findings
 from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
 from envfleet.errors import StateError
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.state import capture
+from envfleet.wording import counted, duration
 
 __all__ = ["STARTS_FRESH", "Doing", "Examination"]
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import gymnasium
 
 from envfleet.errors import EnvContext, EnvError
+from envfleet.wording import counted
 
 __all__ = [
     "RAISED",
@@ -19,8 +20,6 @@ __all__ = [
     "CheckStopped",
     "Findings",
     "Problem",
-    "counted",
-    "duration",
     "own_stack",
     "own_traceback",
 ]
@@ -186,16 +185,3 @@ def _passed_through() -> tuple[str, ...]:
 
 def _wrap(text: str) -> str:
     return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-
-
-def counted(number: int, noun: str) -> str:
-    """Format a count: '1 step', '2 steps'."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in s, ms or µs."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"

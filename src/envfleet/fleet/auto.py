@@ -14,8 +14,9 @@ from typing import Any
 from envfleet.fleet.os_compat import voluntary_switches
 from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.random_actions import RandomAgent
+from envfleet.wording import duration
 
-__all__ = ["Choice", "StepCost", "choose", "measure", "readable"]
+__all__ = ["Choice", "StepCost", "choose", "measure"]
 
 MOST_SECONDS, MOST_STEPS, REPEATS = 0.1, 200, 5
 EXCHANGE_SECONDS = 60e-6  # overhead of one step of a fleet of processes, beyond the environments' own time
@@ -43,8 +44,8 @@ class StepCost:
         return max(load * self.seconds, n_envs * self.seconds / min(workers, cores))
 
     def __str__(self) -> str:
-        computed = f", {readable(self.cpu_seconds)} of it computed" if self.waits else ""
-        return f"a step takes {readable(self.seconds)}{computed}"
+        computed = f", {duration(self.cpu_seconds)} of it computed" if self.waits else ""
+        return f"a step takes {duration(self.seconds)}{computed}"
 
 
 def measure(env: Any, seed: int, n_envs: int) -> StepCost:
@@ -121,7 +122,7 @@ def choose(
     Workers that act host whole acting groups and are woken once for many steps. If the caller acts for all groups,
     each environment can be stepped by a different worker.
     """
-    timing = f"{cost}, {n_envs} of them {readable(n_envs * cost.seconds)}"
+    timing = f"{cost}, {n_envs} of them {duration(n_envs * cost.seconds)}"
     count = _workers(cost, n_envs, cores, workers, n_envs if most is None else most)
     acting = 0.0 if groups is None else groups * ACT_SECONDS
     alone = cost.seconds * n_envs + acting
@@ -138,7 +139,7 @@ def choose(
     elif central > alone - EXCHANGE_SECONDS:
         reason = f"{timing}; that is too little to be worth waking {count} workers"
         return Choice("sequential", 1, reason, "worker")
-    saved = readable(alone - central)
+    saved = duration(alone - central)
     why_more = "steps wait" if cost.waits else "steps are long and the system balances them"
     more = f" (more than cores, since {why_more})" if count > cores and workers is None else ""
     return Choice("processes", count, f"{timing}; {count} workers{more} on {cores} usable cores save {saved}")
@@ -155,10 +156,3 @@ def _workers(cost: StepCost, n_envs: int, cores: int, given: int | None, most: i
         busy = WORKERS_PER_CORE * cores
     busy = min(busy, max(cores, MOST_WORKERS), most)
     return -(-n_envs // -(-n_envs // busy))
-
-
-def readable(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= scale or unit == "µs":
-            return f"{seconds / scale:.3g} {unit}"
-    raise AssertionError

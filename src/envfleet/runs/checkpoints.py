@@ -225,6 +225,11 @@ class Checkpoints:
         match = _STEP.fullmatch(target)
         return int(match[1]) if match else None
 
+    @property
+    def default(self) -> str:
+        """The checkpoint that is used if none is named: `final` if it exists, otherwise `last`."""
+        return "last" if self.step_of("final") is None else "final"
+
     # ---- reading ----
 
     def load(self, name: str | int = "last") -> Checkpoint:

@@ -13,8 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from envfleet.runs.live_view import ConsoleState, WorkerHealth, plain_line, view
 from envfleet.streams import error_stream
@@ -179,14 +178,6 @@ class Console:
             stream = error_stream()
             stream.write(f"{line}\n")
             stream.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _choice_lines(choices: Sequence[tuple[str, str, str]], width: int) -> list[str]:

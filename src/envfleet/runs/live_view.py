@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from envfleet.wording import counted
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -18,7 +20,6 @@ __all__ = [
     "Curve",
     "WorkerHealth",
     "clock",
-    "counted",
     "decimals",
     "number",
     "plain_line",
@@ -154,7 +155,7 @@ def plain_line(state: ConsoleState, *, verbose: bool) -> str:
     if state.seconds_left is not None:
         parts.append(f"{clock(state.seconds_left)} left")
     if restarts := sum(worker.restarts for worker in state.health):
-        parts.append(f"{restarts} worker restart{'s' if restarts > 1 else ''}")
+        parts.append(counted(restarts, "worker restart"))
     if verbose:
         parts += [f"{name} {number(value)}" for name, value in _train(state)]
     return "  ".join(parts)
@@ -231,7 +232,7 @@ def _workers_line(health: Sequence[WorkerHealth]) -> Text:
     busy = sum(worker.busy_share for worker in health) / len(health)
     restarts, memory = sum(worker.restarts for worker in health), sum(worker.memory_mb for worker in health)
     line = _row("workers", f"{len(health):>8}  busy {100 * busy:.0f} %  {memory:,.0f} MB  ")
-    return line.append(f"{restarts} restart{'' if restarts == 1 else 's'}", style="yellow" if restarts else "")
+    return line.append(counted(restarts, "restart"), style="yellow" if restarts else "")
 
 
 def _machine_line(metrics: Mapping[str, float]) -> Text:
@@ -307,11 +308,6 @@ def spread(mean: float, deviation: float) -> str:
     """A mean and a standard deviation with the same decimals."""
     digits = decimals(mean, deviation)
     return f"{mean:.{digits}f} ± {deviation:.{digits}f}"
-
-
-def counted(count: int, what: str) -> str:
-    """Format a count: 1 episode, 2 episodes."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def shortened(text: str, width: int) -> str:

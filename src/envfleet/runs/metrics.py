@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from envfleet.runs.durable import write_whole, writing
 from envfleet.settings.files import parse_json
@@ -77,14 +76,6 @@ class MetricsWriter:
 
     def close(self) -> None:
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:

@@ -68,9 +68,7 @@ class Run:
         from envfleet.runs.checkpoints import Checkpoints
 
         stored = Checkpoints(self._folder.checkpoints)
-        if self._checkpoint is not None:
-            return stored.load(self._checkpoint)
-        return stored.load("final" if stored.step_of("final") is not None else "last")
+        return stored.load(self._checkpoint or stored.default)
 
     @cached_property
     def policy(self) -> TrainedPolicy:

@@ -80,7 +80,7 @@ class OpenedRun:
         given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
         refuse_untrusted(settings, given, trust=trust)
         stored = Checkpoints(folder.checkpoints)
-        name = checkpoint or ("final" if stored.step_of("final") is not None else "last")
+        name = checkpoint or stored.default
         loaded = stored.load(name)
         trained = TrainedPolicy.load(loaded.state["policy"], loaded.policy, policy=policy, trust=trust)
         source = environment_of(settings.env if env is None else env, settings.wrappers)

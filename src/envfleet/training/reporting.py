@@ -15,7 +15,7 @@ from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.live_view import clock, counted, number, spread
+from envfleet.runs.live_view import clock, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
@@ -27,6 +27,7 @@ from envfleet.training.filming import film_episode
 from envfleet.training.progress import LATEST, RECENT, Progress
 from envfleet.training.sampling import Sampler
 from envfleet.training.summary import choices_of, next_command, results_of
+from envfleet.wording import counted
 
 __all__ = ["Reporter", "left_out"]
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.runs.live_view import counted, decimals
+from envfleet.runs.live_view import decimals
 from envfleet.settings import differences
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.progress import LATEST, RECENT, Progress
 from envfleet.training.trust import cannot_be_imported, named_code
+from envfleet.wording import counted
 
 __all__ = ["choices_of", "next_command", "results_of"]
 

@@ -22,6 +22,7 @@ from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.settings.values import shown
 from envfleet.training.environment import named_environment
+from envfleet.wording import did_you_mean
 
 __all__ = ["NAMED", "environment_of", "frames_stacked", "name_and_arguments"]
 
@@ -122,8 +123,7 @@ def _refuse_arguments(name: str, make: Callable[..., Any], arguments: Mapping[st
     takes = f"it takes {', '.join(taken)}" if taken else "it takes no arguments"
     for argument in arguments:
         if argument not in taken:
-            near = difflib.get_close_matches(str(argument), taken, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
+            hint = did_you_mean(argument, taken) or None
             raise SettingsError(f"the wrapper {name} has no argument {argument!r}; {takes}", hint=hint)
     needed = [each.name for each in by_name if each.default is each.empty and each.name not in arguments]
     if needed:

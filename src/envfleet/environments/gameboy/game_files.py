@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from envfleet.environments.gameboy.games import (
 )
 from envfleet.environments.gameboy.memory import KINDS, Value, parse_kind
 from envfleet.errors import SettingsError
+from envfleet.wording import did_you_mean
 
 __all__ = ["GAMES_FOLDER", "buttons_of", "load_game", "shipped_games"]
 
@@ -39,10 +39,9 @@ def load_game(name: str) -> Game:
     """Return the game that ships under this name, or the game of the file at this path."""
     path = GAMES_FOLDER / f"{name}.yaml" if name in shipped_games() else Path(name)
     if not path.is_file():
-        near = difflib.get_close_matches(name, shipped_games(), n=1)
         raise SettingsError(
             f"received the game {name!r}, expected one of {', '.join(shipped_games())} or the path of a game file",
-            hint=f"did you mean {near[0]!r}?" if near else "docs/gameboy.md shows how to write a game file",
+            hint=did_you_mean(name, shipped_games(), "docs/gameboy.md shows how to write a game file"),
         )
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -66,8 +65,7 @@ class _Section:
         """Return itself. Raises a SettingsError if it has other keys than these."""
         for key in self.content:
             if key not in keys:
-                near = difflib.get_close_matches(key, keys, n=1)
-                advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(keys)}"
+                advice = did_you_mean(key, keys, f"there are {', '.join(keys)}")
                 raise SettingsError(f"{self.place}: there is no key {key!r}; {advice}")
         return self
 
@@ -168,10 +166,9 @@ def buttons_of(action: str, place: str) -> tuple[str, ...]:
     """Return the buttons of an action such as "none", "a" or "up+a"."""
     buttons = () if action == "none" else tuple(action.split("+"))
     if unknown := [button for button in buttons if button not in BUTTONS]:
-        near = difflib.get_close_matches(unknown[0], BUTTONS, n=1)
         raise SettingsError(
             f"{place}: received {action!r}, expected none or buttons joined by +: {', '.join(BUTTONS)}",
-            hint=f"did you mean {near[0]!r}?" if near else None,
+            hint=did_you_mean(unknown[0], BUTTONS) or None,
         )
     return buttons
 

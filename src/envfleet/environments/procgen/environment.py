@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any, ClassVar
 
 import gymnasium
@@ -17,6 +16,7 @@ from envfleet.environments.procgen.library import PICTURE, Game
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings, mode_problem
 from envfleet.errors import ProtocolError, SettingsError, StateError
 from envfleet.settings import Settings
+from envfleet.wording import did_you_mean
 
 __all__ = ["ProcgenEnv"]
 
@@ -36,8 +36,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
 
     def __init__(self, game: str, *, render_mode: str | None = None, **settings: Any) -> None:
         if game not in PROCGEN_GAMES:
-            near = difflib.get_close_matches(game, PROCGEN_GAMES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ", ".join(PROCGEN_GAMES)
+            hint = did_you_mean(game, PROCGEN_GAMES, ", ".join(PROCGEN_GAMES))
             raise SettingsError(f"there is no Procgen game {game!r}", hint=hint)
         if render_mode not in (None, "rgb_array"):
             raise SettingsError(f"received render_mode {render_mode!r}, expected 'rgb_array' or none")
