@@ -6,7 +6,7 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,11 +16,6 @@ import pytest
 from envfleet.algorithms.settings import PPO
 from envfleet.errors import SettingsError
 from envfleet.settings import Settings, differences, read_settings_file, reference_table, setting
-
-
-@dataclass(frozen=True)
-class Pause:
-    seconds: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +36,6 @@ class Toy(Settings):
     env_kwargs: dict[str, Any] = setting({}, "arguments of the environment")
     anneal: bool = setting(default=True, help="slow down towards the end")
     output_dir: Path | None = setting(None, "folder of the run")
-    pause: Pause = field(default=Pause(), metadata={"help": "a value object"})
 
     def problems(self) -> list[str]:
         if self.rollout_steps % self.minibatch_size:
@@ -74,7 +68,6 @@ def test_given_names_are_known_and_survive_copies() -> None:
 
 def test_given_is_neither_a_field_nor_part_of_equality_or_repr() -> None:
     assert Toy(learning_rate=3e-4) == Toy()
-    assert hash(Pause()) is not None
     assert "given" not in repr(Toy(workers=2))
     assert "given" not in {field.name for field in fields(Toy)}
 
@@ -118,7 +111,7 @@ def test_a_path_is_taken_for_text() -> None:
         ("betas", [0, 0.5], (0.0, 0.5)), ("target_kl", "1e-2", 0.01), ("target_kl", "off", "off"),
         ("target_kl", False, "off"),
         ("schedule", "linear", "linear"), ("schedule", "2.5e-4", 0.00025), ("anneal", "false", False),
-        ("output_dir", "runs/x", Path("runs/x")), ("pause", {"seconds": 2}, Pause(2.0)), ("env", max, max),
+        ("output_dir", "runs/x", Path("runs/x")), ("env", max, max),
         ("env_kwargs", {"a": [1]}, {"a": [1]}),
     ],
 )  # fmt: skip
@@ -148,7 +141,6 @@ def test_values_come_to_the_type_of_their_field(name: str, received: Any, value:
         ("anneal", 1, "got 1, expected true or false"),
         ("env_kwargs", 3, "got 3, expected a mapping"),
         ("env", 3, "got 3, expected text or a function (module:name)"),
-        ("pause", {"minutes": 2}, "got {'minutes': 2}, expected Pause"),
     ],
 )
 def test_impossible_values_are_refused_with_what_is_expected(name: str, received: Any, words: str) -> None:
@@ -255,11 +247,10 @@ def test_a_setting_without_default_has_to_be_there() -> None:
 
 
 def test_settings_go_to_plain_data_and_come_back() -> None:
-    toy = Toy(hidden=(32,), output_dir=Path("runs/x"), env_kwargs={"map": (1, 2)}, pause=Pause(0.5))
+    toy = Toy(hidden=(32,), output_dir=Path("runs/x"), env_kwargs={"map": (1, 2)})
     written = toy.to_json()
     assert written["hidden"] == [32]
     assert written["output_dir"] == "runs/x"
-    assert written["pause"] == {"seconds": 0.5}
     again = Toy.from_mapping(written, source="config.yaml")
     assert again.but(env_kwargs=toy.env_kwargs) == toy
     assert Toy(env=Path.cwd).to_json()["env"] == "pathlib:Path.cwd"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from envfleet.errors import SettingsError
+
+if TYPE_CHECKING:
+    import numpy as np  # the functions import it: the settings need only LARGEST_SEED, and --help should be fast
 
 __all__ = ["LARGEST_SEED", "checked_seed", "derive_seed", "draw_seed", "stream"]
 
@@ -27,9 +29,13 @@ def draw_seed() -> int:
 
 def derive_seed(seed: int, *keys: int) -> int:
     """Derive the seed of a separate stream: the same keys give the same seed, other keys an unrelated one."""
+    import numpy as np
+
     return int(np.random.SeedSequence([abs(seed), *keys]).generate_state(1, np.uint32)[0])
 
 
 def stream(seed: int, *keys: int) -> np.random.Generator:
     """Counter-based generator for the stream identified by `keys`."""
+    import numpy as np
+
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([abs(seed), *keys])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,20 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from envfleet.fleet.state import capture, is_plain, restore
+from envfleet.fleet.state import capture, restore
+
+
+def is_plain(value: object) -> bool:
+    """Whether strict JSON and a file of arrays can hold `value`."""
+    if value is None or type(value) in {bool, int, str}:
+        return True
+    if type(value) is float:
+        return math.isfinite(value)
+    if type(value) is list:
+        return all(is_plain(item) for item in value)
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
+    return type(value) is np.ndarray and value.dtype.kind in "biuf" and value.dtype.isnative and value.itemsize <= 8
 
 
 def through_files(state: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import envfleet
-from envfleet.fleet.state import is_plain
 from tests.fleet.backends import same
+from tests.fleet.continuation import is_plain
 from tests.fleet.simulators import Nested, Talks
 
 

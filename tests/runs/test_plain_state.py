@@ -14,14 +14,7 @@ import safetensors.numpy
 import torch
 
 from envfleet.errors import StateError
-from envfleet.runs.plain_state import join, split
-
-
-def through_files(state: Any) -> Any:
-    json_ready, arrays = split(state)
-    read = safetensors.numpy.load(safetensors.numpy.save(arrays))
-    return join(json.loads(json.dumps(json_ready, allow_nan=False)), read)
-
+from envfleet.runs.plain_state import as_loaded, state_files, state_in
 
 VALUES = [
     None, True, 7, -(2**127), 2**20_000 + 1, 0.1, -0.0, math.inf, "text", "\ud800", b"\x00\xff", [], (), {},
@@ -32,7 +25,7 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: str(type(value).__name__))
 def test_values_keep_type_and_content(value: Any) -> None:
-    result = through_files({"value": value})["value"]
+    result = as_loaded({"value": value})["value"]
     assert type(result) is type(value)
     assert result == value
     if type(value) is float:
@@ -40,8 +33,8 @@ def test_values_keep_type_and_content(value: Any) -> None:
 
 
 def test_not_a_number_stays_one() -> None:
-    assert math.isnan(through_files(math.nan))
-    assert math.isnan(through_files(np.float32("nan")))
+    assert math.isnan(as_loaded(math.nan))
+    assert math.isnan(as_loaded(np.float32("nan")))
 
 
 DTYPES = [
@@ -71,7 +64,7 @@ DTYPES = [
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
 def test_arrays_keep_dtype_shape_and_bytes(dtype: str, shape: tuple[int, ...]) -> None:
     array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
-    result = through_files([array])[0]
+    result = as_loaded([array])[0]
     assert (result.dtype, result.shape, result.tobytes()) == (array.dtype, array.shape, array.tobytes())
     assert result.flags.writeable
 
@@ -86,7 +79,7 @@ TENSOR_DTYPES = [
 @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
 def test_tensors_keep_dtype_shape_and_bits(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
-    result = through_files({"tensor": tensor})["tensor"]
+    result = as_loaded({"tensor": tensor})["tensor"]
     assert (result.dtype, result.shape) == (tensor.dtype, tensor.shape)
     if tensor.numel():
         assert torch.equal(result.reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8))
@@ -94,7 +87,7 @@ def test_tensors_keep_dtype_shape_and_bits(dtype: torch.dtype, shape: tuple[int,
 
 def test_tensors_of_any_strides_and_gradients_come_back_plain() -> None:
     parameter = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    result = through_files({"parameter": parameter, "turned": parameter.T})
+    result = as_loaded({"parameter": parameter, "turned": parameter.T})
     assert torch.equal(result["turned"], parameter.detach().T)
     assert type(result["parameter"]) is torch.Tensor
     assert not result["parameter"].requires_grad
@@ -104,15 +97,15 @@ def test_generators_go_on_where_they_were() -> None:
     for kind in (np.random.PCG64, np.random.Philox, np.random.MT19937):
         generator = np.random.Generator(kind(3))
         generator.random(5)
-        as_dict = through_files(generator.bit_generator.state)
-        as_object = through_files(generator)
+        as_dict = as_loaded(generator.bit_generator.state)
+        as_object = as_loaded(generator)
         fresh = np.random.Generator(kind(0))
         fresh.bit_generator.state = as_dict
         expected = generator.random(4).tolist()
         assert fresh.random(4).tolist() == expected
         assert as_object.random(4).tolist() == expected
     state = torch.Generator().manual_seed(5).get_state()
-    assert torch.equal(through_files(state), state)
+    assert torch.equal(as_loaded(state), state)
 
 
 def test_an_optimiser_goes_on_with_the_same_bits() -> None:
@@ -126,13 +119,13 @@ def test_an_optimiser_goes_on_with_the_same_bits() -> None:
     stepped(optimiser, weight)
     twin = torch.nn.Parameter(weight.detach().clone())
     restored = torch.optim.Adam([twin], lr=0.7)
-    restored.load_state_dict(through_files(optimiser.state_dict()))
+    restored.load_state_dict(as_loaded(optimiser.state_dict()))
     assert torch.equal(stepped(restored, twin), stepped(optimiser, weight))
 
 
 def test_what_is_shared_is_shared_again() -> None:
     array = np.zeros(3)
-    result = through_files({"a": array, "b": array, "view": array[1:]})
+    result = as_loaded({"a": array, "b": array, "view": array[1:]})
     result["a"][1] = 5
     assert result["b"] is result["a"]
     assert result["view"][0] == 5
@@ -151,27 +144,34 @@ def test_what_is_shared_is_shared_again() -> None:
 )
 def test_what_cannot_be_kept_is_refused_by_its_place(value: Any, words: str) -> None:
     with pytest.raises(StateError, match=words) as error:
-        split({"deep": [value]})
+        state_files({"deep": [value]})
     assert "hint: a state holds plain Python values" in str(error.value)
     assert "environment" not in str(error.value)
+
+
+BYTES = {"$": "array in file", "name": "four"}  # bytes 0 to 3
 
 
 @pytest.mark.parametrize(
     "data",
     [
         {"$": "array in file", "name": "000099"}, {"$": "long number", "value": "x"}, {"$": "constant"},
-        {"$": "tensor", "dtype": "load", "shape": [], "bytes": {"value": np.zeros(4, np.uint8)}},
-        {"$": "tensor", "dtype": "float32", "shape": [2], "bytes": {"value": np.zeros(4, np.uint8)}},
-        {"$": "tensor", "dtype": "float32", "shape": [1], "bytes": {"value": np.zeros(3, np.uint8)}},
-        {"$": "tuple"},
+        {"$": "tensor", "dtype": "load", "shape": [], "bytes": {"value": BYTES}},
+        {"$": "tensor", "dtype": "float32", "shape": [2], "bytes": {"value": BYTES}},
+        {"$": "tensor", "dtype": "float64", "shape": [1], "bytes": {"value": BYTES}},
+        {"$": "tuple"}, BYTES,
     ],
     ids=str,
 )  # fmt: skip
-def test_data_that_split_never_writes_is_refused(data: Any) -> None:
+def test_data_that_is_never_written_is_refused(data: Any) -> None:
+    arrays = safetensors.numpy.save({"four": np.arange(4, dtype=np.uint8)})
+    content = {"format": 1, "memory": [], "state": data}
     with pytest.raises(StateError):
-        join({"format": 1, "memory": [], "state": data}, {})
+        state_in({"state.json": json.dumps(content).encode(), "state.safetensors": arrays})
 
 
 def test_another_format_is_refused() -> None:
+    files = state_files(None)
+    files["state.json"] = files["state.json"].replace(b'"format": 1', b'"format": 2')
     with pytest.raises(StateError, match="has format 2; this version reads format 1"):
-        join({"format": 2}, {})
+        state_in(files)

@@ -72,7 +72,7 @@ class Train:
         flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="YAML or JSON file with settings.", help_behavior_hint="")
         seeds = tyro.conf.arg(metavar="INT ...", help="Train one run per seed, in turn.", help_behavior_hint="")
-        own_flags = [("config", Annotated[str, config], ""), ("seeds", Annotated[tuple[str, ...], seeds], ())]
+        own_flags = [("config", Annotated[str, config], ""), ("seeds", Annotated[tuple, seeds], ())]
         command = dataclasses.make_dataclass("train", [*own_flags, *flags.fields()])
         if _asks_for_help(flags_only):
             command.__doc__ = _DESCRIPTION.format(title=_title(kind), algorithm=named, algorithms=_listed_algorithms())

@@ -35,7 +35,7 @@ _ADDRESSES = ("plugin", "plugin_data")  # pointers, which are valid in one proce
 
 
 def _is_mujoco(kind: type, name: str) -> bool:
-    return kind.__module__.partition(".")[0] == "mujoco" and kind.__name__ == name
+    return type_name(kind).startswith("mujoco.") and kind.__name__ == name
 
 
 def _buffer_arrays(data: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -16,9 +16,11 @@ of dictionaries matters, and references point backwards.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,37 +28,35 @@ import numpy as np
 
 from envfleet.errors import StateError
 
-__all__ = ["MISSING", "TAG", "Kind", "Kinds", "Reader", "Writer", "is_plain", "is_same_class", "type_name"]
+__all__ = ["MISSING", "TAG", "Kind", "Kinds", "Reader", "Writer", "damage_as_state_error", "is_same_class", "type_name"]
 
 TAG = "$"
 MISSING: Any = object()  # the target has no value at this place
+_LONGEST_NUMBER = 4096  # bits; Python refuses to read decimals of more than 4300 digits
 HINT = "give the environment a get_state() that returns plain data and a set_state(state) that takes it back"
-
-
-def is_plain(value: object) -> bool:
-    """Whether strict JSON and a file of arrays can hold `value`."""
-    if value is None or type(value) in {bool, int, str}:
-        return True
-    if type(value) is float:
-        return math.isfinite(value)
-    if type(value) is list:
-        return all(is_plain(item) for item in value)
-    if type(value) is dict:
-        return all(type(key) is str and is_plain(item) for key, item in value.items())
-    return type(value) is np.ndarray and _is_native_number(value.dtype)
 
 
 def type_name(kind: type) -> str:
     """Full name of a class, for messages and states."""
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module = getattr(kind, "__module__", "builtins")  # some classes of C libraries have none
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
 def is_same_class(name: str, kind: type) -> bool:
     """Whether `name` is the `type_name` of `kind`, also if the main script has another module name here."""
     mains = ("__main__.", "__mp_main__.")
-    if name.startswith(mains) or kind.__module__ + "." in mains:
+    if name.startswith(mains) or type_name(kind).startswith(mains):
         return name.rpartition(".")[2] == kind.__name__
     return name == type_name(kind)
+
+
+@contextlib.contextmanager
+def damage_as_state_error() -> Iterator[None]:
+    """Report what a damaged state causes as a StateError."""
+    try:
+        yield
+    except (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise StateError(f"the state is damaged: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Kinds:
 class Writer:
     """Writes values as plain data; call `finish` after the last one."""
 
-    def __init__(self, kinds: Kinds) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Kinds, hint: str = HINT) -> None:
+        self._kinds, self.hint = kinds, hint
         self._places: dict[int, str] = {}
         self._alive: list[object] = []  # keeps objects alive, so that their ids stay unique
         self._arrays: list[tuple[np.ndarray, dict[str, Any]]] = []
@@ -101,8 +101,10 @@ class Writer:
 
     def write(self, value: Any, place: str) -> Any:
         kind = type(value)
-        if value is None or kind is int or kind is bool or kind is str:
+        if value is None or kind is bool or kind is str:
             return value
+        if kind is int:
+            return value if value.bit_length() <= _LONGEST_NUMBER else {TAG: "long number", "value": hex(value)}
         if kind is float:
             return value if math.isfinite(value) else {TAG: "float", "value": repr(value)}
         if (first_place := self._places.get(id(value))) is not None:
@@ -115,7 +117,7 @@ class Writer:
             return {key: self.write(item, f"{place}[{key!r}]") for key, item in value.items()}
         tag = self._kinds.tag_of(kind)
         if tag is None:
-            raise StateError(f"{place} is of type {type_name(kind)}, which is not plain data", hint=HINT)
+            raise StateError(f"{place} is of type {type_name(kind)}, which is not plain data", hint=self.hint)
         if self._kinds.by_tag[tag].has_identity:
             self.note(value, place)
         data = self._kinds.by_tag[tag].write(self, value, place)
@@ -143,10 +145,10 @@ class Writer:
             if foreign or not _need_their_memory([array for array, _ in members], owner):
                 for array, data in members:
                     data.update(array_data(array), foreign=foreign)
-                continue
-            for array, data in members:
-                data.update(_view_data(array, owner, len(memory)))
-            memory.append(array_data(owner.transpose(_axes_in_memory(owner))))
+            else:
+                for array, data in members:
+                    data.update(_view_data(array, owner, len(memory)))
+                memory.append(array_data(owner.transpose(_axes_in_memory(owner))))
         return memory
 
 
@@ -192,7 +194,7 @@ class Reader:
 
 def item_of(current: Any, index: int) -> Any:
     """The target's item at `index`, or MISSING."""
-    is_sequence = isinstance(current, list | tuple)
+    is_sequence = isinstance(current, list | tuple | deque)
     return current[index] if is_sequence and index < len(current) else MISSING
 
 

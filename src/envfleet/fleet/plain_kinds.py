@@ -68,18 +68,12 @@ def _class_path(kind: type, base: type, place: str) -> str:
     return name
 
 
-def _find_class(data: Data, base: type, current: Any) -> Any:
-    if isinstance(current, base) and is_same_class(data["class"].replace(":", "."), type(current)):
-        return type(current)
-    return _loaded_class(data["class"], base)
-
-
 # ---- numbers and text ----
 
 
 def _write_scalar(writer: Writer, value: np.generic, place: str) -> Data:
     if not is_bytes_only(value.dtype):
-        raise StateError(f"{place} is a scalar of type {value.dtype}, which is not plain data", hint=HINT)
+        raise StateError(f"{place} is a scalar of type {value.dtype}, which is not plain data", hint=writer.hint)
     if value.dtype.kind in "biuU" or (value.dtype.kind == "f" and value.dtype.itemsize <= 8):
         return {"dtype": value.dtype.str, "value": writer.write(value.item(), place)}
     return {"array": array_data(np.array(value))}
@@ -91,23 +85,10 @@ def _read_scalar(reader: Reader, data: Data, _current: Any, place: str) -> Any:
     return safe_dtype(data["dtype"]).type(reader.read(data["value"], MISSING, place))
 
 
-def _write_enum(_writer: Writer, value: enum.Enum, place: str) -> Data:
+def _write_enum(writer: Writer, value: enum.Enum, place: str) -> Data:
     if value.name not in type(value).__members__:
-        raise StateError(f"{place} is {value!r}, a combination of flags, which is not plain data", hint=HINT)
+        raise StateError(f"{place} is {value!r}, a combination of flags, which is not plain data", hint=writer.hint)
     return {"class": _class_path(type(value), enum.Enum, place), "name": value.name}
-
-
-def _read_enum(_reader: Reader, data: Data, current: Any, _place: str) -> Any:
-    return _find_class(data, enum.Enum, current).__members__[data["name"]]
-
-
-def _write_bytes(_writer: Writer, value: bytes | bytearray, _place: str) -> Data:
-    return {"mutable": type(value) is bytearray, "array": array_data(np.frombuffer(value, np.uint8))}
-
-
-def _read_bytes(_reader: Reader, data: Data, _current: Any, _place: str) -> bytes | bytearray:
-    as_bytes = array_from(data["array"]).tobytes()
-    return bytearray(as_bytes) if data["mutable"] else as_bytes
 
 
 # ---- containers ----
@@ -121,27 +102,9 @@ def _read_tuple(reader: Reader, data: Data, current: Any, place: str) -> tuple[A
     return tuple(reader.read_items(data["items"], current, place))
 
 
-def _is_named_tuple(kind: type) -> bool:
-    return issubclass(kind, tuple) and hasattr(kind, "_fields")
-
-
-def _write_named_tuple(writer: Writer, value: tuple[Any, ...], place: str) -> Data:
-    return {"class": _class_path(type(value), tuple, place), **_items(writer, value, place)}
-
-
-def _read_named_tuple(reader: Reader, data: Data, current: Any, place: str) -> Any:
-    # Bypass the class's own __new__, which may run any code.
-    return tuple.__new__(_find_class(data, tuple, current), _read_tuple(reader, data, current, place))
-
-
-def _write_deque(writer: Writer, value: deque[Any], place: str) -> Data:
-    return {"max_length": value.maxlen, **_items(writer, value, place)}
-
-
 def _read_deque(reader: Reader, data: Data, current: Any, place: str) -> deque[Any]:
     made: deque[Any] = reader.note(deque(maxlen=data["max_length"]), place)
-    now = list(current) if isinstance(current, deque) else MISSING
-    made.extend(reader.read_items(data["items"], now, place))
+    made.extend(reader.read_items(data["items"], current, place))
     return made
 
 
@@ -153,7 +116,7 @@ def _write_mapping(writer: Writer, value: dict[Any, Any], place: str) -> Data:
     data: Data = {"type": type(value).__name__}
     if isinstance(value, defaultdict) and value.default_factory is not None:
         if value.default_factory not in _FACTORIES.values():
-            raise StateError(f"{place} is a defaultdict of {value.default_factory!r}", hint=HINT)
+            raise StateError(f"{place} is a defaultdict of {value.default_factory!r}", hint=writer.hint)
         data["factory"] = value.default_factory.__name__
     data["keys"] = writer.write_items(value.keys(), f"{place}.keys")
     data["values"] = writer.write_items(value.values(), place)
@@ -177,7 +140,7 @@ def _write_array(writer: Writer, value: np.ndarray, place: str) -> Data:
     if value.dtype.kind == "O":
         return {"objects": writer.write_items(value.ravel().tolist(), place), "shape": list(value.shape)}
     if not is_bytes_only(value.dtype):
-        raise StateError(f"{place} is an array of type {value.dtype}, which is not plain data", hint=HINT)
+        raise StateError(f"{place} is an array of type {value.dtype}, which is not plain data", hint=writer.hint)
     return writer.write_array_later(value)
 
 
@@ -214,7 +177,7 @@ def _write_generator(writer: Writer, generator: np.random.Generator, place: str)
     """State of a generator, and its seed sequence, which spawn() uses."""
     bits = generator.bit_generator
     if type(bits).__name__ not in _BIT_GENERATORS:
-        raise StateError(f"{place} draws from a {type_name(type(bits))}, which is not plain data", hint=HINT)
+        raise StateError(f"{place} draws from a {type_name(type(bits))}, which is not plain data", hint=writer.hint)
     data: Data = {"state": writer.write(bits.state, f"{place}.state"), "seed": None}
     seed = bits.seed_seq
     if type(seed) is np.random.SeedSequence:
@@ -246,10 +209,6 @@ def _read_python_random(reader: Reader, data: Data, _current: Any, place: str) -
     return generator
 
 
-def _write_legacy_random(writer: Writer, generator: Any, place: str) -> Data:
-    return {"state": writer.write(generator.get_state(legacy=False), f"{place}.state")}
-
-
 def _read_legacy_random(reader: Reader, data: Data, _current: Any, place: str) -> Any:
     state = reader.read(data["state"], MISSING, f"{place}.state")
     generator = np.random.RandomState(_BIT_GENERATORS[state["bit_generator"]](0))
@@ -275,10 +234,6 @@ def _description(value: Any) -> str:
     return str(value) if isinstance(value, np.dtype) else type_name(type(value))
 
 
-def _write_constant(_writer: Writer, value: Any, _place: str) -> Data:
-    return {"description": _description(value)}
-
-
 def _read_constant(_reader: Reader, data: Data, current: Any, place: str) -> Any:
     found = "nothing" if current is MISSING else _description(current)
     if found != data["description"]:
@@ -287,10 +242,6 @@ def _read_constant(_reader: Reader, data: Data, current: Any, place: str) -> Any
             hint=f"build the environment in the same way; if this changes while it runs, {HINT}",
         )
     return current
-
-
-def _is_frozen_dataclass(kind: type) -> bool:
-    return dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
 def _write_frozen(writer: Writer, value: Any, place: str) -> Data:
@@ -311,7 +262,8 @@ def _read_frozen(reader: Reader, data: Data, current: Any, place: str) -> Any:
 
 
 PLAIN_KINDS: dict[str, Kind] = {
-    "float": Kind(lambda _: False, lambda *_: {}, lambda _reader, data, *_: float(data["value"])),
+    "float": Kind(_one_of(), lambda *_: {}, lambda _, data, *__: float(data["value"])),
+    "long number": Kind(_one_of(), lambda *_: {}, lambda _, data, *__: int(data["value"], 16)),
     "complex": Kind(
         _one_of(complex),
         lambda writer, value, place: _items(writer, (value.real, value.imag), place),
@@ -319,22 +271,57 @@ PLAIN_KINDS: dict[str, Kind] = {
     ),
     "range": Kind(
         _one_of(range),
-        lambda _writer, value, _place: {"limits": [value.start, value.stop, value.step]},
-        lambda _reader, data, *_: range(*data["limits"]),
+        lambda _, value, __: {"limits": [value.start, value.stop, value.step]},
+        lambda _, data, *__: range(*data["limits"]),
     ),
-    "bytes": Kind(_one_of(bytes, bytearray), _write_bytes, _read_bytes, has_identity=True),
+    "bytes": Kind(
+        _one_of(bytes, bytearray),
+        lambda _, value, __: {"mutable": type(value) is bytearray, "array": array_data(np.frombuffer(value, np.uint8))},
+        lambda _, data, *__: (bytearray if data["mutable"] else bytes)(array_from(data["array"]).tobytes()),
+        has_identity=True,
+    ),
     "scalar": Kind(lambda kind: issubclass(kind, np.generic), _write_scalar, _read_scalar),
-    "enum": Kind(lambda kind: issubclass(kind, enum.Enum), _write_enum, _read_enum),
+    "enum": Kind(
+        lambda kind: issubclass(kind, enum.Enum),
+        _write_enum,
+        lambda _, data, *__: _loaded_class(data["class"], enum.Enum).__members__[data["name"]],
+    ),
     "tuple": Kind(_one_of(tuple), _items, _read_tuple),
-    "named tuple": Kind(_is_named_tuple, _write_named_tuple, _read_named_tuple),
-    "deque": Kind(_one_of(deque), _write_deque, _read_deque, has_identity=True),
+    "named tuple": Kind(
+        lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"),
+        lambda writer, value, at: {"class": _class_path(type(value), tuple, at), **_items(writer, value, at)},
+        # Bypass the class's own __new__, which may run any code.
+        lambda reader, data, *rest: tuple.__new__(
+            _loaded_class(data["class"], tuple), _read_tuple(reader, data, *rest)
+        ),
+    ),
+    "deque": Kind(
+        _one_of(deque),
+        lambda writer, value, place: {"max_length": value.maxlen, **_items(writer, value, place)},
+        _read_deque,
+        has_identity=True,
+    ),
     "set": Kind(_one_of(set), _items, lambda *args: set(_read_tuple(*args)), has_identity=True),
     "frozen set": Kind(_one_of(frozenset), _items, lambda *args: frozenset(_read_tuple(*args))),
     "mapping": Kind(_one_of(*_MAPPINGS.values()), _write_mapping, _read_mapping, has_identity=True),
     "array": Kind(_one_of(np.ndarray), _write_array, _read_array, has_identity=True),
     "generator": Kind(_one_of(np.random.Generator), _write_generator, _read_generator, has_identity=True),
     "random": Kind(_one_of(random.Random), _write_python_random, _read_python_random, has_identity=True),
-    "legacy random": Kind(_one_of(np.random.RandomState), _write_legacy_random, _read_legacy_random, has_identity=True),
-    "constant": Kind(lambda kind: issubclass(kind, _CODE + _CONSTANTS), _write_constant, _read_constant),
-    "frozen": Kind(_is_frozen_dataclass, _write_frozen, _read_frozen, has_identity=True),
+    "legacy random": Kind(
+        _one_of(np.random.RandomState),
+        lambda writer, value, place: {"state": writer.write(value.get_state(legacy=False), f"{place}.state")},
+        _read_legacy_random,
+        has_identity=True,
+    ),
+    "constant": Kind(
+        lambda kind: issubclass(kind, _CODE + _CONSTANTS),
+        lambda _, value, __: {"description": _description(value)},
+        _read_constant,
+    ),
+    "frozen": Kind(
+        lambda kind: dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen,  # type: ignore[attr-defined]
+        _write_frozen,
+        _read_frozen,
+        has_identity=True,
+    ),
 }

@@ -11,11 +11,10 @@ behind a handle, such as those of a C library. `envfleet.conformance.exactness` 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gymnasium
@@ -29,17 +28,19 @@ from envfleet.fleet.mujoco_state import MUJOCO_KINDS
 from envfleet.fleet.plain_data import (
     HINT,
     MISSING,
+    TAG,
     Kind,
     Kinds,
     Reader,
     Writer,
-    is_plain,
+    damage_as_state_error,
+    entry_of,
     is_same_class,
     type_name,
 )
 from envfleet.fleet.plain_kinds import PLAIN_KINDS
 
-__all__ = ["capture", "is_plain", "restore"]
+__all__ = ["capture", "restore"]
 
 _FORMAT = 1
 
@@ -73,7 +74,7 @@ def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
 def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
     """Restore a captured state into a freshly built `env`, which then continues as the original would."""
     layers = _layers(env)
-    with _damage_as_state_error():
+    with damage_as_state_error():
         if state["format"] != _FORMAT:
             raise StateError(f"the state has format {state['format']!r}; this version reads format {_FORMAT}")
         received = [saved["class"] for saved in state["layers"]]
@@ -89,15 +90,6 @@ def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
         reader.note(layer, label)
     for saved, (label, layer) in zip(state["layers"], layers.items(), strict=True):
         _restore_layer(reader, saved, layer, label)
-
-
-@contextlib.contextmanager
-def _damage_as_state_error() -> Iterator[None]:
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        message = f"the state is damaged or was not made by capture(): {type(error).__name__}: {error}"
-        raise StateError(message) from error
 
 
 def _layers(env: gymnasium.Env[Any, Any]) -> dict[str, gymnasium.Env[Any, Any]]:
@@ -123,7 +115,7 @@ def _capture_layer(writer: Writer, layer: Any, label: str) -> dict[str, Any]:
         # Many get_state() methods forget the generators, and restoring them twice does no harm.
         attributes = {name: value for name, value in attributes.items() if _is_generator(name, value)}
     data["attributes"] = {
-        name: writer.write(_stand_in(layer, name, value), f"{label}.{name}") for name, value in attributes.items()
+        name: _write_attribute(writer, layer, name, value, f"{label}.{name}") for name, value in attributes.items()
     }
     return data
 
@@ -134,10 +126,10 @@ def _restore_layer(reader: Reader, saved: dict[str, Any], layer: Any, label: str
         there, here = ("without", "with") if has_own_pair else ("with", "without")
         raise StateError(f"the state is of a {label} {there} get_state()/set_state(); this one is {here}")
     if has_own_pair:
-        with _damage_as_state_error():
+        with damage_as_state_error():
             own = reader.read(saved["own"], MISSING, f"{label}.get_state()")
         layer.set_state(own)
-    with _damage_as_state_error():
+    with damage_as_state_error():
         before = _attributes(layer)
         for name, data in saved["attributes"].items():
             current = before.get(name, MISSING)
@@ -166,15 +158,10 @@ def _set(layer: Any, name: str, current: Any, value: Any, has_own_pair: bool) ->
 @functools.cache
 def _has_own_pair(kind: type) -> bool:
     """Whether the class has get_state() and set_state(state); MujocoEnv's set_state(qpos, qvel) does not count."""
-    return _takes(getattr(kind, "get_state", None), 1) and _takes(getattr(kind, "set_state", None), 2)
-
-
-def _takes(function: Callable[..., Any] | None, arguments: int) -> bool:
-    if not callable(function):
-        return False
     try:
-        inspect.signature(function).bind(*range(arguments))
-    except (TypeError, ValueError):
+        inspect.signature(kind.get_state).bind("self")  # type: ignore[attr-defined]
+        inspect.signature(kind.set_state).bind("self", "state")  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):
         return False
     return True
 
@@ -203,32 +190,29 @@ def _class_attributes(kind: type) -> tuple[frozenset[str], tuple[str, ...]]:
 # ---- attributes that need more than their value ----
 
 
-class _Rendering:
-    """Stands in for an attribute that a renderer creates and will recreate."""
-
-
-class _ClockReading(float):
-    """Stands in for a time.perf_counter() value, which has another origin in another process."""
-
-
-def _stand_in(layer: Any, name: str, value: Any) -> Any:
-    """The value to write for an attribute: usually its own, sometimes a stand-in."""
+def _write_attribute(writer: Writer, layer: Any, name: str, value: Any, place: str) -> Any:
     if _is_rendering(name, value):
-        return _Rendering()
+        return {TAG: "rendering"}
     if name == "episode_start_time" and isinstance(layer, RecordEpisodeStatistics):
-        return _ClockReading(value)
+        # A value of time.perf_counter(), which has another origin in another process.
+        return {"seconds": time.perf_counter() - value, TAG: "moment"}
     if name == "_previous_data" and isinstance(layer, PassiveEnvChecker) and value is not None:
-        return None, {}  # only used for a comparison that may warn; its info may not be plain data
-    return value
+        value = None, {}  # only used for a comparison that may warn; its info may not be plain data
+    return writer.write(value, place)
 
 
 def _is_rendering(name: str, value: Any) -> bool:
     """Whether a renderer created this: an object of its library, or non-data under a name usual for renderers."""
-    parts: Any = value.values() if isinstance(value, dict) else value
-    for part in parts if isinstance(value, dict | list | tuple) else (value,):
-        if type(part).__module__.partition(".")[0] in _RENDERING_MODULES:
-            return True
+    if any(type_name(type(part)).partition(".")[0] in _RENDERING_MODULES for part in _parts(value)):
+        return True
     return name in _RENDERING_NAMES and value is not MISSING and not _KINDS.can_write(type(value))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """The members of a container; any other value itself."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _is_generator(name: str, value: Any) -> bool:
@@ -241,18 +225,14 @@ def _is_generator(name: str, value: Any) -> bool:
 def _spaces_within(space: Space[Any]) -> Iterator[Space[Any]]:
     yield space
     for value in vars(space).values():
-        parts = value.values() if isinstance(value, dict) else value
-        for part in parts if isinstance(value, dict | list | tuple) else (value,):
+        for part in _parts(value):
             if isinstance(part, Space):
                 yield from _spaces_within(part)
 
 
 def _write_space(writer: Writer, space: Space[Any], place: str) -> dict[str, Any]:
     generators = [part._np_random for part in _spaces_within(space)]
-    return {
-        "class": type_name(type(space)),
-        "generators": writer.write_items(generators, f"{place}.generators"),
-    }
+    return {"class": type_name(type(space)), "generators": writer.write_items(generators, f"{place}.generators")}
 
 
 def _read_space(reader: Reader, data: dict[str, Any], current: Any, place: str) -> Any:
@@ -267,7 +247,7 @@ def _read_space(reader: Reader, data: dict[str, Any], current: Any, place: str) 
 
 def _is_gymnasium_object(kind: type) -> bool:
     """Whether this is a helper class of Gymnasium's wrappers, such as their running mean."""
-    return kind.__module__.startswith("gymnasium.") and not issubclass(kind, gymnasium.Env | EnvSpec)
+    return type_name(kind).startswith("gymnasium.") and not issubclass(kind, gymnasium.Env)
 
 
 def _write_object(writer: Writer, value: Any, place: str) -> dict[str, Any]:
@@ -279,28 +259,20 @@ def _read_object(reader: Reader, data: dict[str, Any], current: Any, place: str)
     if not is_same_class(data["class"], type(current)):
         raise StateError(f"{place} is a {data['class']} in the state, and {current!r} here", hint=HINT)
     for name, item in data["attributes"].items():
-        now = vars(current).get(name, MISSING)
-        vars(current)[name] = reader.read(item, now, f"{place}.{name}")
+        vars(current)[name] = reader.read(item, entry_of(vars(current), name), f"{place}.{name}")
     return current
 
 
-def _as_it_is(_reader: Reader, _data: dict[str, Any], current: Any, _place: str) -> Any:
+def _as_built(_reader: Reader, _data: dict[str, Any], current: Any, _place: str) -> Any:
     return current
-
-
-def _now_minus(_reader: Reader, data: dict[str, Any], _current: Any, _place: str) -> float:
-    return time.perf_counter() - float(data["seconds"])
 
 
 _KINDS = Kinds(
     {
-        "rendering": Kind(lambda kind: kind is _Rendering, lambda *_: {}, _as_it_is),
-        "moment": Kind(
-            lambda kind: kind is _ClockReading,
-            lambda _writer, value, _place: {"seconds": time.perf_counter() - value},
-            _now_minus,
-        ),
-        "specification": Kind(lambda kind: issubclass(kind, EnvSpec | WrapperSpec), lambda *_: {}, _as_it_is),
+        # `_write_attribute` writes the first two.
+        "rendering": Kind(lambda _: False, lambda *_: {}, _as_built),
+        "moment": Kind(lambda _: False, lambda *_: {}, lambda _, data, *__: time.perf_counter() - data["seconds"]),
+        "specification": Kind(lambda kind: issubclass(kind, EnvSpec | WrapperSpec), lambda *_: {}, _as_built),
         "space": Kind(lambda kind: issubclass(kind, Space), _write_space, _read_space, has_identity=True),
     }
     | PLAIN_KINDS

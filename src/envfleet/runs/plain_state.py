@@ -1,8 +1,8 @@
 """The state of a run as JSON and arrays, and back: exact, and without running code.
 
-The encoder of simulator states (`fleet.plain_data`) does the work. This module adds torch tensors, moves arrays out of
-the JSON into a table by name, and handles integers too long for JSON readers. It refuses code and constants: those
-would be taken from a newly built target, and here there is none.
+The encoder of simulator states (`fleet.plain_data`) does the work. This module adds torch tensors and puts the arrays
+into a file of their own. It refuses code and constants: those would be taken from a newly built target, and here there
+is none.
 """
 
 from __future__ import annotations
@@ -15,99 +15,64 @@ from typing import Any
 import numpy as np
 
 from envfleet.errors import StateError
-from envfleet.fleet.plain_data import MISSING, TAG, Kind, Kinds, Reader, Writer, array_data, array_from
+from envfleet.fleet.plain_data import (
+    MISSING,
+    TAG,
+    Kind,
+    Kinds,
+    Reader,
+    Writer,
+    array_data,
+    array_from,
+    damage_as_state_error,
+)
 from envfleet.fleet.plain_kinds import PLAIN_KINDS
-from envfleet.settings.files import parse_json
 
-__all__ = ["as_loaded", "join", "split", "state_files", "state_in"]
+__all__ = ["as_loaded", "state_files", "state_in"]
 
 _FORMAT = 1
 _NEEDS_A_TARGET = {"constant", "frozen"}
-_LONGEST_NUMBER = 4096  # bits; Python refuses to read decimals of more than 4300 digits
+_IN_FILE = "array in file"
 _HINT = "a state holds plain Python values, NumPy arrays and generators, and tensors"
-
-
-def split(state: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Split a nested state into strict JSON data and the arrays it refers to."""
-    writer = Writer(_KINDS)
-    try:
-        written = writer.write(state, "state")
-        content = {"state": written, "memory": writer.finish()}
-    except StateError as error:
-        raise StateError(str(error).partition("\nhint: ")[0], hint=_HINT) from None
-    arrays: dict[str, np.ndarray] = {}
-    return {"format": _FORMAT, **_without_arrays(content, arrays)}, arrays
-
-
-def join(json_ready: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-    """Rebuild the state from the parts that `split` returned."""
-    if json_ready.get("format") != _FORMAT:
-        raise StateError(f"the state has format {json_ready.get('format')!r}; this version reads format {_FORMAT}")
-    try:
-        content = _with_arrays({key: json_ready[key] for key in ("state", "memory")}, arrays)
-        return Reader(_KINDS, content["memory"]).read(content["state"], MISSING, "state")
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise StateError(f"the state is damaged: {type(error).__name__}: {error}") from error
-
-
-# ---- files ----
 
 
 def state_files(state: Any) -> dict[str, bytes]:
     """The files of a state, by name."""
     import safetensors.numpy
 
-    json_ready, arrays = split(state)
-    return {
-        "state.safetensors": safetensors.numpy.save(arrays),
-        "state.json": json.dumps(json_ready, allow_nan=False).encode(),
-    }
+    arrays: dict[str, np.ndarray] = {}
+
+    def put_aside(array: np.ndarray) -> dict[str, str]:
+        name = f"{len(arrays):06d}"
+        arrays[name] = array
+        return {TAG: _IN_FILE, "name": name}
+
+    writer = Writer(_KINDS, _HINT)
+    written = writer.write(state, "state")
+    content = {"format": _FORMAT, "state": written, "memory": writer.finish()}
+    as_json = json.dumps(content, default=put_aside, allow_nan=False).encode()
+    return {"state.safetensors": safetensors.numpy.save(arrays), "state.json": as_json}
 
 
 def state_in(files: Mapping[str, bytes]) -> Any:
     """Return the state that `state_files` wrote."""
     import safetensors.numpy
 
-    return join(parse_json(files["state.json"]), safetensors.numpy.load(files["state.safetensors"]))
+    arrays = safetensors.numpy.load(files["state.safetensors"])
+
+    def put_back(found: dict[str, Any]) -> Any:
+        return arrays[found["name"]] if found.get(TAG) == _IN_FILE else found
+
+    with damage_as_state_error():
+        content = json.loads(files["state.json"], object_hook=put_back)
+        if content["format"] != _FORMAT:
+            raise StateError(f"the state has format {content['format']!r}; this version reads format {_FORMAT}")
+        return Reader(_KINDS, content["memory"]).read(content["state"], MISSING, "state")
 
 
 def as_loaded(state: Any) -> Any:
     """Return the state after a round trip through its files. Raises a StateError if they cannot hold it."""
-    import safetensors
-
-    try:
-        return state_in(state_files(state))
-    except (KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
-        raise StateError(f"a checkpoint cannot hold the state: {type(error).__name__}: {error}") from error
-
-
-# ---- arrays ----
-
-
-def _without_arrays(data: Any, arrays: dict[str, np.ndarray]) -> Any:
-    if type(data) is dict:
-        return {key: _without_arrays(item, arrays) for key, item in data.items()}
-    if type(data) is list:
-        return [_without_arrays(item, arrays) for item in data]
-    if type(data) is np.ndarray:
-        name = f"{len(arrays):06d}"
-        arrays[name] = data
-        return {TAG: "array in file", "name": name}
-    if type(data) is int and data.bit_length() > _LONGEST_NUMBER:
-        return {TAG: "long number", "value": hex(data)}
-    return data
-
-
-def _with_arrays(data: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if type(data) is list:
-        return [_with_arrays(item, arrays) for item in data]
-    if type(data) is not dict:
-        return data
-    if data.get(TAG) == "array in file":
-        return arrays[data["name"]]
-    if data.get(TAG) == "long number":
-        return int(data["value"], 16)
-    return {key: _with_arrays(item, arrays) for key, item in data.items()}
+    return state_in(state_files(state))
 
 
 # ---- tensors ----
@@ -118,11 +83,11 @@ def _is_tensor(kind: type) -> bool:
     return torch is not None and issubclass(kind, torch.Tensor)
 
 
-def _write_tensor(_writer: Writer, tensor: Any, place: str) -> dict[str, Any]:
+def _write_tensor(writer: Writer, tensor: Any, place: str) -> dict[str, Any]:
     import torch
 
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise StateError(f"{place} is a tensor of layout {tensor.layout}, expected a dense one")
+        raise StateError(f"{place} is a tensor of layout {tensor.layout}, expected a dense one", hint=writer.hint)
     values = tensor.detach().cpu().contiguous().reshape(-1)
     data = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
     return {**data, "bytes": array_data(values.view(torch.uint8).numpy())}

@@ -47,7 +47,7 @@ def setting(
     """Declare a field of a `Settings` class. Bounds apply to every number in a tuple or list, but not to None."""
     metadata: dict[str, Any] = {"help": help, "minimum": minimum, "above": above, "maximum": maximum, "below": below}
     metadata["choices"] = None if choices is None else tuple(choices)
-    if isinstance(default, dict | list | set):  # a new copy for each instance
+    if isinstance(default, dict | list):  # a new copy for each instance
         return dataclasses.field(default_factory=functools.partial(type(default), default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -112,7 +112,7 @@ class Settings:
             try:
                 value = converted(getattr(self, name), kind)
                 check_bounds(value, field.metadata)
-            except (TypeError, ValueError):  # TypeError: unknown field of a nested dataclass
+            except (TypeError, ValueError):
                 received, label = getattr(self, name), written_as.get(name, name)
                 found.append(f"{label}: got {shown(received)}, expected {expected(kind, field.metadata, received)}")
             else:

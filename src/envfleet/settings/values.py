@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-import enum
 import re
-import typing
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-import numpy as np
+from typing import Any, Literal, Union, get_args, get_origin
 
 from envfleet.errors import SettingsError
 from envfleet.wording import shown
@@ -33,15 +29,14 @@ def converted(value: Any, kind: Any) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return value
-    if origin is Annotated:
-        return converted(value, arguments[0])
     if origin in {Union, UnionType}:
         return _first_that_fits(value, arguments)
     if origin is Literal:
         if value is False and "off" in arguments:  # YAML reads `off` as false
             return "off"
-        return _chosen(value, {option: option for option in arguments})
-    if isinstance(value, np.generic):
+        hit = [option for option in arguments if option == value and type(option) is type(value)]
+        return hit[0] if hit else _refuse()
+    if _is_numpy_scalar(value):
         value = value.item()
     if kind in _SCALARS:
         return _SCALARS[kind](value)
@@ -58,23 +53,18 @@ def _converted_object(value: Any, kind: Any, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(dict, kind):
         keys, values = arguments or (Any, Any)
         return {converted(key, keys): converted(item, values) for key, item in value.items()}
-    if isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{name: converted(item, hints.get(name, Any)) for name, item in value.items()})  # type: ignore[operator]
-    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _chosen(value, kind.__members__)
     if isinstance(value, str) and kind is Path:
         return Path(value)
     return value if isinstance(value, kind) else _refuse()
 
 
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")  # loaded already if there is a scalar; --help is faster without it
+    return numpy is not None and isinstance(value, numpy.generic)
+
+
 def _refuse() -> Any:
     raise ValueError
-
-
-def _chosen(value: Any, options: Mapping[Any, Any]) -> Any:
-    hit = [option for key, option in options.items() if key == value and type(key) is type(value)]
-    return hit[0] if hit else _refuse()
 
 
 def _whole(value: Any) -> int:
@@ -96,7 +86,6 @@ def _truth(value: Any) -> bool:
 
 _SCALARS: dict[Any, Callable[[Any], Any]] = {
     NoneType: lambda value: None if value is None or value in ("none", "None") else _refuse(),
-    None: lambda value: None if value is None else _refuse(),
     bool: _truth,
     int: _whole,
     float: lambda value: float(_number(value)),
@@ -177,20 +166,16 @@ def kind_text(kind: Any) -> str:
 
 def plain(value: Any) -> Any:
     """Return a value as plain data for JSON and YAML."""
-    if isinstance(value, np.generic):
+    if _is_numpy_scalar(value):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
-        return value.value if isinstance(value, enum.Enum) else value
-    if isinstance(value, enum.Enum):
-        return value.name
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if callable(value):
         return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
     raise SettingsError(f"got {shown(value)} in the settings, which a file cannot hold")

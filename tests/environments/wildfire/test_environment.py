@@ -22,9 +22,9 @@ from envfleet.environments.wildfire import (
 from envfleet.environments.wildfire.baselines import burned_hectares, centrality_breaks
 from envfleet.environments.wildfire.observation import CHANNELS, fuel_hazard
 from envfleet.errors import ProtocolError, SettingsError, StateError
-from envfleet.fleet.state import is_plain
 from tests.environments.wildfire.grounds import even_ground
 from tests.fleet.backends import same
+from tests.fleet.continuation import is_plain
 
 
 def play(env: WildfireEnv, seed: int | None = None) -> tuple[list[float], list[dict[str, Any]]]:
