@@ -134,7 +134,7 @@ def preset_for(
         preset = own or _dqn_preset(entry_point, observation_space)
         return preset if settings.policy is None else preset.without("network")
     assert isinstance(settings, PPO)
-    if settings.memory != "none":
+    if settings.memory != "none" and not (own is not None and own.for_memory):
         return Preset("with memory", _MEMORY)
     if own is not None:
         return own
