@@ -86,7 +86,8 @@ def plane(
     if len(path) > 1:
         draw.line([at(*point) for point in path], _BLUE, 2)
     _disc(draw, at(*path[0]), 3, _INK)
-    _disc(draw, at(*path[-1]), 6, _BLUE)
+    x, y = at(*path[-1])
+    _disc(draw, (min(max(x, 6), _SIZE - 6), min(max(y, 6), _SIZE - 6)), 6, _BLUE)  # at the edge if it is outside
     return np.asarray(page).copy()
 
 

@@ -60,6 +60,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._task: Any = None
         self._task_seen = np.empty(0, np.float32)
         self._returns: list[float] = []  # of the episodes so far
+        self._steps = 0  # of this episode
         self._over = True
 
     def _layout(self) -> tuple[dict[str, slice], spaces.Box]:
@@ -98,7 +99,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             self._generator = self._source.stream(drawn)
         asked = (options or {}).get("task")
         self._begin_task(self._source.draw(self._generator) if asked is None else asked)
-        self._returns, self._over = [0.0], False
+        self._returns, self._steps, self._over = [0.0], 0, False
         state, info = self.env.reset(seed=seed, options={**(options or {}), "task": self._task})
         return self._see(state, None, 0.0, first=True), info
 
@@ -108,6 +109,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         state, reward, terminated, truncated, info = self.env.step(action)
         reward = float(reward)
         self._returns[-1] += reward
+        self._steps += 1
         ended = terminated or truncated
         if not ended:
             return self._see(state, action, reward, first=False), reward, False, False, info
@@ -116,6 +118,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             info = {**info, "episode_returns": np.array(self._returns)}
             return self._see(state, action, reward, first=False), reward, terminated, truncated, info
         self._returns.append(0.0)
+        self._steps = 0
         state, _ = self.env.reset(options={"task": self._task})
         return self._see(state, action, reward, first=True), reward, False, False, info
 
@@ -128,7 +131,8 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
 
         number, of = len(self._returns), self._settings.episodes_per_task
         describe = getattr(self.env.unwrapped, "describe", lambda: f"task {self._task}")
-        return with_caption(image, f"episode {number} of {of}, return {self._returns[-1]:.1f}", describe())
+        line = f"episode {number} of {of}, step {self._steps}, return {self._returns[-1]:.1f}"
+        return with_caption(image, line, describe())
 
     def _begin_task(self, task: Any) -> None:
         self._task = task
@@ -156,6 +160,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         return {
             "task": self._task,
             "returns": list(self._returns),
+            "steps": self._steps,
             "over": self._over,
             "generator": None if generator is None else generator.bit_generator.state,
         }
@@ -166,7 +171,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         if state["generator"] is not None:
             self._generator = self._source.stream(0)
             self._generator.bit_generator.state = state["generator"]
-        self._returns, self._over = list(state["returns"]), state["over"]
+        self._returns, self._steps, self._over = list(state["returns"]), state["steps"], state["over"]
         if state["task"] is not None:
             self._begin_task(state["task"])
 
