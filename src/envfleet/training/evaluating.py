@@ -144,7 +144,8 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
     with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
         if not stage.apply(_has_tasks):
             raise SettingsError(
-                f"tasks were asked for, and {opened.settings.env} has none", hint="use --episodes, or see docs/meta-rl.md"
+                f"tasks were asked for, and {opened.settings.env} has none",
+                hint="use --episodes; docs/meta-rl.md shows such environments",
             )
         held_out = stage.apply(_held_out)
     env_kwargs = {} if held_out is None else held_out.env_kwargs
@@ -179,9 +180,9 @@ class _Play:
     ) -> tuple[RunEvaluation, HeldOut | None]:
         """Play on a stage of its own, in a window or a video if asked for. Also returns what could be played too."""
         mode = "human" if render else None if video is None else "rgb_array"
-        shown = {} if mode is None else {"render_mode": mode}
+        given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (
-            contextlib.closing(Stage(self.opened.env, self.opened.settings, **{**(env_kwargs or {}), **shown})) as stage,
+            contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
             _one_thread(),
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,
         ):

@@ -92,8 +92,8 @@ def test_settings_are_flags(tmp_path: Path) -> None:
     flags += ["--num-train-tasks", "9", "--num-eval-tasks", "8", "--backend", "sequential", "--eval-every", "0"]
     assert cli.main(["train", "ppo", *flags, "--steps", "64", "--n-envs", "4", "--output-dir", str(folder)]) == 0
     config = yaml.safe_load((folder / "config.yaml").read_text())
-    expected = {"arms": 3, "pulls": 4, "episodes_per_task": 2, "oracle": True, "num_train_tasks": 9, "num_eval_tasks": 8}
-    assert config["env_kwargs"] == expected
+    tasks = {"episodes_per_task": 2, "oracle": True, "num_train_tasks": 9, "num_eval_tasks": 8}
+    assert config["env_kwargs"] == {"arms": 3, "pulls": 4, **tasks}
     assert config["lam"] == 0.3, "the preset of the bandit"
 
 

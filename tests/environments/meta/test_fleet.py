@@ -49,7 +49,8 @@ def _speed(generator: np.random.Generator) -> float:
 
 @pytest.mark.parametrize("env", [SPARSE, "envfleet/Bandit-v0", "envfleet/AntDir-v0"])
 def test_a_state_continues_in_the_middle_of_a_trial_on_another_backend(env: str) -> None:
-    settings: dict[str, Any] = {"group_size": 2, "seed": 9, "env_kwargs": {"episodes_per_task": 2, "num_train_tasks": 4}}
+    tasks = {"episodes_per_task": 2, "num_train_tasks": 4}
+    settings: dict[str, Any] = {"group_size": 2, "seed": 9, "env_kwargs": tasks}
     one = envfleet.make(env, 3, backend="threads", workers=2, **settings)
     one.reset()
     one.action_space.seed(4)

@@ -27,7 +27,9 @@ TOYS: dict[str, type[TaskEnv]] = {
 }
 
 
-@pytest.mark.parametrize("name", [name if name == "Bandit" else pytest.param(name, marks=pytest.mark.proof) for name in TOYS])
+@pytest.mark.parametrize(
+    "name", [name if name == "Bandit" else pytest.param(name, marks=pytest.mark.proof) for name in TOYS]
+)
 def test_passes_the_check(name: str) -> None:
     report = envfleet.check(f"envfleet/{name}-v0")
     assert report.ok, str(report)
@@ -138,7 +140,7 @@ def test_point_robot_sparse() -> None:
 def test_success_lasts_until_the_end_of_the_episode() -> None:
     env = PointRobotSparse()
     start, _ = env.reset(seed=1, options={"task": [0.0, 1.0]})
-    env.reset(seed=1, options={"task": (start + [0.15, 0.0]).tolist()})
+    env.reset(seed=1, options={"task": [float(start[0]) + 0.15, float(start[1])]})
     steps = [env.step([1.0, 0.0]) for _ in range(5)]
     assert [step[1] for step in steps] == [1.0, 1.0, 1.0, 0.0, 0.0]
     assert all(step[4]["is_success"] for step in steps)

@@ -8,10 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envfleet.environments.meta.settings import BanditSettings
+from envfleet.environments.meta.settings import BanditSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
 from envfleet.errors import SettingsError
-from envfleet.settings import Settings
 
 __all__ = ["Bandit"]
 
@@ -24,7 +23,7 @@ class Bandit(TaskEnv):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 2}
-    settings_class: ClassVar[type[Settings]] = BanditSettings
+    settings_class: ClassVar[type[TaskSettings]] = BanditSettings
 
     def __init__(self, *, render_mode: str | None = None, **settings: Any) -> None:
         super().__init__(render_mode=render_mode, **settings)

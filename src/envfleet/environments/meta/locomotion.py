@@ -19,9 +19,8 @@ from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from numpy.typing import NDArray
 
-from envfleet.environments.meta.settings import AntDirSettings
+from envfleet.environments.meta.settings import AntDirSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
-from envfleet.settings import Settings
 
 __all__ = ["AntDir", "AntGoal", "HalfCheetahDir", "HalfCheetahVel", "HumanoidDir"]
 
@@ -54,11 +53,12 @@ class _Walker(TaskEnv, MujocoEnv):
 
     def _act(self, action: Any) -> tuple[State, float, bool, dict[str, Any]]:
         given = self._scale * np.asarray(action, np.float64)
-        observation, _, terminated, _, moved = self.model_class.step(self, given)
+        step: Any = self.model_class.step  # declared for float32, but MuJoCo computes in float64
+        observation, _, terminated, _, moved = step(self, given)
         return np.asarray(observation, np.float32), self._reward(moved), bool(terminated), {}
 
     def _picture(self) -> NDArray[np.uint8]:
-        image: NDArray[np.uint8] = MujocoEnv.render(self)
+        image: NDArray[np.uint8] = MujocoEnv.render(self)  # type: ignore[no-untyped-call]  # of Gymnasium
         return image
 
 
@@ -117,7 +117,7 @@ class AntDir(_Walker, AntEnv):
 
     model_class = AntEnv
     model_settings: ClassVar[dict[str, Any]] = {"include_cfrc_ext_in_observation": False}
-    settings_class: ClassVar[type[Settings]] = AntDirSettings
+    settings_class: ClassVar[type[TaskSettings]] = AntDirSettings
 
     def all_tasks(self) -> Sequence[Any] | None:
         assert isinstance(self.settings, AntDirSettings)

@@ -13,9 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envfleet.environments.meta.settings import WindSettings
+from envfleet.environments.meta.settings import TaskSettings, WindSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
-from envfleet.settings import Settings
 
 __all__ = ["PointRobot", "PointRobotSparse", "Wind"]
 
@@ -118,7 +117,7 @@ class Wind(_Plane):
 
     horizon = 75
     radius = _WIND_RADIUS
-    settings_class: ClassVar[type[Settings]] = WindSettings
+    settings_class: ClassVar[type[TaskSettings]] = WindSettings
 
     @property
     def goal(self) -> tuple[float, float]:

@@ -8,10 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from envfleet.environments.meta.settings import TabularSettings
+from envfleet.environments.meta.settings import TabularSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
 from envfleet.errors import SettingsError
-from envfleet.settings import Settings
 
 __all__ = ["TabularMDP"]
 
@@ -27,7 +26,7 @@ class TabularMDP(TaskEnv):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 2}
-    settings_class: ClassVar[type[Settings]] = TabularSettings
+    settings_class: ClassVar[type[TaskSettings]] = TabularSettings
     horizon = HORIZON
     task_shape = (STATES, ACTIONS, 1 + STATES)
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from envfleet.capabilities import HeldOut
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.errors import ProtocolError, SettingsError
-from envfleet.settings import Settings
 
 __all__ = ["TaskEnv"]
 
-State = NDArray[np.float32]
+State = NDArray[Any]  # float32; Gymnasium's MuJoCo models declare float64
 
 
 class TaskEnv(gymnasium.Env[State, Any]):
@@ -28,7 +27,7 @@ class TaskEnv(gymnasium.Env[State, Any]):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
-    settings_class: ClassVar[type[Settings]] = TaskSettings
+    settings_class: ClassVar[type[TaskSettings]] = TaskSettings
     horizon: int
     task_shape: tuple[int, ...] = ()  # of a task as an array; () for a number
 
@@ -67,9 +66,7 @@ class TaskEnv(gymnasium.Env[State, Any]):
 
     # ---- Gymnasium
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[State, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[State, dict[str, Any]]:
         """Begin an episode of `options["task"]`, or of a new task."""
         gymnasium.Env.reset(self, seed=seed)  # not super(): a simulator's own reset is part of `_begin`
         asked = (options or {}).get("task")
@@ -77,7 +74,7 @@ class TaskEnv(gymnasium.Env[State, Any]):
         self._steps = 0
         return self._begin(), {"task": np.array(self.task) if self.task_shape else self.task}
 
-    def step(self, action: Any) -> tuple[State, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[State, Any, bool, bool, dict[str, Any]]:
         if self.task is None:
             raise ProtocolError("step() was called before reset()")
         observation, reward, terminated, info = self._act(action)
@@ -97,8 +94,9 @@ class TaskEnv(gymnasium.Env[State, Any]):
         """Tasks that training does not use (`envfleet.capabilities.HoldsOut`); None if it uses all of them."""
         if self.all_tasks() is not None:
             return None
-        count = getattr(self.settings, "num_train_tasks", 0)
-        return HeldOut(f"{count:,} training tasks" if count else "training tasks", "held-out tasks", {"task_set": "eval"})
+        count = self.settings.num_train_tasks
+        trained = f"{count:,} training tasks" if count else "training tasks"
+        return HeldOut(trained, "held-out tasks", {"task_set": "eval"})
 
     def _checked(self, task: Any) -> Any:
         """The task as a plain value; raise SettingsError if it has another shape."""

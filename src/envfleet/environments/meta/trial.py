@@ -14,6 +14,7 @@ from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
+from envfleet.capabilities import HasTasks
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.environments.meta.tasks import TaskSource
 from envfleet.errors import ProtocolError, SettingsError
@@ -48,14 +49,16 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
                 f"a trial of {type(env.unwrapped).__name__} has no settings, expected TaskSettings",
                 hint="Trial(env, TaskSettings(episodes_per_task=2))",
             )
-        if not callable(getattr(env.unwrapped, "sample_tasks", None)):
+        unwrapped = env.unwrapped
+        if not isinstance(unwrapped, HasTasks):
             raise SettingsError(
-                f"{type(env.unwrapped).__name__} has no tasks, expected a method sample_tasks(n, generator)",
+                f"{type(unwrapped).__name__} has no tasks, expected a method sample_tasks(n, generator)",
                 hint="docs/meta-rl.md shows an environment with tasks",
             )
-        self._settings, self._source = chosen, TaskSource(env.unwrapped, chosen)
+        self._settings, self._source = chosen, TaskSource(unwrapped, chosen)
         self._arms = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else 0
         self.parts, self.observation_space = self._layout()
+        self._size = sum(part.stop - part.start for part in self.parts.values())
         self._generator: np.random.Generator | None = None  # of the tasks
         self._task: Any = None
         self._task_seen = np.empty(0, np.float32)
@@ -63,7 +66,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._steps = 0  # of this episode
         self._over = True
 
-    def _layout(self) -> tuple[dict[str, slice], spaces.Box]:
+    def _layout(self) -> tuple[dict[str, slice], spaces.Space[Any]]:
         """The place of each part in the observation, and the space of all of them."""
         state, action = self.env.observation_space, self.env.action_space
         if not isinstance(state, spaces.Box) or len(state.shape) != 1:
@@ -124,7 +127,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
 
     def render(self) -> Any:
         """The image of the environment, with the episode, its return and the task below."""
-        image = self.env.render()
+        image: Any = self.env.render()
         if image is None or not self._returns:
             return image
         from envfleet.environments.meta.pictures import with_caption
@@ -140,7 +143,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
 
     def _see(self, state: Any, action: Any, reward: float, *, first: bool) -> Seen:
         parts = self.parts
-        seen = np.zeros(self.observation_space.shape, np.float32)  # type: ignore[arg-type]  # a Box has a shape
+        seen = np.zeros(self._size, np.float32)
         seen[parts["state"]] = state
         seen[parts["task"]] = self._task_seen
         if action is not None:
