@@ -31,7 +31,7 @@ NEEDS = re.compile(r"# needs: ([\w-]+)\n")
 # Cuts examples that take a reader minutes down to seconds.
 SMALLER = [
     (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
-    (re.compile(r"--episodes \d+"), "--episodes 2"),
+    (re.compile(r"--(episodes|tasks) \d+"), r"--\1 2"),
     (re.compile(r"(--env envfleet/GameBoy-v0)"), r"\1 --episode-length 50"),
     (re.compile(r"\bsteps=[\d_]+"), "steps=512"),
     (re.compile(r"\bpretrain_steps=[\d_]+"), "pretrain_steps=20"),

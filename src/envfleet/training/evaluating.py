@@ -142,22 +142,27 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
     """Play tasks that training does not use. If there are none, play the tasks of training and say so."""
     opened = play.opened
     with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
-        if not stage.apply(_has_tasks):
-            raise SettingsError(
-                f"tasks were asked for, and {opened.settings.env} has none",
-                hint="use --episodes; docs/meta-rl.md shows such environments",
-            )
-        held_out = stage.apply(_held_out)
-    env_kwargs = {} if held_out is None else held_out.env_kwargs
-    result, _ = play.shown(render, env_kwargs=env_kwargs)
+        found: HeldOut | None = stage.apply(_held_out_tasks)
+    if found is None:
+        raise SettingsError(
+            f"tasks were asked for, and {opened.settings.env} has none",
+            hint="use --episodes; docs/meta-rl.md shows environments with tasks",
+        )
+    result, _ = play.shown(render, env_kwargs=found.env_kwargs)
     if video is not None:
-        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=env_kwargs)
-    everything = "the tasks of training: this environment has no others, so none is held out"
-    return replace(result, played=everything if held_out is None else held_out.all)
+        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=found.env_kwargs)
+    return replace(result, played=found.all)
 
 
-def _has_tasks(env: Any) -> bool:
-    return isinstance(env.unwrapped, HasTasks)
+def _held_out_tasks(env: Any) -> HeldOut | None:
+    """What to play for held-out tasks; None if the environment has no tasks."""
+    unwrapped = env.unwrapped
+    if not isinstance(unwrapped, HasTasks):
+        return None
+    if not isinstance(unwrapped, HoldsOut):
+        return HeldOut("", "tasks drawn with other seeds than those of training", {})
+    none_left = HeldOut("", "tasks of training: this environment has no others, so none is held out", {})
+    return unwrapped.generalisation() or none_left
 
 
 def _held_out(env: Any) -> HeldOut | None:
