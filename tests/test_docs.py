@@ -64,7 +64,7 @@ EXAMPLES = [
 ]
 FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
 EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
-LONG = {"gameboy.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
+LONG = {"gameboy.md", "meta-rl.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
 COMMANDS = [
     pytest.param(page, id=page.name, marks=[pytest.mark.proof] if page.name in LONG else [])
     for page in PAGES
