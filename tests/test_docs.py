@@ -31,7 +31,7 @@ NEEDS = re.compile(r"# needs: ([\w-]+)\n")
 # Cuts examples that take a reader minutes down to seconds.
 SMALLER = [
     (re.compile(r"(--steps|--total-timesteps) \d+"), r"\1 512"),
-    (re.compile(r"--episodes \d+"), "--episodes 2"),
+    (re.compile(r"--(episodes|tasks) \d+"), r"--\1 2"),
     (re.compile(r"(--env envfleet/GameBoy-v0)"), r"\1 --episode-length 50"),
     (re.compile(r"\bsteps=[\d_]+"), "steps=512"),
     (re.compile(r"\bpretrain_steps=[\d_]+"), "pretrain_steps=20"),
@@ -64,7 +64,7 @@ EXAMPLES = [
 ]
 FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
 EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
-LONG = {"gameboy.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
+LONG = {"gameboy.md", "meta-rl.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
 COMMANDS = [
     pytest.param(page, id=page.name, marks=[pytest.mark.proof] if page.name in LONG else [])
     for page in PAGES

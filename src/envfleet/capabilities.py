@@ -17,6 +17,7 @@ __all__ = [
     "Comparison",
     "Demonstrates",
     "Demonstration",
+    "HasTasks",
     "HeldOut",
     "HoldsOut",
     "StacksFrames",
@@ -63,6 +64,15 @@ class Compares(Protocol):
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
         """Play `episodes` that training never sees, and write a report with pictures into `folder`."""
+        ...
+
+
+@runtime_checkable
+class HasTasks(Protocol):
+    """An environment with tasks: `reset(options={"task": value})` begins an episode of one of them."""
+
+    def sample_tasks(self, n: int, generator: Any) -> Sequence[Any]:
+        """Draw n tasks with a NumPy generator, as plain values: numbers, text, lists, dictionaries."""
         ...
 
 

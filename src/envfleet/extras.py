@@ -11,8 +11,9 @@ from envfleet.errors import MissingExtraError, SettingsError
 
 __all__ = ["import_provider", "refuse_missing_extra"]
 
-# Package of an environment's class -> the module that it needs, and the extra that installs it.
+# Package or module of an environment's class -> the module that it needs, and the extra that installs it.
 _NEEDED = {
+    "envfleet.environments.meta.locomotion": ("mujoco", "mujoco"),
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
 }
@@ -52,13 +53,13 @@ def import_provider(env_id: str) -> None:
 
 def refuse_missing_extra(entry_point: Any) -> None:
     """Raise MissingExtraError if the class at `entry_point` (module:Class) needs a package that is not installed."""
-    package = ".".join(str(entry_point).partition(":")[0].split(".")[:3])
-    module, extra = _NEEDED.get(package, (None, None))
-    if module is not None and not _is_installed(module):
-        raise MissingExtraError(
-            f"the environment {str(entry_point).rpartition(':')[2]} needs {module}, which is not installed",
-            hint=f'pip install "envfleet[{extra}]"',
-        )
+    where = str(entry_point).partition(":")[0]
+    for package, (module, extra) in _NEEDED.items():
+        if f"{where}.".startswith(f"{package}.") and not _is_installed(module):
+            raise MissingExtraError(
+                f"the environment {str(entry_point).rpartition(':')[2]} needs {module}, which is not installed",
+                hint=f'pip install "envfleet[{extra}]"',
+            )
 
 
 def _is_installed(module: str) -> bool:

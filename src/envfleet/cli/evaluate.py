@@ -14,6 +14,7 @@ from envfleet.errors import SettingsError
 
 if TYPE_CHECKING:
     from envfleet.capabilities import Comparison
+    from envfleet.runs.adaptation import Adaptation
     from envfleet.training.evaluating import RunEvaluation
 
 __all__ = ["Evaluate"]
@@ -30,6 +31,7 @@ class Evaluate:
       envfleet evaluate runs/cartpole --episodes 100
       envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
       envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
+      envfleet evaluate runs/bandit --tasks 200            # environments with tasks: held-out ones
     """
 
     path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -37,6 +39,9 @@ class Evaluate:
 
     episodes: int = 100
     """Episodes per seed."""
+
+    tasks: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes."""
 
     checkpoint: Annotated[str | None, tyro.conf.arg(metavar="best|last|final|step-N", help_behavior_hint="")] = None
     """Checkpoint to evaluate; by default final, or last if the run has not finished."""
@@ -74,9 +79,11 @@ class Evaluate:
             raise SettingsError("--video and --render were both asked for, expected at most one")
         if self.sampled and self.best_actions:
             raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
-        if self.max_steps is not None and self.max_steps < 1:
-            raise SettingsError(f"--max-steps is {self.max_steps}, expected at least 1")
+        for flag, value in (("--max-steps", self.max_steps), ("--tasks", self.tasks)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{flag} is {value}, expected at least 1")
         from envfleet.importing import make_folder_importable
+        from envfleet.runs.adaptation import plot_adaptation
         from envfleet.seeding import checked_seed
         from envfleet.training.evaluating import evaluate_run
 
@@ -88,6 +95,7 @@ class Evaluate:
         result = evaluate_run(
             self.path,
             episodes=self.episodes,
+            tasks=self.tasks,
             checkpoint=self.checkpoint,
             deterministic=self._deterministic,
             seeds=self.seed,
@@ -104,6 +112,10 @@ class Evaluate:
             sys.stdout.write(_report(result) + ("" if comparison is None else f"\n{comparison.text}"))
         if self.video is not None and not self.json:
             sys.stdout.write(f"video: {self.video}\n")
+        if self.tasks is not None and result.adaptation is not None:
+            plot_adaptation(result.adaptation, path / "report" / "adaptation.png", f"{result.env}, {result.played}")
+            if not self.json:
+                sys.stdout.write(f"plot: {Path(self.path) / 'report' / 'adaptation.png'}\n")
         return 0
 
     @property
@@ -135,10 +147,12 @@ def _report(result: RunEvaluation) -> str:
 
 
 def _lines(result: RunEvaluation) -> list[str]:
-    from envfleet.runs.live_view import decimals, number
+    from envfleet.runs.live_view import decimals
     from envfleet.wording import counted
 
     digits = max(2, decimals(result.mean_reward, result.std_reward))
+    if result.adaptation is not None:
+        return _trial_lines(result, result.adaptation, digits)
     spread = f"{result.mean_reward:.{digits}f} ± {result.std_reward:.{digits}f}"
     lines = [f"  return  {spread} over {counted(result.episodes, 'episode')}"]
     if result.confidence_interval is not None:
@@ -146,12 +160,34 @@ def _lines(result: RunEvaluation) -> list[str]:
         lines.append(f"  95 %    the mean lies between {low:.{digits}f} and {high:.{digits}f}")
     lines.append(f"  range   {min(result.returns):.{digits}f} to {max(result.returns):.{digits}f}")
     lines.append(f"  length  {result.mean_length:.1f} steps")
+    return lines + _further_lines(result, digits)
+
+
+def _trial_lines(result: RunEvaluation, adaptation: Adaptation, digits: int) -> list[str]:
+    """A line per episode of a trial, and one for the whole trial."""
+    width = len(str(len(adaptation.episode_returns)))
+    names = [f"episode {number:>{width}}" for number in range(1, len(adaptation.episode_returns) + 1)]
+    means = [*adaptation.episode_returns, adaptation.trial_return]
+    intervals = [*adaptation.episode_intervals, adaptation.trial_interval]
+    lines = [f"  return of {adaptation.tasks:,} trials, {result.mean_length:.1f} steps each"]
+    for name, mean, interval in zip([*names, "trial"], means, intervals, strict=True):
+        between = "" if interval is None else f"  95 %: {interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+        lines.append(f"  {name:<{8 + width}}  {mean:.{digits}f}{between}")
+    return lines + _further_lines(result, digits)
+
+
+def _further_lines(result: RunEvaluation, digits: int) -> list[str]:
+    from envfleet.runs.live_view import number
+    from envfleet.wording import counted
+
+    lines = []
     if result.lost:
         lines.append(f"  lost    {counted(result.lost, 'episode')}, to faults of the environment; not counted")
     if result.cut:
         lines.append(f"  cut     {counted(result.cut, 'episode')}, at the most steps allowed (--max-steps)")
     if result.success_rate is not None:
-        lines.append(f"  success {100 * result.success_rate:.0f} % of the episodes")
+        what = "episodes" if result.adaptation is None else "last episodes"
+        lines.append(f"  success {100 * result.success_rate:.0f} % of the {what}")
     if result.infos:
         lines.append("  info    " + ", ".join(f"{name} {number(mean)}" for name, mean in result.infos.items()))
     if len(result.seeds) > 1:

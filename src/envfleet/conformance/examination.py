@@ -1,8 +1,8 @@
 """Runs all examinations of one environment, in the order in which a fleet would use it.
 
-Build, inspect the interface, play, replay with the same seed, play next to a second instance, close. After a problem
-the examination continues if it can, so that one problem does not hide the next. Nothing here protects from a crash or
-a hang: that is the job of `isolation`.
+Build, inspect the interface, play, replay with the same seed, play next to a second instance, play tasks, close. After
+a problem the examination continues if it can, so that one problem does not hide the next. Nothing here protects from a
+crash or a hang: that is the job of `isolation`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 from gymnasium import spaces
 
+from envfleet.capabilities import HasTasks
 from envfleet.conformance.budget import Budget
 from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset
 from envfleet.conformance.interface import check_interface, check_rendering
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED, CheckStopped, Findings
 from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
+from envfleet.conformance.tasks import check_tasks
 from envfleet.errors import StateError
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.state import capture
@@ -94,6 +96,8 @@ class Examination:
         self._look_for_state(probe)
         if "seed" in probe.reset_arguments:
             yield from self._play_again(probe, first)
+        if isinstance(probe.base, HasTasks):
+            yield from self._if_time("tasks", lambda part: check_tasks(probe, self._seed, part))
         # Last, because it plays further than the others and may reach new problems.
         seconds = min(_SECONDS_TO_AN_END, self._budget.left / 2)
         yield from self._if_time(

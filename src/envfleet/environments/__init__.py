@@ -19,21 +19,45 @@ PROCGEN_GAMES = (
     "bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot",
     "heist", "jumper", "leaper", "maze", "miner", "ninja", "plunder", "starpilot",
 )  # fmt: skip
+# Environments with tasks, whose episodes are trials: name -> module of `meta` and class.
+_META = {
+    "Bandit": "bandit:Bandit",
+    "TabularMDP": "tabular:TabularMDP",
+    "PointRobot": "point_robot:PointRobot",
+    "PointRobotSparse": "point_robot:PointRobotSparse",
+    "Wind": "point_robot:Wind",
+    "HalfCheetahVel": "locomotion:HalfCheetahVel",
+    "HalfCheetahDir": "locomotion:HalfCheetahDir",
+    "AntDir": "locomotion:AntDir",
+    "AntGoal": "locomotion:AntGoal",
+    "HumanoidDir": "locomotion:HumanoidDir",
+}
+# Ids of pomdp-baselines, without a namespace.
+_BARE = {
+    **{name: _META[name] for name in ("PointRobot", "PointRobotSparse", "Wind", "HalfCheetahVel", "AntDir")},
+    "CheetahDir": _META["HalfCheetahDir"],
+    "HumanoidDir": _META["HumanoidDir"],
+}
 # id -> entry point and keyword arguments
 REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
     "envfleet/GameBoy-v0": ("envfleet.environments.gameboy.environment:GameBoyEnv", {}),
     "envfleet/Wildfire-v0": ("envfleet.environments.wildfire.environment:WildfireEnv", {}),
     **{f"procgen/{game}": (_PROCGEN, {"game": game}) for game in PROCGEN_GAMES},
+    **{f"envfleet/{name}-v0": (f"envfleet.environments.meta.{where}", {}) for name, where in _META.items()},
+    **{f"{name}-v0": (f"envfleet.environments.meta.{where}", {}) for name, where in _BARE.items()},
 }
 
 
 def register() -> None:
     """Register every id that is not registered yet. Imports Gymnasium."""
     import gymnasium
+    from gymnasium.envs.registration import WrapperSpec
 
+    trial = WrapperSpec("Trial", "envfleet.environments.meta.trial:Trial", {"settings": None})
     for env_id, (entry_point, kwargs) in REGISTERED.items():
         if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point=entry_point, kwargs=kwargs)
+            around = (trial,) if entry_point.startswith("envfleet.environments.meta.") else ()
+            gymnasium.register(env_id, entry_point=entry_point, kwargs=kwargs, additional_wrappers=around)
 
 
 def register_with_gymnasium() -> None:

@@ -18,7 +18,10 @@ def declared_presets(entry_point: str) -> dict[str, Preset]:
     """
     for family in {entry.partition(":")[0].rpartition(".")[0] for entry, _ in REGISTERED.values()}:
         if re.search(rf"\b{re.escape(family)}\b", entry_point):
-            presets: dict[str, Preset] = importlib.import_module(f"{family}.presets").PRESETS
+            module = importlib.import_module(f"{family}.presets")
+            presets: dict[str, Preset] = getattr(module, "OF_CLASS", {}).get(
+                entry_point.rpartition(":")[2], module.PRESETS
+            )
             return presets
     return {}
 

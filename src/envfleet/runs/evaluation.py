@@ -37,6 +37,7 @@ class Evaluation:
     infos: dict[str, float] = field(default_factory=dict)  # the mean of each key of log_info that has numbers
     lost: int = 0  # episodes ended by a fault of the environment; not counted
     cut: int = 0  # episodes cut at the step limit; counted as they are
+    trials: tuple[tuple[float, ...], ...] = ()  # of each trial, the return of each of its episodes (meta-RL)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -96,6 +97,7 @@ def evaluate(
         infos=means(numbers_by_key),
         lost=len(tried) - len(played),
         cut=sum(episode.cut for episode, _ in played),
+        trials=tuple(episode.inner for episode, _ in played if episode.inner),
     )
 
 
@@ -124,6 +126,7 @@ class _Episode(NamedTuple):
     numbers: Sequence[float] = ()  # of its infos, by key
     cut: bool = False  # at the step limit
     lost: bool = False  # to a fault of the environment
+    inner: tuple[float, ...] = ()  # the returns of the episodes of a trial
 
 
 def _play(
@@ -149,7 +152,8 @@ def _play(
         numbers.add(0, info)
         total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         _show(env, on_frame)
-    return _Episode(total, length, numbers.end(0, info), cut=not ended)
+    inner = tuple(map(float, info.get("episode_returns", ())))
+    return _Episode(total, length, numbers.end(0, info), cut=not ended, inner=inner)
 
 
 def random_play(

@@ -16,6 +16,7 @@ class Preset:
     values: dict[str, Any]
     env: dict[str, Any] = field(default_factory=dict)  # settings of the environment, if it declares them
     for_images: bool = True  # whether it also applies to observations with images
+    for_memory: bool = False  # whether it also applies to a policy with memory
 
     def over(self, other: Preset) -> Preset:
         """Merge the two; `self` wins."""

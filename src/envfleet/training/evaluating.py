@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
-from envfleet.capabilities import HeldOut, HoldsOut
+from envfleet.capabilities import HasTasks, HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
+from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
@@ -52,10 +53,13 @@ class RunEvaluation:
     cut: int  # episodes cut at the step limit; counted as they are
     played: str | None = None  # e.g. the training levels; None if the environment has no others
     held_out: RunEvaluation | None = None  # the same on all levels, if training used only some
+    adaptation: Adaptation | None = None  # of trials, if an episode of the environment is a trial (meta-RL)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        del plain["adaptation"]
+        plain |= {} if self.adaptation is None else self.adaptation.to_json()
         return plain if self.held_out is None else {**plain, "held_out": self.held_out.to_json()}
 
 
@@ -95,6 +99,7 @@ def evaluate_run(
     path: str | Path,
     *,
     episodes: int = 100,
+    tasks: int | None = None,
     checkpoint: str | None = None,
     deterministic: bool | None = None,
     seeds: Sequence[int] = (),
@@ -113,29 +118,52 @@ def evaluate_run(
     `render` shows the episodes in a window; `video` writes them to a file. An episode is cut after `max_steps`, by
     default the run's eval_max_steps. Faults of the environment are handled as in training. If the run was trained on
     only a part of the environment (levels of a game), it is also evaluated on all of it: see `held_out`.
+
+    `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
+    the video is of the first one.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
     play = _Play(
         opened,
-        episodes=episodes,
+        episodes=episodes if tasks is None else tasks,
         deterministic=opened.takes_best(deterministic),
         seeds=tuple(seeds) or (opened.settings.seed or 0,),
         max_steps=max_steps or opened.settings.eval_max_steps,
     )
-    mode = "human" if render else None if video is None else "rgb_array"
-    with (
-        contextlib.closing(
-            Stage(opened.env, opened.settings, **({} if mode is None else {"render_mode": mode}))
-        ) as stage,
-        _one_thread(),
-        contextlib.nullcontext() if video is None else VideoWriter(video) as film,
-    ):
-        result = play(stage, mode, film)
-        held_out = None if mode is not None else stage.apply(_held_out)
+    if tasks is not None:
+        return _on_held_out_tasks(play, render, video)
+    result, held_out = play.shown(render, video)
     if held_out is None:
         return result
-    with contextlib.closing(Stage(opened.env, opened.settings, **held_out.env_kwargs)) as stage, _one_thread():
-        return replace(result, played=held_out.trained, held_out=replace(play(stage), played=held_out.all))
+    also, _ = play.shown(env_kwargs=held_out.env_kwargs)
+    return replace(result, played=held_out.trained, held_out=replace(also, played=held_out.all))
+
+
+def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> RunEvaluation:
+    """Play tasks that training does not use. If there are none, play the tasks of training and say so."""
+    opened = play.opened
+    with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
+        found: HeldOut | None = stage.apply(_held_out_tasks)
+    if found is None:
+        raise SettingsError(
+            f"tasks were asked for, and {opened.settings.env} has none",
+            hint="use --episodes; docs/meta-rl.md shows environments with tasks",
+        )
+    result, _ = play.shown(render, env_kwargs=found.env_kwargs)
+    if video is not None:
+        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=found.env_kwargs)
+    return replace(result, played=found.all)
+
+
+def _held_out_tasks(env: Any) -> HeldOut | None:
+    """What to play for held-out tasks; None if the environment has no tasks."""
+    unwrapped = env.unwrapped
+    if not isinstance(unwrapped, HasTasks):
+        return None
+    if not isinstance(unwrapped, HoldsOut):
+        return HeldOut("", "tasks drawn with other seeds than those of training", {})
+    none_left = HeldOut("", "tasks of training: this environment has no others, so none is held out", {})
+    return unwrapped.generalisation() or none_left
 
 
 def _held_out(env: Any) -> HeldOut | None:
@@ -152,6 +180,19 @@ class _Play:
     deterministic: bool
     seeds: tuple[int, ...]
     max_steps: int
+
+    def shown(
+        self, render: bool = False, video: str | Path | None = None, env_kwargs: Mapping[str, Any] | None = None
+    ) -> tuple[RunEvaluation, HeldOut | None]:
+        """Play on a stage of its own, in a window or a video if asked for. Also returns what could be played too."""
+        mode = "human" if render else None if video is None else "rgb_array"
+        given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
+        with (
+            contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
+            _one_thread(),
+            contextlib.nullcontext() if video is None else VideoWriter(video) as film,
+        ):
+            return self(stage, mode, film), None if mode is not None else stage.apply(_held_out)
 
     def __call__(self, stage: Stage, mode: str | None = None, film: VideoWriter | None = None) -> RunEvaluation:
         results, opened = [], self.opened
@@ -232,6 +273,7 @@ def _together(
         infos=_joined(results),
         lost=sum(result.lost for result in results),
         cut=sum(result.cut for result in results),
+        adaptation=Adaptation.of([trial for result in results for trial in result.trials]),
     )
 
 

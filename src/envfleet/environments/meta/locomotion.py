@@ -1,0 +1,183 @@
+"""Robots that walk as an unknown task asks, on Gymnasium's MuJoCo models (version 5).
+
+Tasks and rewards are those of Ni et al. (2022), pomdp-baselines. Published figures are from older models: there the
+contact forces of Ant were always zero, and the observations had other sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.mujoco.ant_v5 import AntEnv
+from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
+from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
+from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
+from numpy.typing import NDArray
+
+from envfleet.environments.meta.settings import AntDirSettings, TaskSettings
+from envfleet.environments.meta.task_env import State, TaskEnv
+
+__all__ = ["AntDir", "AntGoal", "HalfCheetahDir", "HalfCheetahVel", "HumanoidDir"]
+
+
+class _Walker(TaskEnv, MujocoEnv):
+    """A MuJoCo model with a task. State: the observation of the model. Actions lie in [-1, 1]."""
+
+    horizon = 200
+    model_class: ClassVar[type[MujocoEnv]]
+    model_settings: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *, render_mode: str | None = None, **settings: Any) -> None:
+        TaskEnv.__init__(self, render_mode=render_mode, **settings)
+        task_settings, metadata = self.settings, self.metadata
+        self.metadata = self.model_class.metadata  # the model compares its frame rate with it
+        self.model_class.__init__(self, render_mode=render_mode, **self.model_settings)
+        self.settings, self.metadata = task_settings, {**metadata, "render_fps": round(1.0 / self.dt)}
+        size = self.observation_space.shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, size, np.float32)
+        self._scale = float(self.action_space.high[0])  # type: ignore[attr-defined]  # a Box
+        self.action_space = spaces.Box(-1.0, 1.0, self.action_space.shape, np.float32)
+
+    @abstractmethod
+    def _reward(self, moved: dict[str, Any]) -> float:
+        """The reward, from the info of the model's step."""
+
+    def _begin(self) -> State:
+        observation, _ = MujocoEnv.reset(self)
+        return np.asarray(observation, np.float32)
+
+    def _act(self, action: Any) -> tuple[State, float, bool, dict[str, Any]]:
+        given = self._scale * np.asarray(action, np.float64)
+        step: Any = self.model_class.step  # declared for float32, but MuJoCo computes in float64
+        observation, _, terminated, _, moved = step(self, given)
+        return np.asarray(observation, np.float32), self._reward(moved), bool(terminated), {}
+
+    def _picture(self) -> NDArray[np.uint8]:
+        image: NDArray[np.uint8] = MujocoEnv.render(self)  # type: ignore[no-untyped-call]  # of Gymnasium
+        return image
+
+
+def _along(angle: float, moved: dict[str, Any]) -> float:
+    """The speed in a direction."""
+    return float(math.cos(angle) * moved["x_velocity"] + math.sin(angle) * moved["y_velocity"])
+
+
+def _sample_angles(n: int, generator: np.random.Generator) -> list[Any]:
+    angles: list[Any] = generator.uniform(0.0, 2 * np.pi, n).tolist()
+    return angles
+
+
+class HalfCheetahVel(_Walker, HalfCheetahEnv):
+    """Runs at an unknown speed, uniform in [0, 3]. Reward: -|speed - task| - 0.05 |action|²."""
+
+    model_class = HalfCheetahEnv
+    model_settings: ClassVar[dict[str, Any]] = {"ctrl_cost_weight": 0.05}
+
+    def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
+        speeds: list[Any] = generator.uniform(0.0, 3.0, n).tolist()
+        return speeds
+
+    def _reward(self, moved: dict[str, Any]) -> float:
+        return float(moved["reward_ctrl"] - abs(moved["x_velocity"] - self.task))
+
+    def describe(self) -> str:
+        return f"speed {self.task:.2f}"
+
+
+class HalfCheetahDir(_Walker, HalfCheetahEnv):
+    """Runs forwards or backwards. Reward: task · speed - 0.05 |action|². Task: 1 or -1."""
+
+    model_class = HalfCheetahEnv
+    model_settings: ClassVar[dict[str, Any]] = {"ctrl_cost_weight": 0.05}
+
+    def all_tasks(self) -> Sequence[Any]:
+        return (-1.0, 1.0)
+
+    def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
+        directions: list[Any] = generator.choice(self.all_tasks(), n).tolist()
+        return directions
+
+    def _reward(self, moved: dict[str, Any]) -> float:
+        return float(moved["reward_ctrl"] + self.task * moved["x_velocity"])
+
+    def describe(self) -> str:
+        return "forwards" if self.task > 0 else "backwards"
+
+
+class AntDir(_Walker, AntEnv):
+    """Walks in an unknown direction, an angle in radians. An episode ends when the ant falls.
+
+    Reward: speed in the direction - 0.5 |action|² - 0.0005 |contact forces|² + 1.
+    """
+
+    model_class = AntEnv
+    model_settings: ClassVar[dict[str, Any]] = {"include_cfrc_ext_in_observation": False}
+    settings_class: ClassVar[type[TaskSettings]] = AntDirSettings
+
+    def all_tasks(self) -> Sequence[Any] | None:
+        assert isinstance(self.settings, AntDirSettings)
+        return (-1.0, 1.0) if self.settings.directions == "two" else None
+
+    def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
+        few = self.all_tasks()
+        angles: list[Any] = _sample_angles(n, generator) if few is None else generator.choice(few, n).tolist()
+        return angles
+
+    def _reward(self, moved: dict[str, Any]) -> float:
+        costs = moved["reward_ctrl"] + moved["reward_contact"]
+        return float(_along(self.task, moved) + moved["reward_survive"] + costs)
+
+    def describe(self) -> str:
+        return f"direction {math.degrees(self.task):.0f}°"
+
+
+class AntGoal(_Walker, AntEnv):
+    """Walks to an unknown goal within a circle of radius 3 around its start. It may fall.
+
+    Reward: -|x distance| - |y distance| - 0.1 |action|² - 0.0005 |contact forces|². The state includes the position.
+    """
+
+    model_class = AntEnv
+    model_settings: ClassVar[dict[str, Any]] = {
+        "ctrl_cost_weight": 0.1,
+        "terminate_when_unhealthy": False,
+        "exclude_current_positions_from_observation": False,
+    }
+    task_shape = (2,)
+
+    def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
+        radii, angles = 3.0 * np.sqrt(generator.random(n)), generator.uniform(0.0, 2 * np.pi, n)
+        goals: list[Any] = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1).tolist()
+        return goals
+
+    def _reward(self, moved: dict[str, Any]) -> float:
+        x, y = self.task
+        distance = abs(moved["x_position"] - x) + abs(moved["y_position"] - y)
+        return float(moved["reward_ctrl"] + moved["reward_contact"] - distance)
+
+    def describe(self) -> str:
+        return f"goal ({self.task[0]:.1f}, {self.task[1]:.1f})"
+
+
+class HumanoidDir(_Walker, HumanoidEnv):
+    """Walks in an unknown direction, an angle in radians. An episode ends when the humanoid falls.
+
+    Reward: 1.25 · speed in the direction - 0.1 |control|² - contact cost + 5.
+    """
+
+    model_class = HumanoidEnv
+
+    def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
+        return _sample_angles(n, generator)
+
+    def _reward(self, moved: dict[str, Any]) -> float:
+        costs = moved["reward_ctrl"] + moved["reward_contact"]
+        return float(1.25 * _along(self.task, moved) + moved["reward_survive"] + costs)
+
+    def describe(self) -> str:
+        return f"direction {math.degrees(self.task):.0f}°"

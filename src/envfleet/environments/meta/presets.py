@@ -1,0 +1,94 @@
+"""Presets of environments with tasks, for PPO with memory (RL²). Learning curves: `docs/meta-rl.md`."""
+
+from __future__ import annotations
+
+from envfleet.settings.presets import Preset
+
+__all__ = ["OF_CLASS", "PRESETS"]
+
+# A rollout is five trials of each environment. A low lambda is what the paper of RL² uses (0.3); it is clearly better
+# here, because what follows a pull depends little on it.
+_BANDIT = Preset(
+    "bandit",
+    {
+        "n_envs": 128,
+        "rollout_steps": 50,
+        "sequence_length": 50,
+        "minibatch_size": 1600,
+        "epochs": 4,
+        "gamma": 0.99,
+        "lam": 0.3,
+        "learning_rate": 2e-3,
+        "learning_rate_schedule": "linear",
+        "entropy_coefficient": 0.0,
+        "memory_size": 64,
+        "steps": 1_000_000,
+    },
+    for_memory=True,
+)
+# A rollout is one trial of each environment.
+_ROBOT = Preset(
+    "point robot",
+    {
+        "n_envs": 64,
+        "rollout_steps": 120,
+        "sequence_length": 120,
+        "minibatch_size": 1920,
+        "epochs": 4,
+        "gamma": 0.97,
+        "lam": 0.9,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "entropy_coefficient": 0.001,
+        "memory_size": 64,
+        "steps": 30_000_000,
+    },
+    for_memory=True,
+)
+_TABULAR = Preset(
+    "tabular MDP",
+    {
+        "n_envs": 128,
+        "rollout_steps": 100,
+        "sequence_length": 100,
+        "minibatch_size": 3200,
+        "epochs": 4,
+        "gamma": 0.99,
+        "lam": 0.3,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "entropy_coefficient": 0.0,
+        "memory_size": 128,
+        "steps": 30_000_000,
+    },
+    for_memory=True,
+)
+# As VariBAD's RL² on HalfCheetahVel.
+_WALKER = Preset(
+    "walking robot with tasks",
+    {
+        "n_envs": 16,
+        "rollout_steps": 400,
+        "sequence_length": 200,
+        "minibatch_size": 1600,
+        "epochs": 2,
+        "gamma": 0.97,
+        "lam": 0.9,
+        "learning_rate": 7e-4,
+        "clip_range": 0.1,
+        "entropy_coefficient": 0.01,
+        "normalise_rewards": True,
+        "normalise_observations": True,
+        "memory_size": 128,
+        "steps": 10_000_000,
+    },
+    for_memory=True,
+)
+PRESETS = {"ppo": _WALKER}  # by algorithm
+OF_CLASS = {  # of single environments, in place of those of the family
+    "Bandit": {"ppo": _BANDIT},
+    "TabularMDP": {"ppo": _TABULAR},
+    "PointRobot": {"ppo": _ROBOT},
+    "PointRobotSparse": {"ppo": _ROBOT},
+    "Wind": {"ppo": _ROBOT},
+}

@@ -1,0 +1,115 @@
+"""`envfleet evaluate --tasks`: held-out tasks, the return of each episode of a trial, plot and video."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from envfleet import cli
+from envfleet.environments.meta.settings import TaskSettings
+from envfleet.runs.adaptation import Adaptation
+from envfleet.training.evaluating import evaluate_run
+from envfleet.training.presets import preset_for
+from tests.training.running import run, small
+
+SPARSE = {"env": "envfleet/PointRobotSparse-v0", "env_kwargs": {"num_train_tasks": 3}, "memory": "gru"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("meta") / "run"
+    run(folder, **SPARSE)
+    return folder
+
+
+def test_json_on_held_out_tasks(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--tasks", "4", "--seed", "1", "2", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["tasks"] == 8 and figures["lengths"] == [120] * 8
+    assert len(figures["episode_returns"]) == len(figures["episode_intervals"]) == 2
+    assert sum(figures["episode_returns"]) == pytest.approx(figures["trial_return"])
+    assert figures["trial_return"] == pytest.approx(figures["mean_reward"])
+    assert figures["played"] == "held-out tasks" and 0 <= figures["success_rate"] <= 1
+    assert (trained / "report" / "adaptation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    video = trained / "trial.gif"
+    assert cli.main(["evaluate", str(trained), "--tasks", "3", "--video", str(video)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["held-out tasks:", "  return of 3 trials, 120.0 steps each"]
+    assert [line.split("  ")[1] for line in lines[3:6]] == ["episode 1", "episode 2", "trial"]
+    assert lines[-2:] == [f"video: {video}", f"plot: {trained / 'report' / 'adaptation.png'}"]
+    from PIL import Image
+
+    with Image.open(video) as pictures:
+        assert pictures.n_frames == 121, "one trial: its start and 120 steps"
+
+
+def test_training_tasks_are_evaluated_too(trained: Path) -> None:
+    result = evaluate_run(trained, episodes=2)
+    assert result.played == "3 training tasks" and result.held_out is not None
+    assert result.held_out.played == "held-out tasks" and result.held_out.adaptation is not None
+
+
+@pytest.mark.proof
+def test_without_held_out_tasks_the_report_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"env": "CheetahDir-v0", "env_kwargs": {"episodes_per_task": 1}, "memory": "gru", "n_envs": 2}
+    run(tmp_path / "run", **{**settings, "steps": 64, "sequence_length": 32})
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "1"]) == 0
+    assert "this environment has no others, so none is held out" in capsys.readouterr().out
+
+
+def test_environments_without_tasks_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "run", steps=384)
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "3"]) == 2
+    assert "tasks were asked for, and CartPole-v1 has none" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "0"]) == 2
+    assert "--tasks is 0, expected at least 1" in capsys.readouterr().err
+
+
+def test_returns_of_episodes() -> None:
+    found = Adaptation.of([[1.0, 5.0], [3.0, 5.0]])
+    assert found is not None
+    assert found.episode_returns == (2.0, 5.0) and found.trial_return == 7.0 and found.tasks == 2
+    low, high = found.episode_intervals[0] or (0.0, 0.0)
+    assert (low + high) / 2 == pytest.approx(2.0) and high - low == pytest.approx(2 * 12.7062)
+    assert found.episode_intervals[1] == (5.0, 5.0) and Adaptation.of([]) is None
+    one = Adaptation.of([[1.0]])
+    assert one is not None and one.trial_interval is None
+
+
+# ---- settings on the command line
+
+
+def test_settings_are_flags(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    flags = ["--env", "envfleet/Bandit-v0", "--arms", "3", "--pulls", "4", "--episodes-per-task", "2", "--oracle"]
+    flags += ["--num-train-tasks", "9", "--num-eval-tasks", "8", "--backend", "sequential", "--eval-every", "0"]
+    assert cli.main(["train", "ppo", *flags, "--steps", "64", "--n-envs", "4", "--output-dir", str(folder)]) == 0
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    tasks = {"episodes_per_task": 2, "oracle": True, "num_train_tasks": 9, "num_eval_tasks": 8}
+    assert config["env_kwargs"] == {"arms": 3, "pulls": 4, **tasks}
+    assert config["lam"] == 0.3, "the preset of the bandit"
+
+
+def test_presets_are_for_memory_and_for_their_environment(tmp_path: Path) -> None:
+    from envfleet.environments.presets import declared_presets
+
+    found = {}
+    for name in ("bandit:Bandit", "point_robot:Wind", "locomotion:AntDir"):
+        entry_point = f"envfleet.environments.meta.{name}"
+        settings = small(tmp_path, memory="gru")
+        preset = preset_for(settings, entry_point, np.empty(0), np.empty(0), declared_presets(entry_point))  # type: ignore[arg-type]
+        assert settings.filled(preset.values).problems() == []
+        found[name] = preset.name
+    assert found == {
+        "bandit:Bandit": "bandit",
+        "point_robot:Wind": "point robot",
+        "locomotion:AntDir": "walking robot with tasks",
+    }
+    assert TaskSettings().episodes_per_task == 2
