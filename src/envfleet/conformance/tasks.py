@@ -9,10 +9,11 @@ import numpy as np
 
 from envfleet.capabilities import HasTasks
 from envfleet.conformance.budget import Budget
-from envfleet.conformance.episodes import Calls, random_actions
+from envfleet.conformance.episodes import Calls
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED
 from envfleet.conformance.values import fingerprint
+from envfleet.fleet.random_actions import RandomAgent
 
 __all__ = ["check_tasks"]
 
@@ -79,12 +80,12 @@ def _play(probe: Probe, seed: int, task: Any, budget: Budget) -> Calls[list[byte
         if "task" not in info:
             probe.findings.warning("the info of reset has no task", 'return {"task": self.task} from reset')
         seen = [fingerprint(observation)]
-        choose = random_actions(probe.env.action_space, seed)
+        agent = RandomAgent(probe.env.action_space, seed)
         for number in range(1, _STEPS + 1):
             if not budget.allows_more():
                 break
             yield f"step {number} with a task"
-            observation, reward, terminated, truncated, info = probe.env.step(choose(info))
+            observation, reward, terminated, truncated, info = probe.env.step(agent(observation, info))
             seen.append(fingerprint((observation, reward, terminated, truncated)))
             if terminated or truncated:
                 break
