@@ -51,7 +51,7 @@ def test_gymnasium_knows_it() -> None:
 
 
 def test_passes_the_check() -> None:
-    report = envfleet.check("envfleet/GameBoy-v0", env_kwargs={"episode_length": 40})
+    report = envfleet.check("envfleet/GameBoy-v0", env_kwargs={"episode_length": 40}, seconds=250)
     assert report.ok, str(report)
     assert "resume is exact" in str(report)
 

@@ -27,7 +27,7 @@ WALKERS: dict[str, Any] = {
 @pytest.mark.proof
 @pytest.mark.parametrize("name", WALKERS)
 def test_passes_the_check(name: str) -> None:
-    report = envfleet.check(f"envfleet/{name}-v0")
+    report = envfleet.check(f"envfleet/{name}-v0", seconds=250)
     assert report.ok, str(report)
     assert "resume is exact" in str(report)
 

@@ -31,7 +31,7 @@ TOYS: dict[str, type[TaskEnv]] = {
     "name", [name if name == "Bandit" else pytest.param(name, marks=pytest.mark.proof) for name in TOYS]
 )
 def test_passes_the_check(name: str) -> None:
-    report = envfleet.check(f"envfleet/{name}-v0")
+    report = envfleet.check(f"envfleet/{name}-v0", seconds=250)
     assert report.ok, str(report)
     assert "resume is exact" in str(report)
 

@@ -75,7 +75,7 @@ def test_all_games_are_registered_and_step() -> None:
 
 
 def test_passes_the_check() -> None:
-    report = envfleet.check("procgen/coinrun", env_kwargs=EASY)
+    report = envfleet.check("procgen/coinrun", env_kwargs=EASY, seconds=250)
     assert report.ok, str(report)
     assert "resume is exact" in str(report)
 

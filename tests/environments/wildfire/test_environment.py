@@ -41,7 +41,7 @@ def play(env: WildfireEnv, seed: int | None = None) -> tuple[list[float], list[d
 
 
 def test_keeps_to_the_rules() -> None:
-    report = envfleet.check("envfleet/Wildfire-v0", steps=80)
+    report = envfleet.check("envfleet/Wildfire-v0", steps=80, seconds=250)
     assert report.ok, str(report)
     assert not report.problems
     assert report.resumable
