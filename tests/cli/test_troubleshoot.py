@@ -190,7 +190,7 @@ def _bad_reward(scene: Scene) -> None:
     step_a_bad_one("reward")
 
 
-@shows("environment ... returned ...")
+@shows("environment ...: expected ..., received ...; accepted (reported once)")
 def _unusual_observation(scene: Scene) -> None:
     step_a_bad_one("dtype")
 
