@@ -49,6 +49,7 @@ class Exchange:
         self.all = Rows.of(range(len(groups)), groups)
         self._slots = [0] * len(groups)  # slot of each group's newest observations
         self._ended = np.zeros(self.all.count, np.bool_)  # environments whose last step ended an episode
+        self._none_ended = np.zeros(self.all.count, np.bool_)
         self._some_ended = True  # some of `_ended` may be set
         self._actions = ActionWriter(arrays)
         self.write_actions, self.last_action = self._actions.write, self._actions.last
@@ -118,7 +119,7 @@ class Exchange:
             rows.put(self._ended, ended)
             self._some_ended = True
         elif self._some_ended:
-            rows.put(self._ended, np.zeros(rows.count, np.bool_))
+            rows.put(self._ended, self._none_ended[: rows.count])
             self._some_ended = bool(self._ended.any())
         self._statistics.steps += rows.count
         return observations, rewards, terminated, truncated, infos
