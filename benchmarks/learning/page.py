@@ -34,7 +34,8 @@ _PEERS = {
 
 
 def _title(task: Task) -> str:
-    return task.env if task.algorithm == "ppo" else f"{task.env}, {task.algorithm.upper()}"
+    own = [f"{value} {name}" for name, value in task.settings.get("env_kwargs", {}).items()]
+    return ", ".join([task.env, *own, *([task.algorithm.upper()] if task.algorithm != "ppo" else [])])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,9 +141,11 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in (machine["libraries"] | result["libraries"]).items())
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
     if not task.beside_peer:
+        own = {**task.settings, **task.settings.get("env_kwargs", {})}
+        flags = "".join(f" --{name.replace('_', '-')} {own[name]}" for name in own if name != "env_kwargs")
         words = (
-            f"With the preset alone: `envfleet train {task.algorithm} --env {task.env} --seed S`, then "
-            f"`envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
+            f"With the preset{' alone' if not flags else ''}: `envfleet train {task.algorithm} --env {task.env}{flags} "
+            f"--seed S`, then `envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
         )
         if len(task.seeds) == 1:
             words += " This is one seed; another may reach a different return."
@@ -154,8 +157,7 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
 def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
     played = f"{task.evaluation_episodes} episodes"
     with_held_out = any("held_out" in run["evaluation"] for run in runs)
-    evaluations = ["training levels", "all levels"] if with_held_out else ["evaluation"]
-    evaluations = [f"{name}, {played}" for name in evaluations]
+    evaluations = [f"{name}, {played}" for name in (task.splits if with_held_out else ("evaluation",))]
     yield table_line("", "seed", "steps", f"last {task.recent} training episodes", *evaluations)
     yield table_line("---", "---:", "---:", "---:", *("---:" for _ in evaluations))
     for run in sorted(runs, key=lambda run: (run["library"], run["seed"])):
@@ -222,7 +224,8 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             yield _at_least(name, end_of_curve(run, task.recent), task.least_in_training)
     if task.least_held_out is not None:
         for run in ours:
-            name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} episodes on all levels"
+            episodes = run["evaluation"]["episodes"]
+            name = f"{_title(task)}, seed {run['seed']}: mean of {episodes} episodes on {task.splits[1]}"
             yield _at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
     if ours and theirs:
         name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's lowest seed"

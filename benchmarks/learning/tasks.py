@@ -31,7 +31,8 @@ class Task:
     algorithm: str = "ppo"
     least: float | None = None  # target: mean return in evaluation
     least_in_training: float | None = None  # target: mean return of the last training episodes
-    least_held_out: float | None = None  # target: mean return in evaluation on all levels
+    least_held_out: float | None = None  # target: mean return in evaluation on all levels, or on held-out tasks
+    splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
 
@@ -88,6 +89,16 @@ _TRAIN_PROCGEN = Published(
     {250_000: 5.63, 500_000: 6.41, 1_000_000: 7.45, 2_000_000: 7.83},
 )
 
+# RL²: with memory, and over trials. A trial of 100 pulls is one rollout.
+_MEMORY, _TASKS = {"memory": "gru"}, ("training tasks", "held-out tasks")
+_LONG_TRIALS = {
+    **_MEMORY,
+    "env_kwargs": {"pulls": 100},
+    "steps": 20_000_000,
+    "rollout_steps": 100,
+    "sequence_length": 100,
+}
+
 TASKS = {
     task.name: task
     for task in (
@@ -112,6 +123,46 @@ TASKS = {
             least_in_training=7.5,
             least_held_out=7.0,
             published=_TRAIN_PROCGEN,
+        ),
+        Task(
+            "bandit",
+            "envfleet/Bandit-v0",
+            (1, 2, 3),
+            2000,
+            5000,
+            settings={**_MEMORY, "steps": 4_000_000},
+            least_held_out=6.59,
+            splits=_TASKS,
+        ),
+        Task(
+            "bandit-100",
+            "envfleet/Bandit-v0",
+            (1,),
+            1000,
+            1000,
+            settings=_LONG_TRIALS,
+            least_held_out=77.0,
+            splits=_TASKS,
+        ),
+        Task(
+            "pointrobotsparse",
+            "envfleet/PointRobotSparse-v0",
+            (1,),
+            500,
+            500,
+            settings={**_MEMORY, "steps": 30_000_000},
+            least_held_out=75.0,
+            splits=_TASKS,
+        ),
+        Task(
+            "tabular-mdp",
+            "envfleet/TabularMDP-v0",
+            (1,),
+            1000,
+            1000,
+            settings={**_MEMORY, "steps": 30_000_000},
+            least_held_out=150.2,
+            splits=_TASKS,
         ),
     )
 }

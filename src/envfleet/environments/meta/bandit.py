@@ -39,13 +39,13 @@ class Bandit(TaskEnv):
         tasks: list[Any] = generator.random((n, self.arms)).tolist()
         return tasks
 
-    def _checked(self, task: Any) -> Any:
+    def _checked(self, task: Any) -> NDArray[np.float64]:
         checked = super()._checked(task)
-        if min(checked) < 0 or max(checked) > 1:
-            raise SettingsError(f"received the task {checked}, expected probabilities from 0 to 1")
+        if checked.min() < 0 or checked.max() > 1:
+            raise SettingsError(f"received the task {checked.tolist()}, expected probabilities from 0 to 1")
         return checked
 
-    def _begin(self) -> State:
+    def _begin(self, task: NDArray[np.float64]) -> State:
         self._pulls[:] = 0
         self._last = -1
         return np.zeros(1, np.float32)

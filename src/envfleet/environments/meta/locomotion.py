@@ -47,7 +47,7 @@ class _Walker(TaskEnv, MujocoEnv):
     def _reward(self, moved: dict[str, Any]) -> float:
         """The reward, from the info of the model's step."""
 
-    def _begin(self) -> State:
+    def _begin(self, task: NDArray[np.float64]) -> State:
         observation, _ = MujocoEnv.reset(self)
         return np.asarray(observation, np.float32)
 

@@ -55,7 +55,7 @@ class _Plane(TaskEnv):
         """What is added to every move."""
         return 0.0, 0.0
 
-    def _begin(self) -> State:
+    def _begin(self, task: NDArray[np.float64]) -> State:
         self._at, self._reached = self._start(), False
         self._path = [self._at]
         return np.array(self._at, np.float32)

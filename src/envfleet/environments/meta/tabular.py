@@ -45,16 +45,15 @@ class TabularMDP(TaskEnv):
         tasks: list[Any] = np.concatenate([means, chances], axis=-1).tolist()
         return tasks
 
-    def _checked(self, task: Any) -> Any:
+    def _checked(self, task: Any) -> NDArray[np.float64]:
         checked = super()._checked(task)
-        chances = np.array(checked)[..., 1:]
-        if (chances < 0).any() or not np.allclose(chances.sum(axis=-1), 1.0):
+        chances = checked[..., 1:]
+        if chances.min() < 0 or np.abs(chances.sum(axis=-1) - 1.0).max() > 1e-6:
             raise SettingsError("received a task whose probabilities of the next state do not sum to 1")
         return checked
 
-    def _begin(self) -> State:
-        table = np.array(self.task)
-        self._means, self._reach = table[..., 0], table[..., 1:].cumsum(axis=-1)
+    def _begin(self, task: NDArray[np.float64]) -> State:
+        self._means, self._reach = task[..., 0].copy(), task[..., 1:].cumsum(axis=-1)
         self._at, self._last = 0, -1
         self._visits[:] = 0
         return self._seen(0)

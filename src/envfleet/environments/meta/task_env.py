@@ -45,8 +45,8 @@ class TaskEnv(gymnasium.Env[State, Any]):
         """Draw n tasks, as plain values."""
 
     @abstractmethod
-    def _begin(self) -> State:
-        """Begin an episode of `self.task` and return its first observation."""
+    def _begin(self, task: NDArray[np.float64]) -> State:
+        """Begin an episode of the task, which is `self.task` as an array; return its first observation."""
 
     @abstractmethod
     def _act(self, action: Any) -> tuple[State, float, bool, dict[str, Any]]:
@@ -70,9 +70,9 @@ class TaskEnv(gymnasium.Env[State, Any]):
         """Begin an episode of `options["task"]`, or of a new task."""
         gymnasium.Env.reset(self, seed=seed)  # not super(): a simulator's own reset is part of `_begin`
         asked = (options or {}).get("task")
-        self.task = self.sample_tasks(1, self.np_random)[0] if asked is None else self._checked(asked)
-        self._steps = 0
-        return self._begin(), {"task": np.array(self.task) if self.task_shape else self.task}
+        values = self._checked(self.sample_tasks(1, self.np_random)[0] if asked is None else asked)
+        self.task, self._steps = values.tolist(), 0
+        return self._begin(values), {"task": values if self.task_shape else self.task}
 
     def step(self, action: Any) -> tuple[State, Any, bool, bool, dict[str, Any]]:
         if self.task is None:
@@ -98,8 +98,8 @@ class TaskEnv(gymnasium.Env[State, Any]):
         trained = f"{count:,} training tasks" if count else "training tasks"
         return HeldOut(trained, "held-out tasks", {"task_set": "eval"})
 
-    def _checked(self, task: Any) -> Any:
-        """The task as a plain value; raise SettingsError if it has another shape."""
+    def _checked(self, task: Any) -> NDArray[np.float64]:
+        """The task as an array; raise SettingsError if it has another shape."""
         try:
             array = np.asarray(task, np.float64)
         except (TypeError, ValueError):
@@ -110,4 +110,4 @@ class TaskEnv(gymnasium.Env[State, Any]):
                 f"received the task {str(task)[:80]} for {type(self).__name__}, expected {expected}",
                 hint="sample_tasks(n, generator) draws tasks",
             )
-        return array.tolist()
+        return array
