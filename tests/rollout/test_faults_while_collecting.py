@@ -181,7 +181,7 @@ def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() 
         (worker,) = rig.fleet._supervisor.backend._workers.values()  # type: ignore[attr-defined]  # simulates a death here
         group = worker.groups[0]
         rig.collector.arrays["progress"][0] = STEPS
-        group.begin_anew(1 - group.newest_slot, seeds=[100, 101, 102, 103], tasks=[None] * GROUP)
+        group.begin_fresh(1 - group.newest_slot, seeds=[100, 101, 102, 103], tasks=[None] * GROUP)
         group.routine(RolloutRequest(0, 0, STEPS, SEED))
         same_edge = np.array_equal(rollout.observations[""][-1, :GROUP], edge)
         assert same_edge or not rollout.valid[-1, :GROUP].any()

@@ -81,7 +81,7 @@ class Group(Protocol):
 
     spec: GroupSpec
     episode_ended: bool  # by the last step
-    anew: bool  # a worker's death cut its episodes and they were restarted; the routine must know
+    fresh: bool  # a worker's death cut its episodes and they were restarted; the routine must know
     routine: GroupRoutine | None  # steps the group without the caller
     info_sink: InfoSink | None  # receives infos instead of the columns
 
@@ -121,7 +121,7 @@ class Group(Protocol):
     def recover(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any], ended: Sequence[bool]) -> Extras | None:
         """Replace the step that a dead worker lost: its environments are new, and the cut episodes end as truncated."""
 
-    def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
+    def begin_fresh(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
         """Begin new episodes after a worker's death, for a group whose routine does its own bookkeeping."""
 
     def rebuild(self) -> None:

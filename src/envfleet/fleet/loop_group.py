@@ -44,7 +44,7 @@ class LoopGroup:
         self._tick = 0  # steps of the group so far
         self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, as (environment of the group, info)
         self.episode_ended = False
-        self.anew = False
+        self.fresh = False
         self.routine: GroupRoutine | None = None
         self.info_sink: InfoSink | None = None
 
@@ -265,9 +265,9 @@ class LoopGroup:
             self._put_info(i, info)
         return self._write(observations, slot, None)
 
-    def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
+    def begin_fresh(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
         self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
-        self.anew = True
+        self.fresh = True
 
     def _steps_taken(self, i: int) -> int:
         return self._tick - self._began[i] - 1

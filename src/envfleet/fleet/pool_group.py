@@ -52,7 +52,7 @@ class PoolGroup:
         self._began_at = np.zeros(count)
         self._numbers = EpisodeNumbers(settings.log_info, count)
         self._restarts, self._rebuilt = RestartBudget(settings), 0
-        self.episode_ended = self.anew = False
+        self.episode_ended = self.fresh = False
         self.routine: GroupRoutine | None = None
         self.info_sink: InfoSink | None = None
         self.pool: Pool  # set by `build`
@@ -302,9 +302,9 @@ class PoolGroup:
         self._observations.last_slot = 1 - slot  # the two slots alternate
         return self._lose_step(slot, seeds, np.array(ended, np.bool_))
 
-    def begin_anew(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
+    def begin_fresh(self, slot: int, *, seeds: Sequence[int], tasks: Sequence[Any]) -> None:
         self.reset(slot, seeds=seeds, options=None, tasks=tasks, mask=None)
-        self.anew = True
+        self.fresh = True
 
     def _context(self, operation: str, i: int | None = None, *, action: Any = None) -> EnvContext:
         """Where a failure happened: in environment i of the pool, or in the pool as a whole."""

@@ -68,7 +68,7 @@ class RunRoutine(Request):
     def apply(self, group: Group, slot: int) -> int:
         """Run the routine and return the slot of the newest observations."""
         if self.lost is not None:
-            group.begin_anew(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
+            group.begin_fresh(slot, seeds=self.lost.seeds, tasks=self.lost.tasks)
         assert group.routine is not None, "a fleet made without a routine is not asked to run one"
         group.routine(self.argument)
         return group.newest_slot

@@ -99,10 +99,10 @@ class _GroupRollout:
     def __call__(self, request: RolloutRequest) -> None:
         group, recorder, clock = self._group, self._recorder, time.perf_counter
         stepping = acting = 0.0
-        first = recorder.begin(request, fresh=group.anew)
+        first = recorder.begin(request, fresh=group.fresh)
         slot = group.newest_slot
-        if group.anew:
-            group.anew = False
+        if group.fresh:
+            group.fresh = False
             if first > request.steps:  # the worker died while stepping another group, after this one was done
                 recorder.forget()
                 return

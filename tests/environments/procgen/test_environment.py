@@ -84,7 +84,7 @@ def test_the_same_seed_plays_the_same_levels(make: Any) -> None:
     one, other = make(**EASY), make(**EASY)
     assert same(one.reset(seed=7), other.reset(seed=7))
     assert same(played(one, actions(300)), played(other, actions(300)))
-    assert same(one.reset(seed=7), make(**EASY).reset(seed=7)), "a seed begins anew"
+    assert same(one.reset(seed=7), make(**EASY).reset(seed=7)), "a seed starts over"
     assert not same(one.reset(seed=7)[0], other.reset(seed=8)[0])
 
 
