@@ -79,7 +79,7 @@ class Supervisor:
         self._lockstep_workers = [
             (line, len(spec.groups), spec.index) for line, spec in zip(self._worker_words, self._specs, strict=True)
         ]
-        self._waiter = Waiter(self.backend, control, self._timeouts, self._mend)
+        self._waiter = Waiter(self.backend, control, self._timeouts, self._repair)
         self._workers.attach(arrays)
         self._step_inline = self.backend.inline_step(self._timeouts)
         return arrays
@@ -301,7 +301,7 @@ class Supervisor:
 
     # --- faults
 
-    def _mend(self, watch: ProgressWatch) -> None:
+    def _repair(self, watch: ProgressWatch) -> None:
         for worker, reason in self._workers.deaths():
             self._restart(worker, reason)
         for hang in watch.stuck():

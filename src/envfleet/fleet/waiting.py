@@ -23,12 +23,12 @@ SPIN_SECONDS = 0.002  # if waits are usually shorter than this, the caller spins
 
 
 class Waiter:
-    """Waits until commands are finished; `mend` restarts workers that the watch finds dead or hung."""
+    """Waits until commands are finished; `repair` restarts workers that the watch finds dead or hung."""
 
     def __init__(
-        self, backend: Backend, control: Control, timeouts: Timeouts, mend: Callable[[ProgressWatch], None]
+        self, backend: Backend, control: Control, timeouts: Timeouts, repair: Callable[[ProgressWatch], None]
     ) -> None:
-        self._backend, self._timeouts, self._mend = backend, timeouts, mend
+        self._backend, self._timeouts, self._repair = backend, timeouts, repair
         self._words, self._waits = control.words, control.caller_waits
         self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(control.workers)]
         self._usual_wait = 0.0
@@ -94,7 +94,7 @@ class Waiter:
                 if self._backend.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0
-                self._mend(watch)
+                self._repair(watch)
                 if waiting is not None:
                     waiting()
         finally:
