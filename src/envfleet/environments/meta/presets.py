@@ -43,7 +43,7 @@ _ROBOT = Preset(
         "normalise_rewards": True,
         "entropy_coefficient": 0.001,
         "memory_size": 64,
-        "steps": 30_000_000,
+        "steps": 10_000_000,
     },
     for_memory=True,
 )
