@@ -26,8 +26,8 @@ _BANDIT = Preset(
     },
     for_memory=True,
 )
-# A rollout is one trial of each environment. Without normalised rewards, the value loss of returns around 50 dominates
-# the clipped gradient, and the policy collapses after two million steps.
+# A rollout is one trial of each environment. With a rate of 1e-3 and raw rewards, a run on PointRobotSparse fell from a
+# return of 41 to 11 after two million steps; with these values it kept rising (one seed each).
 _ROBOT = Preset(
     "point robot",
     {
@@ -47,8 +47,7 @@ _ROBOT = Preset(
     },
     for_memory=True,
 )
-# Slow to begin: after a million steps it is only just above chance. A low lambda and no entropy bonus are worse here:
-# the values are learned late, and the policy narrows before.
+# Slow to begin: with half as many environments, a million steps showed no gain over chance yet (one seed).
 _TABULAR = Preset(
     "tabular MDP",
     {
@@ -68,7 +67,7 @@ _TABULAR = Preset(
     },
     for_memory=True,
 )
-# As VariBAD's RL² on HalfCheetahVel.
+# The values of VariBAD's RL² on HalfCheetahVel. No run of this project has confirmed them yet.
 _WALKER = Preset(
     "walking robot with tasks",
     {
