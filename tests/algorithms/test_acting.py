@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 
-import envfleet
 from envfleet.algorithms.acting import PolicyMaker
+from envfleet.fleet.make import Hosting, build_fleet
+from envfleet.fleet.makers import makers_of
+from envfleet.fleet.spec import GroupSettings
 from envfleet.policies.flat import FlatParameters
 from envfleet.rollout.collectors import CentralCollector, WorkerCollector
 from envfleet.rollout.routine import ActingRoutine
@@ -26,15 +29,11 @@ SEED, ENVS, STEPS, PIECE = 3, 6, 20, 5
 def collected(settings: TanhGaussianSettings, acting: str, backend: str) -> tuple[TanhGaussianPolicy, dict[str, Array]]:
     """Return a policy and two rollouts that it collected."""
     routine = ActingRoutine(PolicyMaker(settings.build), STEPS, PIECE, 1)
-    fleet = envfleet.make(
-        partial(Counter, "box"),
-        ENVS,
-        seed=SEED,
-        backend=backend,
-        workers=None if backend == "sequential" else 2,
-        group_size=3,
-        autoreset="same_step",
-        program=routine if acting == "worker" else None,
+    fleet = build_fleet(
+        makers_of(partial(Counter, "box"), ENVS),
+        GroupSettings(SEED, AutoresetMode.SAME_STEP),
+        Hosting(backend, workers=None if backend == "sequential" else 2, group_size=3),
+        routine=routine if acting == "worker" else None,
     )
     collector_of = WorkerCollector if acting == "worker" else CentralCollector
     with closing(fleet):

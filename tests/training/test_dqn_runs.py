@@ -205,7 +205,7 @@ def test_the_size_of_the_replay_is_said_before_it_is_allocated(
         said.append(capsys.readouterr().err)
         return Replay(spec)
 
-    monkeypatch.setattr("envfleet.algorithms.dqn.Replay", listened)
+    monkeypatch.setattr("envfleet.algorithms.experience.Replay", listened)
     train(small(tmp_path / "run", quiet=False, prioritised=True))
     (before,) = said
     assert "the replay holds 320 steps of 8 environments in 0 MiB, priorities included" in before

@@ -6,12 +6,11 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envfleet.policies.protocol import BuildPolicy
-
-if TYPE_CHECKING:  # Gymnasium too: reading the settings, e.g. for --help, should be fast
+if TYPE_CHECKING:  # reading the settings, e.g. for --help, should be fast
     from gymnasium import spaces
 
     from envfleet.algorithms.policy_actor import PolicyActor
+    from envfleet.policies.protocol import BuildPolicy
 
 __all__ = ["PolicyMaker"]
 

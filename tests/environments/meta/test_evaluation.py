@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
+from gymnasium.spaces import Box, Discrete
 
 from envfleet import cli
+from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.runs.adaptation import Adaptation
 from envfleet.training.evaluating import evaluate_run
-from envfleet.training.presets import preset_for
 from tests.training.running import run, small
 
 SPARSE = {"env": "envfleet/PointRobotSparse-v0", "env_kwargs": {"num_train_tasks": 3}, "memory": "gru"}
@@ -104,7 +104,10 @@ def test_presets_are_for_memory_and_for_their_environment(tmp_path: Path) -> Non
     for name in ("bandit:Bandit", "point_robot:Wind", "locomotion:AntDir"):
         entry_point = f"envfleet.environments.meta.{name}"
         settings = small(tmp_path, memory="gru")
-        preset = preset_for(settings, entry_point, np.empty(0), np.empty(0), declared_presets(entry_point))  # type: ignore[arg-type]
+        spaces = Box(-1.0, 1.0, (3,)), Discrete(2)
+        preset = settings.family_preset(
+            EnvFacts(*spaces, entry_point, frozenset(), declared_presets(entry_point), frames=1, simulators={})
+        )
         assert settings.filled(preset.values).problems() == []
         found[name] = preset.name
     assert found == {

@@ -10,8 +10,8 @@ import pytest
 
 import envfleet
 from envfleet.environments import REGISTERED
-from envfleet.fleet.state import is_plain
 from tests.fleet.backends import BACKENDS, same, trace
+from tests.fleet.continuation import is_plain
 
 SPARSE = "envfleet/PointRobotSparse-v0"
 
