@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 import envfleet
 from envfleet import cli
+from envfleet.errors import SettingsError
 from envfleet.training.callbacks import Callback, Moment
 from tests.cli.conftest import train
 from tests.training.running import small
@@ -114,3 +116,14 @@ def test_a_run_from_a_script_says_what_python_needs(tmp_path: Path, capsys: pyte
     envfleet.train(settings, callbacks=[Stop()])
     assert f"envfleet.evaluate_run({str(tmp_path / 'run')!r}, env=...)  # from Python" in capsys.readouterr().err
     assert envfleet.evaluate_run(tmp_path / "run", env=settings.env, episodes=1).episodes == 1
+
+
+def test_an_object_without_a_name_is_not_taken_for_its_class(tmp_path: Path) -> None:
+    """`functools.partial` has no name that could be imported, and a run says so."""
+    path = tmp_path / "run"
+    settings = small(path, env=functools.partial(gymnasium.make, "CartPole-v1"))
+    envfleet.train(settings, callbacks=[Stop()])
+    assert envfleet.Run.load(path).settings["env"] == "functools:<partial>"
+    with pytest.raises(SettingsError, match=r"cannot be imported by that name\nhint: .*env=\.\.\."):
+        envfleet.resume(path, trust=True)
+    assert envfleet.resume(path, env=settings.env, quiet=True).summary.steps == settings.steps

@@ -177,5 +177,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if callable(value):
-        return f"{value.__module__}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+        # An object that can be called, e.g. functools.partial, has no name of its own that could be imported.
+        return f"{value.__module__}:{getattr(value, '__qualname__', f'<{type(value).__qualname__}>')}"
     raise SettingsError(f"got {shown(value)} in the settings, which a file cannot hold")
