@@ -129,3 +129,60 @@ class RandomMass(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def pendulum_of_random_mass() -> gymnasium.Env[Any, Any]:
     return RandomMass(gymnasium.make("InvertedPendulum-v5"))
+
+
+class CountsOutside(Honest):
+    """Counts resets in a class attribute that only a reset reads; episodes never end."""
+
+    resets = [0]
+
+    def draw_drift(self) -> None:
+        self.resets[0] += 1
+        self._drift = float(self.resets[0])
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+
+class Fails(Honest):
+    """Raises in its second episode, which is an ordinary event with `on_error="restart"`."""
+
+    def __init__(self) -> None:
+        self.episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.episode += 1
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        if self.time == 3 and self.episode == 2:
+            raise ValueError("the simulator blew up")
+        return super().step(action)
+
+
+class NoState(Honest):
+    """Has a get_state() that raises; records the seeds it is given."""
+
+    seeds: list[int] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.seeds += [] if seed is None else [seed]
+        return super().reset(seed=seed, options=options)
+
+    def get_state(self) -> Any:
+        raise RuntimeError("it has no state")
+
+    def set_state(self, state: Any) -> None:
+        raise AssertionError("there is none to be set")
+
+
+class Moody(RaisesWhenRestored):
+    """Can be restored until the environment variable is set, as if the simulator were then updated."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        if os.environ.get("ENVFLEET_TEST_MOOD") == "raise":
+            super().set_state(state)
+        if os.environ.get("ENVFLEET_TEST_MOOD") == "exit" and os.environ["ENVFLEET_TEST_PID"] != str(os.getpid()):
+            os._exit(11)
+        self.time, self.place, self._drift = state["time"], state["place"], state["drift"]

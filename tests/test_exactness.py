@@ -13,7 +13,7 @@ from gymnasium import spaces
 from envfleet.conformance import examine
 from envfleet.conformance.exactness import why_inexact
 from envfleet.errors import StateError
-from tests.inexact_worlds import INEXACT, Honest, pendulum_of_random_mass
+from tests.inexact_worlds import INEXACT, CountsOutside, Fails, Honest, pendulum_of_random_mass
 
 
 @pytest.mark.parametrize("env", ["HalfCheetah-v5", Honest], ids=["mujoco", "own"])
@@ -52,40 +52,10 @@ def test_a_state_that_files_change() -> None:
     assert why_inexact("CartPole-v1", seed=3, stored=refused) == "too large for a file"
 
 
-class CountsOutside(Honest):
-    """Counts resets in a class attribute that only a reset reads; episodes never end."""
-
-    resets = [0]
-
-    def draw_drift(self) -> None:
-        self.resets[0] += 1
-        self._drift = float(self.resets[0])
-
-    def step(self, action: Any) -> Any:
-        observation, reward, _, _, info = super().step(action)
-        return observation, reward, False, False, info
-
-
 def test_what_only_the_next_reset_shows() -> None:
     reason = why_inexact(CountsOutside, seed=3)
     assert reason is not None
     assert "after the next reset" in reason
-
-
-class Fails(Honest):
-    """Raises in its second episode, which is an ordinary event with `on_error="restart"`."""
-
-    def __init__(self) -> None:
-        self.episode = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.episode += 1
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        if self.time == 3 and self.episode == 2:
-            raise ValueError("the simulator blew up")
-        return super().step(action)
 
 
 def test_environments_that_fail_now_and_then() -> None:

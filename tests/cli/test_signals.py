@@ -138,7 +138,7 @@ def signalling(folder: Path, number: int, when: str) -> list[str]:
     ("start_method", "number", "code"),
     [
         ("spawn", signal.SIGTERM, 143),
-        ("fork", signal.SIGTERM, 143),
+        pytest.param("fork", signal.SIGTERM, 143, marks=pytest.mark.proof),
         ("forkserver", signal.SIGTERM, 143),
         ("fork", signal.SIGHUP, 129),
     ],
@@ -194,8 +194,8 @@ def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int
 @pytest.mark.parametrize("acting", ["worker", "central"])
 def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: str) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    # A rollout takes 500 s, so only the second signal can end this before the test times out.
-    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "2", "--acting", acting]
+    # A rollout takes 1,000 s, so only the second signal can end this before the test times out.
+    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "1", "--acting", acting]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:

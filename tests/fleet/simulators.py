@@ -219,3 +219,80 @@ class Talks(Counter):
         self.heard = action[:3]
         self.count += 1
         return self.observe(), float(len(action)), self.count >= self.length, False, {}
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Episodes as long as the seed, with the step count in the info."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._length = seed
+        self._count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._count += 1
+        return np.zeros(1, np.float32), 0.0, self._count == self._length, False, {"count": self._count}
+
+
+class Holds(Nested):
+    """Keeps something that is not plain data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = iter([1, 2, 3])
+
+
+def sample_task(rng: Any) -> int:
+    return int(rng.integers(1000))
+
+
+class Heavy(Counter):
+    """Has a large world that changes with every step."""
+
+    def __init__(self, size: int = 2**20) -> None:
+        super().__init__(length=1000)
+        self.world = np.zeros(size, np.uint8)
+
+    def reset(self, **kwargs: Any) -> Any:
+        observation, info = super().reset(**kwargs)
+        self.world[:] = self.np_random.integers(200)
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        self.world[-1] += 1
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(self.world[-1]) + float(self.world[0]), terminated, truncated, info
+
+
+class Chatty(Counter):
+    """Puts more into every info than a socket takes at once."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"said": bytes(2**20)}
+
+
+class MixedNumbers(Counter):
+    """Its info holds an integer after a reset and a fraction after a step."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed, options=options)[0], {"share": 1}
+
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {"share": 0.25}
+
+
+class Rots(Counter):
+    """Grows older with every reset."""
+
+    def __init__(self) -> None:
+        super().__init__(length=2)
+        self.age = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.age += 1
+        return super().reset(**kwargs)

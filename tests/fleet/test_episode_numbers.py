@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from envfleet.fleet.episode_numbers import EpisodeNumbers, InfoKey, followed, means, number_of, successes
 from envfleet.fleet.make import Hosting, build_fleet
 from envfleet.fleet.makers import makers_of
 from envfleet.fleet.spec import GroupSettings
+from tests.fleet.simulators import Counting
 
 
 @pytest.mark.parametrize(
@@ -75,23 +74,6 @@ def test_means_over_episodes() -> None:
     assert means(numbers) == {"x": 1.0, "x_sum": 2.0}
     assert successes(numbers) == [True, False]
     assert successes({"is_success": [nan], "success": []}) is None
-
-
-class Counting(gymnasium.Env[Any, Any]):
-    """Episodes as long as the seed, with the step count in the info."""
-
-    observation_space = spaces.Box(0, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._length = seed
-        self._count = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._count += 1
-        return np.zeros(1, np.float32), 0.0, self._count == self._length, False, {"count": self._count}
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threads", "processes"])

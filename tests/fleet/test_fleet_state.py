@@ -10,7 +10,7 @@ import pytest
 import envfleet
 from tests.fleet.backends import same
 from tests.fleet.continuation import is_plain
-from tests.fleet.simulators import Nested, Talks
+from tests.fleet.simulators import Holds, Nested, Talks, sample_task
 
 
 def actions_for(fleet: envfleet.Fleet, steps: int) -> list[Any]:
@@ -38,10 +38,6 @@ def test_continues_exactly_on_another_backend(env: str, mode: str) -> None:
     received = [other.step(batch) for batch in actions[30:]]
     other.close()
     assert same(expected, received)
-
-
-def sample_task(rng: Any) -> int:
-    return int(rng.integers(1000))
 
 
 def _last(saved: dict[str, Any], observations: Any) -> Any:
@@ -76,11 +72,3 @@ def test_what_cannot_be_saved_says_so(backend: dict[str, Any]) -> None:
     with pytest.raises(envfleet.StateError, match="Text"):
         text.state()
     text.close()
-
-
-class Holds(Nested):
-    """Keeps something that is not plain data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.engine = iter([1, 2, 3])

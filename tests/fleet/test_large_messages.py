@@ -8,33 +8,7 @@ import numpy as np
 import pytest
 
 import envfleet
-from tests.fleet.simulators import Counter
-
-
-class Heavy(Counter):
-    """Has a large world that changes with every step."""
-
-    def __init__(self, size: int = 2**20) -> None:
-        super().__init__(length=1000)
-        self.world = np.zeros(size, np.uint8)
-
-    def reset(self, **kwargs: Any) -> Any:
-        observation, info = super().reset(**kwargs)
-        self.world[:] = self.np_random.integers(200)
-        return observation, info
-
-    def step(self, action: Any) -> Any:
-        self.world[-1] += 1
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float(self.world[-1]) + float(self.world[0]), terminated, truncated, info
-
-
-class Chatty(Counter):
-    """Puts more into every info than a socket takes at once."""
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, _ = super().step(action)
-        return observation, reward, terminated, truncated, {"said": bytes(2**20)}
+from tests.fleet.simulators import Chatty, Heavy
 
 
 @pytest.mark.parametrize("size", [2**20, pytest.param(2**27, marks=pytest.mark.proof)])

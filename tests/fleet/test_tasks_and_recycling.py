@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import envfleet
-from tests.fleet.simulators import Counter
+from tests.fleet.simulators import Counter, Rots
 
 ACTIONS = np.zeros(4, np.int64)
 
@@ -72,15 +72,3 @@ def test_recycling_rebuilds_and_stays_deterministic(backend: dict[str, Any]) -> 
     ages, observations = run(**backend)
     assert max(ages) <= 2  # never more than two episodes old
     assert (ages, observations) == run(backend="sequential")
-
-
-class Rots(Counter):
-    """Grows older with every reset."""
-
-    def __init__(self) -> None:
-        super().__init__(length=2)
-        self.age = 0
-
-    def reset(self, **kwargs: Any) -> Any:
-        self.age += 1
-        return super().reset(**kwargs)

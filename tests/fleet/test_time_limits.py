@@ -7,27 +7,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.wrappers import OrderEnforcing, TimeLimit
+from gymnasium.wrappers import OrderEnforcing
 
 import envfleet
-from tests.fleet.simulators import Counter
+from tests.fleet.limited import CallsItsOwn, Endless, limited
 
 ACTIONS = np.zeros(4, np.int64)
-
-
-class Endless(Counter):
-    """Its episodes never end without a time limit."""
-
-    def __init__(self) -> None:
-        super().__init__(length=10**9)
-
-
-class CallsItsOwn(TimeLimit[Any, Any]):
-    """A time limit that overrides `step`."""
-
-    def step(self, action: Any) -> Any:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, 7.0, terminated, truncated, info
 
 
 class RenamedFields(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -45,13 +30,6 @@ class RenamedFields(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._count += 1
         observation, reward, terminated, _, info = super().step(action)
         return observation, reward, terminated, self._count >= self._limit, info
-
-
-def limited(*limits: int) -> gymnasium.Env[Any, Any]:
-    env: Any = OrderEnforcing(Endless())
-    for limit in limits:
-        env = TimeLimit(env, limit)
-    return env
 
 
 def make(env: Any, backend: dict[str, Any], **settings: Any) -> envfleet.Fleet:

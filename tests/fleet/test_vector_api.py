@@ -12,7 +12,7 @@ from gymnasium.wrappers import vector as wrappers
 
 import envfleet
 from tests.fleet.backends import same, trace
-from tests.fleet.simulators import Counter, Masked, Nested, Talks
+from tests.fleet.simulators import Counter, Masked, MixedNumbers, Nested, Talks
 
 ENVS: dict[str, Any] = {
     "cartpole": lambda: gymnasium.make("CartPole-v1"),
@@ -30,16 +30,6 @@ def cast_as_gymnasium_does(expected: dict[str, Any], received: dict[str, Any], k
     for one, other in ((expected, received), (expected.get("final_info", {}), received.get("final_info", {}))):
         if key in one:
             other[key] = other[key].astype(one[key].dtype)
-
-
-class MixedNumbers(Counter):
-    """Its info holds an integer after a reset and a fraction after a step."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        return super().reset(seed=seed, options=options)[0], {"share": 1}
-
-    def step(self, action: Any) -> Any:
-        return *super().step(action)[:4], {"share": 0.25}
 
 
 def test_numbers_of_several_types_keep_their_values(backend: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,49 +17,9 @@ import envfleet
 from envfleet.errors import SettingsError
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout import Collection, Trajectory, collect
+from tests.rollout.diaries import Diary, Fragile, Masked, MaskedAtFirst, NestedDiary, Tasked
 
 MODES = list(AutoresetMode)
-
-
-class Diary(gymnasium.Env[Any, Any]):
-    """Observes (env number, episode, step), so that a misplaced row shows; the reward is the step number."""
-
-    observation_space = spaces.Box(0, 1e6, (3,), np.float64)
-    action_space = spaces.Discrete(5)
-
-    def __init__(self, number: int, lengths: tuple[int, ...], *, terminates: bool = True) -> None:
-        self.number, self.lengths, self.terminates = number, lengths, terminates
-        self.episode, self.time = -1, 0
-
-    def observe(self) -> Any:
-        return np.array([self.number, self.episode, self.time], np.float64)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.episode += 1
-        self.time = 0
-        return self.observe(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        ended = self.time >= self.lengths[self.episode % len(self.lengths)]
-        return self.observe(), float(self.time), ended and self.terminates, ended and not self.terminates, {}
-
-
-class NestedDiary(Diary):
-    """The same in a nested Dict with a Tuple and a Text."""
-
-    observation_space = spaces.Dict(
-        {
-            "place": spaces.Tuple([spaces.Discrete(10), spaces.Box(0, 1e6, (2,), np.float64)]),
-            "note": spaces.Text(20),
-        }
-    )
-    action_space = spaces.Dict({"go": spaces.Discrete(3), "push": spaces.Box(-1, 1, (2,), np.float32)})
-
-    def observe(self) -> Any:
-        place = (np.int64(self.number), np.array([self.episode, self.time], np.float64))
-        return {"place": place, "note": f"step {self.time}"}
 
 
 def diaries(
@@ -191,13 +148,6 @@ def test_an_environment_replays_its_trajectory() -> None:
         assert (terminated, truncated) == (trajectory.terminated, trajectory.truncated) == (True, False)
 
 
-class Tasked(Diary):
-    """Reports its task in the info of each reset."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return super().reset(seed=seed)[0], {"task": (options or {}).get("task")}
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_trajectory_knows_the_task_that_its_environment_names(mode: AutoresetMode) -> None:
     makers = [partial(Tasked, number, (3,)) for number in range(2)]
@@ -210,22 +160,6 @@ def test_a_trajectory_knows_the_task_that_its_environment_names(mode: AutoresetM
 
 
 # --------------------------------------------------------------------------------------- lost environments
-
-
-class Fragile(Diary):
-    """Fails once, at step 4 of the first episode of environment 0: raises or kills its process."""
-
-    def __init__(self, number: int, lengths: tuple[int, ...], *, memory: Path, kills: bool) -> None:
-        super().__init__(number, lengths)
-        self.memory, self.kills = memory, kills
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.number == 0 and self.time == 3 and not self.memory.exists():
-            self.memory.touch()
-            if self.kills:
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise RuntimeError("lost on purpose")
-        return super().step(action)
 
 
 def fragile_fleet(mode: AutoresetMode, memory: Path, *, kills: bool) -> Fleet:
@@ -321,21 +255,6 @@ def test_a_seed_leaves_the_generator_of_the_action_space_alone() -> None:
     np.testing.assert_array_equal(fleet.action_space.sample(), untouched.action_space.sample())
 
 
-class Masked(Diary):
-    """Allows exactly one action, a different one at every step."""
-
-    def mask(self) -> dict[str, Any]:
-        return {"action_mask": (np.arange(5) == (self.number + self.time) % 5).astype(np.int8)}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        observation, _ = super().reset(seed=seed)
-        return observation, self.mask()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert action == (self.number + self.time) % 5, "an action that the mask forbids"
-        return *super().step(action)[:4], self.mask()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_random_actions_respect_action_masks(mode: AutoresetMode) -> None:
     collection = collect(diaries((7,), (3, 2), mode=mode, kind=Masked), random=True, steps=60, seed=0)
@@ -351,13 +270,6 @@ def test_trajectories_have_the_mask_beside_each_observation(mode: AutoresetMode)
         allowed = (trajectory.env_index + np.arange(len(trajectory) + 1)) % 5
         assert trajectory.masks is not None
         np.testing.assert_array_equal(trajectory.masks, np.eye(5, dtype=np.bool_)[allowed])
-
-
-class MaskedAtFirst(Diary):
-    """Allows only action 0 at the first step and gives no mask afterwards."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return super().reset(seed=seed)[0], {"action_mask": np.eye(5, dtype=np.int8)[0]}
 
 
 @pytest.mark.parametrize("mode", MODES)

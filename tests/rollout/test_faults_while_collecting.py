@@ -22,7 +22,8 @@ from tests.rollout.envs import Counter, Fault, diary
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
-BOTH_KINDS = pytest.mark.parametrize("env", ["loop", "pool"])
+# A restarted worker that acts imports torch. Each such test keeps one kind of group; `make proof` has both.
+LONG = pytest.mark.proof
 GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
@@ -72,9 +73,19 @@ def pool_with(kind: str, mark: Path) -> Any:
     return PoolMaker(CounterPool, {"fault": Fault(kind, SEED + STRUCK, STEP, f"{mark}-once")})
 
 
-@BOTH_WAYS
-@BOTH_KINDS
-@pytest.mark.parametrize("kind", ["kill", "hang"])
+@pytest.mark.parametrize(
+    ("kind", "env", "acting"),
+    [
+        ("kill", "loop", "worker"),
+        ("kill", "loop", "central"),
+        pytest.param("kill", "pool", "worker", marks=LONG),
+        ("kill", "pool", "central"),
+        pytest.param("hang", "loop", "worker", marks=LONG),
+        ("hang", "loop", "central"),
+        ("hang", "pool", "worker"),
+        ("hang", "pool", "central"),
+    ],
+)
 def test_a_worker_that_dies_or_hangs(env: str, acting: str, kind: str, limits_hold: Path) -> None:
     timeout, faulty = Timeouts(1.0, 600.0), (counter_with if env == "loop" else pool_with)
     with collecting(faulty(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as rig:
@@ -116,8 +127,10 @@ def kill(rig: Rig, worker: int) -> None:
     os.kill(rig.fleet.statistics().workers[worker].pid, signal.SIGKILL)
 
 
-@BOTH_WAYS
-@BOTH_KINDS
+@pytest.mark.parametrize(
+    ("env", "acting"),
+    [("loop", "worker"), ("loop", "central"), pytest.param("pool", "worker", marks=LONG), ("pool", "central")],
+)
 def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
     made = Counter if env == "loop" else PoolMaker(CounterPool)
     with collecting(made, acting=acting, memory="gru", **PROCESSES) as rig:
@@ -136,8 +149,10 @@ def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
         assert rig.collect(2).valid.all()
 
 
-@BOTH_WAYS
-@BOTH_KINDS
+@pytest.mark.parametrize(
+    ("env", "acting"),
+    [pytest.param("loop", "worker", marks=LONG), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
+)
 def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: Path) -> None:
     fault = Fault("kill", SEED + STRUCK, 0, str(tmp_path / "struck"))
     faulty = partial(Counter, fault=fault) if env == "loop" else PoolMaker(CounterPool, {"fault": fault})
@@ -149,7 +164,7 @@ def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: P
         assert np.isfinite(rollout.observations[""]).all()
 
 
-@BOTH_KINDS
+@pytest.mark.parametrize("env", ["loop", pytest.param("pool", marks=LONG)])
 def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_path: Path) -> None:
     found = []
     faulty = counter_with if env == "loop" else pool_with

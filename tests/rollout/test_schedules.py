@@ -68,6 +68,7 @@ def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
     assert collector.weights_of == [(number, max(0, number - lag)) for number in range(4 + lag)]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the workers act, no step needs a message or a pickle."""
     sent: list[int] = []
@@ -83,6 +84,7 @@ def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, mon
     for steps in (8, 64):
         sent.clear()
         changes = {"rollout_steps": steps, "steps": 3 * SMALL["n_envs"] * steps, "minibatch_size": 48}
-        run(tmp_path / str(steps), backend="processes", workers=2, acting="worker", **changes)
+        where = {"backend": "processes", "workers": 2, "start_method": "fork"}  # such workers do not import torch again
+        run(tmp_path / str(steps), acting="worker", **where, **changes)
         counts.append(len(sent))
     assert counts[0] == counts[1] > 0

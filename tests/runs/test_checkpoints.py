@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -309,31 +310,34 @@ def test_leftovers_go_unless_their_process_lives(checkpoints: Checkpoints) -> No
     assert names(checkpoints.folder) == [f".writing-step-3-{os.getppid()}", "last", "step-1"]
 
 
-SAVE_FOR_EVER = """
-import sys, torch
-from envfleet.runs.checkpoints import Checkpoints
-torch.set_num_threads(1)
-checkpoints = Checkpoints(sys.argv[1], keep=2)
-step = int(sys.argv[2])
-while True:
-    step += 1
-    checkpoints.save(step, {"w": torch.full((50_000,), float(step))}, {"step": step})
-    if step % 3 == 0:
-        checkpoints.mark("best", step)
-    if step == int(sys.argv[2]) + 1:
-        print("saving", flush=True)
-"""
+def save_for_ever(checkpoints: Checkpoints, step: int, saving: int) -> None:
+    """Save one checkpoint after the other; write to the descriptor `saving` after the first."""
+    torch.set_num_threads(1)
+    for number in itertools.count(step + 1):
+        checkpoints.save(number, {"w": torch.full((50_000,), float(number))}, {"step": number})
+        if number % 3 == 0:
+            checkpoints.mark("best", number)
+        if number == step + 1:
+            os.write(saving, b".")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns about leftover threads
 def test_killed_at_random_moments_there_is_always_a_sound_one(checkpoints: Checkpoints) -> None:
     random, step = np.random.default_rng(1), 0
     for _ in range(4):
-        command = [sys.executable, "-c", SAVE_FOR_EVER, str(checkpoints.folder), str(step)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(float(random.uniform(0, 0.15)))
-            process.send_signal(signal.SIGKILL)
+        reader, saving = os.pipe()
+        child = os.fork()  # a new interpreter would import torch first
+        if child == 0:
+            try:
+                save_for_ever(Checkpoints(checkpoints.folder, keep=2), step, saving)
+            finally:
+                os._exit(1)  # pytest must not continue in the child
+        os.close(saving)
+        with open(reader, "rb") as pipe:
+            assert pipe.read(1) == b"."
+        time.sleep(float(random.uniform(0, 0.15)))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         loaded = checkpoints.load_newest_sound()
         assert loaded.step > step
         assert loaded.state == {"step": loaded.step}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from envfleet.runs.metrics import read_metrics
 from envfleet.runs.plot import plot_runs
 from envfleet.settings import read_settings_file
 from envfleet.training.environment import keyword_arguments
+from tests.runs.full_disk import full_disk
 
 DEEP = 1_500  # Python's own limit is 1,000
 SOUND = [{"step": 10, "time": 1.0, "rollout/ep_rew_mean": 1.5}, {"step": 20, "time": 2.0, "eval/mean_reward": 2.5}]
@@ -134,7 +134,7 @@ def test_arguments_that_are_nested_too_deeply() -> None:
     assert keyword_arguments([f"name={brackets}"]) == {"name": brackets}  # not a Python value, so it is text
 
 
-# ---- a full disk, simulated by a limit on the file size ----
+# ---- a full disk ----
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf"])
@@ -142,11 +142,6 @@ def test_a_picture_that_cannot_be_written_whole(run: RunFolder, name: str) -> No
     write(run)
     output = run.path / name
     output.write_bytes(b"the picture of before")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        with pytest.raises(ResourceError, match=rf"the picture cannot be written to {output}: "):
-            plot_runs([run.path], output)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with full_disk(4096), pytest.raises(ResourceError, match=rf"the picture cannot be written to {output}: "):
+        plot_runs([run.path], output)
     assert output.read_bytes() == b"the picture of before"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from envfleet.confidence import confidence_interval
 from envfleet.errors import MissingExtraError, ResourceError, SettingsError
 from envfleet.runs.evaluation import Evaluation, evaluate, evaluation_seeds
 from envfleet.runs.video import VideoWriter
+from tests.runs.full_disk import full_disk
 
 
 class Counting(gymnasium.Env[int, int]):
@@ -198,21 +198,16 @@ def test_a_video_has_every_picture(tmp_path: Path, name: str) -> None:
 # The limit is reached when the file is finished, or while frames are being written.
 @pytest.mark.parametrize(("name", "pictures"), [("a.mp4", 40), ("a.mp4", 400), ("a.gif", 40)])
 def test_a_video_that_cannot_be_written_whole_is_an_error(tmp_path: Path, name: str, pictures: int) -> None:
-    """A limit on the file size simulates a full disk."""
     noise = np.random.default_rng(0)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     path = tmp_path / name
     path.write_bytes(b"the film of before")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
-    try:
-        with (
-            pytest.raises(ResourceError, match=rf"the video cannot be written to {path}: "),
-            VideoWriter(path) as video,
-        ):
-            for _ in range(pictures):
-                video(noise.integers(0, 255, (64, 64, 3), np.uint8))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with (
+        full_disk(65536),
+        pytest.raises(ResourceError, match=rf"the video cannot be written to {path}: "),
+        VideoWriter(path) as video,
+    ):
+        for _ in range(pictures):
+            video(noise.integers(0, 255, (64, 64, 3), np.uint8))
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
     assert path.read_bytes() == b"the film of before"
 

@@ -7,6 +7,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import FrameStackObservation
+
+from envfleet.capabilities import Demonstration
 
 
 class Chain(gymnasium.Env[Any, Any]):
@@ -85,3 +88,15 @@ class Picture(gymnasium.Env[Any, Any]):
         self._time += 1
         reward = float(action == self._quarter)
         return self._draw(), reward, False, self._time >= 10, {}
+
+
+def stacked_cartpole() -> gymnasium.Env[Any, Any]:
+    return FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
+
+
+class MaskedShown(Masked):
+    """Demonstrates two episodes, one of which stops before the environment ends it."""
+
+    def demonstrations(self, seed: int) -> Any:
+        for length in (20, 7):
+            yield Demonstration([int(action) for action in np.random.default_rng(length).integers(6, size=length)])

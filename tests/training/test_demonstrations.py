@@ -13,7 +13,6 @@ from gymnasium import spaces
 import envfleet
 from envfleet.algorithms.dqn import DQNLearner
 from envfleet.algorithms.settings import DQN
-from envfleet.capabilities import Demonstration
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
@@ -21,7 +20,7 @@ from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.trajectories import Trajectory
 from envfleet.training import resume, train
-from tests.training.dqn_worlds import Chain, Masked
+from tests.training.dqn_worlds import Chain, Masked, MaskedShown
 from tests.training.running import weights
 
 SPACE = spaces.Discrete(Chain.LENGTH)
@@ -96,14 +95,6 @@ def test_more_than_fits_beside_the_replay_is_refused(trajectories: Any, monkeypa
 
 
 # ---- masks
-
-
-class MaskedShown(Masked):
-    """Demonstrates two episodes, one of which stops before the environment ends it."""
-
-    def demonstrations(self, seed: int) -> Any:
-        for length in (20, 7):
-            yield Demonstration([int(action) for action in np.random.default_rng(length).integers(6, size=length)])
 
 
 def masked_trajectories(*, ended: bool) -> list[Trajectory]:

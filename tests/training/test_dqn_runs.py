@@ -7,12 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import FrameStackObservation
 
 from envfleet import cli
 from envfleet.algorithms.env_facts import EnvFacts
@@ -27,7 +25,7 @@ from envfleet.runs.run import Run
 from envfleet.training import resume, train
 from tests.policies import own_networks
 from tests.training.chained_kills import kill_until_done
-from tests.training.dqn_worlds import Chain, Masked, Picture
+from tests.training.dqn_worlds import Chain, Masked, Picture, stacked_cartpole
 from tests.training.running import weights
 from tests.training.test_rates import StopsAfter
 from tests.training.test_same_weights import ACTING, BACKENDS, SCHEDULES, WORKERS
@@ -46,10 +44,6 @@ SMALL: dict[str, Any] = {
     "eval_every": 0,
     "quiet": True,
 }
-
-
-def stacked_cartpole() -> gymnasium.Env[Any, Any]:
-    return FrameStackObservation(gymnasium.make("CartPole-v1"), 4)
 
 
 EXTRAS: dict[str, dict[str, Any]] = {

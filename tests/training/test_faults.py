@@ -17,7 +17,7 @@ from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
 from tests.training.running import run, weights
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("no_trial")]
 SEED, ENVS, STEPS, GROUP = 5, 8, 32, 4
 PROCESSES: dict[str, Any] = {"backend": "processes", "workers": 2, "start_method": "fork"}
 SETTINGS: dict[str, Any] = {"env": faulty_counter, "n_envs": ENVS, "group_size": GROUP, "steps": 3 * ENVS * STEPS}
@@ -107,8 +107,15 @@ def test_an_environment_that_raises_stops_the_training_where_nothing_else_was_as
     assert failure.value.context.seed == SEED + 1
 
 
-@BOTH_WAYS
-@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+@pytest.mark.parametrize(
+    ("schedule", "acting"),
+    [
+        pytest.param("sync", "worker", marks=pytest.mark.proof),  # imports torch in the restarted worker, as the next
+        ("overlap", "worker"),
+        ("sync", "central"),
+        ("overlap", "central"),
+    ],
+)
 def test_a_worker_that_dies_idle_does_not_fail_a_call_of_a_callback(acting: str, schedule: str, tmp_path: Path) -> None:
     class Caller(Witness):
         def on_update(self, moment: Moment) -> None:
@@ -135,7 +142,7 @@ def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule:
         assert len(witness.lost) == GROUP
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.proof)])
 def test_both_ways_of_acting_learn_the_same_from_a_death(shared: bool, tmp_path: Path) -> None:
     for acting in ("worker", "central"):
         options = {**SETTINGS, **PROCESSES, "acting": acting, "shared": shared}

@@ -17,7 +17,8 @@ from tests.inexact_worlds import (
     CrashesWhenRestored,
     Handle,
     Honest,
-    RaisesWhenRestored,
+    Moody,
+    NoState,
     pendulum_of_random_mass,
 )
 from tests.training.running import StopAfter, run, weights
@@ -89,22 +90,6 @@ def test_trying_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # ---- fresh episodes
 
 
-class NoState(Honest):
-    """Has a get_state() that raises; records the seeds it is given."""
-
-    seeds: list[int] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.seeds += [] if seed is None else [seed]
-        return super().reset(seed=seed, options=options)
-
-    def get_state(self) -> Any:
-        raise RuntimeError("it has no state")
-
-    def set_state(self, state: Any) -> None:
-        raise AssertionError("there is none to be set")
-
-
 def resumed(folder: Path, **options: Any) -> bytes:
     """Return the weights of a run that was stopped after one update and resumed with fresh episodes."""
     run(folder, [StopAfter(1)], env=NoState, normalise_rewards=True, **OPTIONS, **{"group_size": 2, **options})
@@ -135,17 +120,6 @@ def test_fresh_episodes_are_not_those_with_which_the_run_began(tmp_path: Path) -
 
 
 # ---- a restore that fails
-
-
-class Moody(RaisesWhenRestored):
-    """Can be restored until the environment variable is set, as if the simulator were then updated."""
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        if os.environ.get("ENVFLEET_TEST_MOOD") == "raise":
-            super().set_state(state)
-        if os.environ.get("ENVFLEET_TEST_MOOD") == "exit" and os.environ["ENVFLEET_TEST_PID"] != str(os.getpid()):
-            os._exit(11)
-        self.time, self.place, self._drift = state["time"], state["place"], state["drift"]
 
 
 @pytest.mark.parametrize(

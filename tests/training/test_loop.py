@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import psutil
 import pytest
-from gymnasium import spaces
 
 from envfleet import clock
 from envfleet.errors import TrainingError
@@ -23,35 +20,12 @@ from envfleet.runs.evaluation import Evaluation
 from envfleet.runs.run import Run
 from envfleet.training import progress, resume
 from envfleet.training.callbacks import Callback, Moment
+from tests.training.envs import Adjustable
 from tests.training.running import SMALL, run, weights
 from tests.waiting import wait_until
 
 ROLLOUT = SMALL["n_envs"] * SMALL["rollout_steps"]
 SCHEDULES = pytest.mark.parametrize("schedule", ["sync", "overlap"])
-
-
-class Adjustable(gymnasium.Env[Any, Any]):
-    """Observes and pays its level, which can be set from outside."""
-
-    observation_space = spaces.Box(0, np.inf, (1,), np.float64)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, explode_after: float = math.inf, explosion: float = math.inf) -> None:
-        self.level, self.time, self.life = 0, 0, 0
-        self.explode_after, self.explosion = explode_after, explosion
-
-    def set_level(self, level: int) -> None:
-        self.level = level
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return np.array([self.level], np.float64), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time, self.life = self.time + 1, self.life + 1
-        reward = float(self.level) if self.life <= self.explode_after else self.explosion
-        return np.array([self.level], np.float64), reward, False, self.time == 10, {}
 
 
 # --- evaluation

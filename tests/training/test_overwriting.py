@@ -6,30 +6,14 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet.errors import EnvError, SettingsError
 from envfleet.runs.run import Run
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback
+from tests.training.envs import FailsAtOnce
 from tests.training.running import run, weights
-
-
-class FailsAtOnce(gymnasium.Env[Any, Any]):
-    """Can be built and reset; its first step raises."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        raise RuntimeError("no simulator")
 
 
 class Interrupted(Callback):

@@ -6,49 +6,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet.algorithms.settings import DQN
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.evaluating import evaluate_run
+from tests.training.envs import Scored
 from tests.training.running import run
 
 UPDATES, ROLLOUT = 4, 4 * 16
 OPTIONS: dict[str, Any] = {"n_envs": 4, "rollout_steps": 16, "steps": UPDATES * ROLLOUT, "minibatch_size": 64}
 KEYS = ("term", "terms.half:sum", "score:last")
-
-
-class Scored(gymnasium.Env[Any, Any]):
-    """Episodes of 3 to 6 steps; those of even length are a success. `term` is the step number."""
-
-    observation_space = spaces.Box(0, 1, (1,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._time, self._length = 0, int(self.np_random.integers(3, 7))
-        return self._seen(), {"term": 1000.0}  # not counted: a reset is not a step
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._time += 1
-        ended = self._time == self._length
-        info: dict[str, Any] = {"term": self._time, "terms": {"half": np.float32(self._time / 2)}, "word": "high"}
-        info["score"] = np.array([self._time])
-        if ended:
-            info["is_success"] = self._length % 2 == 0
-        return self._seen(), 1.0, ended, False, info
-
-    def _seen(self) -> Any:
-        return np.full(1, self._time / 10, np.float32)
-
-    def add_to_time(self, much: int) -> int:
-        self._length += much
-        return self._length
 
 
 class Lengths(Callback):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +12,13 @@ import pytest
 import envfleet
 from envfleet.errors import EnvError, WorkerError
 from envfleet.runs.run import Run
-from tests.hanging import hang
 from tests.rollout.envs import Counter
+from tests.training.envs import Deadly, OnlyWhenEvaluated
 from tests.training.running import run, weights
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("no_trial")]
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork"}
 EVALUATED = {"eval_every": 1, "eval_episodes": 2, "restarts": 1, "quiet": False}
-
-
-INTERRUPTED: list[bool] = []
-
-
-class OnlyWhenEvaluated(Counter):
-    """Misbehaves only in evaluations, whose seeds start at 2**30."""
-
-    def __init__(self, how: str, mark: str = "") -> None:
-        super().__init__()
-        self.how, self.mark, self.evaluated = how, mark, False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.evaluated = seed is not None and seed >= 2**30
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = super().step(action)
-        if not self.evaluated:
-            return observation, reward, terminated, truncated, info
-        if self.how == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
-        elif self.how == "hang":
-            hang(Path(self.mark))
-        elif self.how == "raise":
-            raise ValueError("the engine exploded")
-        elif self.how == "interrupt" and not INTERRUPTED:
-            INTERRUPTED.append(True)
-            os.kill(os.getpid(), signal.SIGINT)
-        return observation, reward, False, False, info  # never ends
 
 
 @pytest.fixture(scope="module")
@@ -127,23 +96,6 @@ def test_ctrl_c_ends_an_evaluation_that_would_never_end(tmp_path: Path) -> None:
     resumed = envfleet.resume(tmp_path / "run", env=OnlyWhenEvaluated, eval_max_steps=20, restarts=1, quiet=True)
     evaluated = [row["step"] for row in resumed.metrics if "eval/mean_reward" in row]
     assert evaluated[0] == 12 * 32  # the interrupted evaluation is repeated
-
-
-class Deadly(Counter):
-    """Kills its process when it is built or stepped."""
-
-    def __init__(self, at: str) -> None:
-        super().__init__()
-        self.at = at
-        self.fail("make")
-
-    def fail(self, at: str) -> None:
-        if self.at == at:
-            os._exit(3)
-
-    def step(self, action: Any) -> Any:
-        self.fail("step")
-        return super().step(action)
 
 
 @pytest.mark.parametrize("at", ["make", "step"])

@@ -13,17 +13,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import psutil
 import pytest
-from gymnasium import spaces
 
 from envfleet.runs import checkpoints
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
 from tests.training.chained_kills import kill_until_done
+from tests.training.envs import Walk
 from tests.training.running import SMALL, run, weights
 from tests.waiting import gone, wait_until
 
@@ -115,35 +113,6 @@ def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path, kills
 
 
 # ---- every kind of simulator ----
-
-
-class Walk(gymnasium.Env[Any, Any]):
-    """Has an iterator that cannot be saved as plain data; only its get_state and set_state can save it."""
-
-    observation_space = spaces.Box(-100, 100, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time, self.place = 0, float(self.np_random.normal())
-        self.drawn = iter(lambda: self.np_random.normal(), None)
-        return self._seen(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        self.place += 2 * float(action) - 1 + next(self.drawn)
-        return self._seen(), -abs(self.place), False, self.time >= 20, {}
-
-    def _seen(self) -> Any:
-        return np.array([self.place, self.time / 20], np.float32)
-
-    def get_state(self) -> dict[str, Any]:
-        return {"time": self.time, "place": self.place, "generator": self.np_random.bit_generator.state}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.reset()
-        self.time, self.place = state["time"], state["place"]
-        self.np_random.bit_generator.state = state["generator"]
 
 
 NORMALISED = {"normalise_observations": True, "normalise_rewards": True}

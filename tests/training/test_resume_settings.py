@@ -7,39 +7,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet.errors import CheckpointError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
+from tests.training.envs import Stateless
 from tests.training.running import SMALL, StopAfter, run, weights
 
 ROLLOUT = SMALL["n_envs"] * SMALL["rollout_steps"]
-
-
-class Stateless(gymnasium.Env[Any, Any]):
-    """Has an attribute that cannot be saved as plain data."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self.time = 0
-        self.secret = iter(range(10**9))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        next(self.secret)
-        return np.full(2, self.time / 100, np.float32), float(action), False, self.time >= 20, {}
 
 
 @pytest.fixture(scope="module")

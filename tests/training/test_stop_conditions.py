@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet import cli
 from envfleet.algorithms.settings import PPO
@@ -18,32 +15,11 @@ from envfleet.runs.listing import runs_in
 from envfleet.runs.run import Run
 from envfleet.training import resume
 from tests.cli.conftest import train as train_by_command
+from tests.training.envs import Flat
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
 
 pytestmark = pytest.mark.usefixtures("no_trial")
-
-
-class Flat(gymnasium.Env[Any, Any]):
-    """Every episode has a return of 3, whatever the actions."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        return np.zeros(2, np.float32), 1.0, self.time == 3, False, {}
-
-    def get_state(self) -> dict[str, Any]:
-        return {"time": self.time}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        self.time = state["time"]
 
 
 FLAT: dict[str, Any] = {"env": Flat, "steps": 6 * UPDATE, "eval_every": 1, "eval_episodes": 1, "epochs": 1}

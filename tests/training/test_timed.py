@@ -8,10 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet import clock
 from envfleet.errors import OutOfTimeError, SettingsError
@@ -21,6 +18,7 @@ from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
 from tests.rollout.collecting import collecting
+from tests.training.envs import Endless
 from tests.training.running import run, weights
 
 UPDATE = 12 * 32  # steps
@@ -87,28 +85,12 @@ def test_time_that_is_over_before_the_first_update(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "run").exists()
 
 
-class Endless(gymnasium.Env[Any, Any]):
-    """Never returns from its third step."""
-
-    observation_space = spaces.Box(-1, 1, (3,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        self._steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        while self._steps == 3:
-            time.sleep(1.0)
-        return np.zeros(3, np.float32), 0.0, False, False, {}
+PROCESSES = {"backend": "processes", "start_method": "fork"}  # such workers do not import torch again
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
-@pytest.mark.parametrize("backend", [{}, {"backend": "threads"}, {"backend": "processes"}], ids=str)
+@pytest.mark.parametrize("backend", [{}, {"backend": "threads"}, PROCESSES], ids=["sequential", "threads", "processes"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_rollout_is_given_up_at_its_time(acting: str, backend: dict[str, Any]) -> None:
     with collecting("CartPole-v1", acting=acting, **backend) as rig:
         rig.collect(0)
@@ -118,8 +100,9 @@ def test_a_rollout_is_given_up_at_its_time(acting: str, backend: dict[str, Any])
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_worker_that_is_inside_a_step_is_not_waited_for(acting: str) -> None:
-    with collecting(Endless, acting=acting, backend="processes", n_envs=4) as rig:
+    with collecting(Endless, acting=acting, **PROCESSES, n_envs=4) as rig:
         rig.collector.begin(0, time.monotonic() + 0.5)
         with pytest.raises(OutOfTimeError):
             rig.collector.finish()

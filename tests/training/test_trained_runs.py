@@ -228,7 +228,7 @@ class Telling(CartPoleEnv):
 
 if __name__ == "__main__":
     assert "torch" not in sys.modules
-    settings = PPO(env=Telling, n_envs=8, backend="processes", workers=2, start_method={method!r}, seed=1)
+    settings = PPO(env=Telling, n_envs=8, backend="processes", workers=1, start_method={method!r}, seed=1)
     parts = assemble(resolve(settings))
     import torch
     print(*parts.fleet.call("threads"), torch.get_num_threads())

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
-from gymnasium import spaces
 
 from envfleet.errors import ObservationError
 from envfleet.training import resume
+from tests.training.envs import Draws, Outside
 from tests.training.running import run, weights
 
 KINDS = ("right", "double", "list")
-
-
-class Draws(gymnasium.Env[Any, Any]):
-    """The same numbers as a float32 array, a float64 array or a list; rewards are arrays unless the kind is "right"."""
-
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, kind: str) -> None:
-        self.kind, self.time = kind, 0
-
-    def observe(self) -> Any:
-        drawn = self.np_random.uniform(-1, 1, 2)
-        return {"right": drawn.astype(np.float32), "double": drawn, "list": list(drawn)}[self.kind]
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return self.observe(), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self.time += 1
-        reward = float(action) if self.kind == "right" else np.array([action], np.float32)
-        return self.observe(), reward, self.time >= 9, False, {}
 
 
 def test_they_learn_the_same_as_if_all_were_right(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -48,13 +21,6 @@ def test_they_learn_the_same_as_if_all_were_right(tmp_path: Path, caplog: pytest
         learned.append(weights(tmp_path / kind))
     assert learned[0] == learned[1] == learned[2]
     assert caplog.text.count("as the reward") == 2  # one per run that has them, none for evaluations
-
-
-class Outside(Draws):
-    """Observations are far outside their bounds."""
-
-    def observe(self) -> Any:
-        return super().observe() + np.float32(2)
 
 
 def test_off_is_off_in_evaluations_too(tmp_path: Path) -> None:

@@ -6,39 +6,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
+from tests.training.envs import Drawn, Flat, Silent
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
-from tests.training.test_stop_conditions import Flat
 
 pytestmark = pytest.mark.usefixtures("no_trial")
-
-
-class Drawn(Flat):
-    """Renders the time as a grey image; rendering can be made to fail."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
-    broken = False
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        self.render_mode = render_mode
-
-    def render(self) -> Any:
-        if self.broken:
-            raise RuntimeError("the pen broke")
-        return np.full((16, 16, 3), 60 * self.time, np.uint8)
-
-
-class Silent(Flat):
-    """Accepts a render_mode but cannot render."""
-
-    def __init__(self, render_mode: str | None = None) -> None:
-        pass
 
 
 def videos(folder: Path) -> list[str]:
