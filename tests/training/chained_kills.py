@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 
 from envfleet.runs.checkpoints import Checkpoints
 from tests.waiting import gone, wait_until
@@ -56,6 +57,7 @@ def _killed(work: Callable[[], object], saves: int | None = None, delay: float =
         try:
             os.close(reader)
             logging.disable(logging.CRITICAL)
+            torch.set_num_threads(1)  # OpenMP's threads do not exist in a forked child; waiting for them would not end
             if saves is not None:
                 stop_after(saves + BEYOND, saves, lambda: os.write(writer, b"."))
             work()
