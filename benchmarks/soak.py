@@ -21,7 +21,6 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median_low
 from typing import Any
 
 import psutil
@@ -86,19 +85,16 @@ class Figures:
         return sum(warm[-part:]) / part - sum(warm[:part]) / part
 
     @property
-    def usual_descriptors(self) -> tuple[int, int]:
-        """Median of the open descriptors in the first and in the last third of the time after the warm-up.
-
-        A leak raises the median too; a file that another thread has open for a moment does not.
-        """
+    def most_descriptors(self) -> tuple[int, int]:
+        """Most open descriptors in the first and in the last third of the time after the warm-up."""
         warm = self._warm(self.descriptors)
         part = max(1, len(warm) // 3)
-        return median_low(warm[:part]), median_low(warm[-part:])
+        return max(warm[:part]), max(warm[-part:])
 
     def summary(self) -> dict[str, Any]:
         series = ("memory_mb", "descriptors", "children", "curve")
         plain = {name: value for name, value in asdict(self).items() if name not in series}
-        before, after = self.usual_descriptors
+        before, after = self.most_descriptors
         return {
             **plain,
             "final_memory_mb": round(self.memory_mb[-1], 1),
