@@ -63,7 +63,6 @@ def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> 
     (tmp_path / "chatty.py").write_text(CHATTY)
     command = [sys.executable, "-m", "envfleet", "train", "ppo", "--env", "chatty:make", "--backend", backend]
     command += ["--n-envs", "2", "--rollout-steps", "32", "--steps", "256", "--output-dir", "run", "--verbose"]
-    command += ["--eval-every", "0"] + (["--workers", "1"] if backend == "processes" else [])
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as process:
