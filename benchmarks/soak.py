@@ -115,6 +115,7 @@ class _Watch(Callback):
         self._over = threading.Event()
         self._returns: list[float] = []
         self._noted = 0.0  # when the curve got its last point
+        self._reading = threading.Lock()  # our threads open files of /proc, which must not be counted as open
         self._descriptors = self._process.num_fds()
 
     def __enter__(self) -> _Watch:
@@ -138,14 +139,16 @@ class _Watch(Callback):
 
     def _kill(self) -> None:
         while not self._over.wait(self._kill_every):
-            workers = self._workers()
+            with self._reading:
+                workers = self._workers()
             if workers:  # in turn, because restarts per worker within five minutes are limited
                 os.kill(workers[self.figures.kills % len(workers)], signal.SIGKILL)
                 self.figures.kills += 1
 
     def _measure(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
-            self.figures.memory_mb.append(self._process.memory_full_info().uss / 2**20)
+            with self._reading:
+                self.figures.memory_mb.append(self._process.memory_full_info().uss / 2**20)
             self.figures.descriptors.append(self._descriptors)
 
     def on_rollout(self, moment: Moment, rollout: Rollout) -> None:
@@ -159,7 +162,8 @@ class _Watch(Callback):
         figures = self.figures
         figures.steps, figures.last_return = moment.steps, moment.mean_return
         figures.restarts = max(figures.restarts, int(moment.metrics.get("fleet/restarts", 0)))
-        self._descriptors = self._process.num_fds()  # counted while no restart is in progress
+        with self._reading:
+            self._descriptors = self._process.num_fds()  # counted while no restart is in progress
         if time.monotonic() - self._noted >= CURVE_SECONDS:
             self._noted = time.monotonic()
             figures.curve.append((moment.steps, moment.mean_return))

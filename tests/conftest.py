@@ -12,14 +12,17 @@ from hypothesis import HealthCheck, settings
 from envfleet.fleet import watch
 from envfleet.fleet.backends import sequential
 from envfleet.fleet.spec import Timeouts
+from envfleet.signals import ENDING
 
 # The same examples in every run, without a deadline: neither luck nor load decides.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-# A shell makes background programs ignore Ctrl-C, but tests send it.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell makes background programs ignore Ctrl-C, and nohup makes them ignore SIGHUP. Tests send both, also to programs
+# that they start, which inherit what is ignored.
+for _number in ENDING:
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
