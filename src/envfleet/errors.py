@@ -96,12 +96,16 @@ class EnvContext:
     task: Any = None
     step: int | None = None  # steps taken in the episode before the failure
     action: Any = None
-    together: int = 1  # a pool of this many environments failed as a whole; `env_index` and `seed` are of the first
+    together: int = 1  # it was one of this many environments; `env_index` and `seed` are of the first
+
+    @property
+    def where(self) -> str:
+        """The environment, or the environments of a pool, which fails as a whole."""
+        last = self.env_index + self.together - 1
+        return f"environment {last}" if self.together == 1 else f"one of environments {self.env_index} to {last}"
 
     def __str__(self) -> str:
-        last = self.env_index + self.together - 1
-        where = f"environment {last}" if self.together == 1 else f"one of environments {self.env_index} to {last}"
-        parts = [where, f"during {self.operation}", f"seed {self.seed}"]
+        parts = [self.where, f"during {self.operation}", f"seed {self.seed}"]
         if self.task is not None:
             parts.append(f"task {self.task!r}")
         if self.step is not None:

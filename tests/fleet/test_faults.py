@@ -320,6 +320,16 @@ def test_creation_that_hangs_is_a_named_error(tmp_path: Path, monkeypatch: pytes
     assert "sleep_for_an_hour" in caught.value.original
 
 
+def test_creation_that_hangs_in_the_caller_shows_its_stack(limits_hold: Path) -> None:
+    def build() -> Any:
+        hang(limits_hold)
+
+    with pytest.raises(envfleet.EnvHungError, match=r"did not build its environments within 0\.3 s") as caught:
+        envfleet.make(build, 4, backend="sequential", timeout=envfleet.Timeouts(start=0.3), seed=7)
+    assert "sleep_for_an_hour" in caught.value.original
+    assert "one of environments 0 to 3, during make, seed 7" in str(caught.value)
+
+
 def test_slow_group_is_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is per environment: eight of them may take eight times as long.
 

@@ -292,6 +292,27 @@ def test_a_fault_costs_the_episodes_of_one_pool(kind: str, mode: str, tmp_path: 
             assert all("restarted" not in act(fleet)[4] for _ in range(2))
 
 
+def test_a_hang_can_be_in_any_environment_of_the_pool(limits_hold: Path) -> None:
+    with make(faulty("hang", Path(f"{limits_hold}-once")), timeout=envfleet.Timeouts(step=0.3)) as fleet:
+        fleet.reset()
+        with pytest.raises(envfleet.EnvHungError) as caught:
+            for step in range(STEP + 1):
+                fleet.step(np.array([step + 1, 2, 3, 4]))
+    assert caught.value.context.together == GROUP
+    assert "(one of environments 0 to 1, during step, seed 10, action [" in str(caught.value)
+    assert [int(action) for action in caught.value.context.action] == [STEP + 1, 2]
+
+
+def test_the_log_of_a_killed_hang_names_the_whole_pool(limits_hold: Path, caplog: Any) -> None:
+    hosting = {**BACKENDS["fork"], "timeout": envfleet.Timeouts(step=0.3)}
+    with make(faulty("hang", Path(f"{limits_hold}-once")), hosting) as fleet:
+        fleet.reset()
+        for _ in range(STEP + 1):
+            infos = act(fleet)[4]
+    assert infos["_restarted"].tolist() == [True, True, False, False]
+    assert "one of environments 0 to 1 did not return from its step within 0.3 s" in caplog.text
+
+
 def test_a_pool_that_always_fails_gets_other_seeds_each_time_and_ends_in_an_error() -> None:
     class Always(CounterPool):
         def step(self, actions: Any) -> Any:

@@ -12,6 +12,7 @@ import pytest
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import exactness, resume
 from envfleet.training.callbacks import Callback, Moment
+from tests.fleet.pools import cart_pole
 from tests.inexact_worlds import (
     ClassAttribute,
     CrashesWhenRestored,
@@ -63,6 +64,15 @@ def test_a_run_says_that_its_resume_will_not_be_exact(
     said = capsys.readouterr().err
     assert "the environments start fresh episodes: " in said
     assert done.metrics[-1]["step"] == 3 * ROLLOUT
+
+
+def test_a_pool_says_why_without_asking_for_methods_it_cannot_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "run", [StopAfter(2)], env=cart_pole, acting="central", **OPTIONS, **BACKENDS["sequential"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("fresh episodes: a pool cannot save and restore the state of its environments hint: write it") == 1
+    assert "get_state" not in said
 
 
 def test_an_exact_one_is_tried_once_and_stays_exact(

@@ -30,7 +30,7 @@ from envfleet.fleet.spaces import Path
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.supervisor import Supervisor
-from envfleet.fleet.worker import Hello
+from envfleet.fleet.worker import Hello, descriptions
 
 __all__ = ["Fleet"]
 
@@ -38,7 +38,6 @@ Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 CLOSE_SECONDS = 1.5  # how long workers have to close their environments
 BROKEN_SECONDS = 0.2  # the same for a broken fleet, whose workers do not respond
-
 
 # As module constants: every step uses some of them, and Enum attributes are slow to look up.
 NEW, READY, RESETTING, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
@@ -87,12 +86,7 @@ class Fleet(EnvAccess):
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
 
     def _describe(self, specs: Sequence[WorkerSpec], hellos: Sequence[Hello]) -> None:
-        described = {
-            group.index: description
-            for spec, hello in zip(specs, hellos, strict=True)
-            for group, description in zip(spec.groups, hello.groups, strict=True)
-        }
-        groups = [described[index] for index in sorted(described)]
+        groups = descriptions(specs, hellos)
         first = groups[0]
         self._capabilities = first.capabilities
         self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
@@ -116,8 +110,7 @@ class Fleet(EnvAccess):
             return work(*arguments)
         except EnvHungError as error:
             self._state = BROKEN
-            action = self._exchange.last_action(error.context.env_index)
-            raise self._seeds_and_tasks.with_context(error, action) from None
+            raise self._seeds_and_tasks.with_context(error, self._exchange.last_action) from None
         except (WorkerError, OutOfTimeError):
             self._state = BROKEN
             raise

@@ -55,8 +55,10 @@ class WorkerLifecycle:
         except TimeoutError as error:
             if isinstance(error, EnvError) and not isinstance(error, EnvHungError):
                 raise  # raised by the environment itself
-            stack = self._backend.stack(spec.index)
-            context = EnvContext(spec.groups[0].start, "make", spec.settings.seed + spec.groups[0].start)
+            # The stack of a caller that was interrupted is in the error; by now it is in this function.
+            stack = error.original if isinstance(error, EnvHungError) else self._backend.stack(spec.index)
+            first, last = spec.groups[0].start, spec.groups[-1].stop
+            context = EnvContext(first, "make", spec.settings.seed + first, together=last - first)
             raise EnvHungError(
                 f"worker {spec.index} did not build its environments within {limit:g} s",
                 context,
@@ -90,6 +92,9 @@ class WorkerLifecycle:
         control = self._arrays.control
         return control.words[control.worker(worker, word)]
 
+    def _context(self, worker: int, operation: str) -> EnvContext:
+        return self._specs[worker].context(self._word(worker, WorkerWord.CURRENT), operation)
+
     # --- faults
 
     def deaths(self) -> Iterator[tuple[int, str]]:
@@ -107,10 +112,9 @@ class WorkerLifecycle:
     def kill_hung(self, hang: Hang) -> tuple[str, str]:
         """Kill a worker that made no progress; return the reason and its stack. Raise EnvHungError if impossible."""
         worker = hang.worker
-        env = self._word(worker, WorkerWord.CURRENT)
+        context = self._context(worker, hang.operation)
         stack = self._backend.stack(worker)
         if not self._backend.killable:
-            context = EnvContext(env, hang.operation, self._specs[worker].settings.seed + env)
             raise EnvHungError(
                 f"an environment did not return within {hang.limit:g} s; a thread cannot be killed, "
                 "so the fleet is broken",
@@ -120,7 +124,7 @@ class WorkerLifecycle:
             )
         self._backend.kill(worker)
         reason = (
-            f"environment {env} did not return from its {hang.operation} within {hang.limit:g} s; "
+            f"{context.where} did not return from its {hang.operation} within {hang.limit:g} s; "
             f"it was in\n{stack.rstrip()}"
         )
         return reason, stack
@@ -132,8 +136,8 @@ class WorkerLifecycle:
         """
         while True:
             delay = self._delay(worker, reason, stack)
-            env = self._word(worker, WorkerWord.CURRENT)
-            _log.warning("worker %d is restarted (%s); it was in environment %d", worker, reason, env)
+            where = self._context(worker, "step").where
+            _log.warning("worker %d is restarted (%s); it was in %s", worker, reason, where)
             time.sleep(delay)
             self._restart_counts[worker] += 1
             spec = self._specs[worker]
@@ -153,10 +157,10 @@ class WorkerLifecycle:
             raise ClosedError("the fleet was closed while its environments were stepping")
         restarts = self._restarts[worker]
         if restarts.exhausted:
-            env = self._word(worker, WorkerWord.CURRENT)
+            where = self._context(worker, "step").where
             raise WorkerError(
-                f"worker {worker} died {restarts.recent + 1} times within {restarts.within:g} s, last in environment "
-                f"{env}: {reason}",
+                f"worker {worker} died {restarts.recent + 1} times within {restarts.within:g} s, last in {where}: "
+                f"{reason}",
                 hint="the simulator crashes again and again: envfleet.check(env) may show why; restarts= allows more",
                 ending=reason,
                 stack=self._backend.stack(worker) if stack is None else stack,

@@ -210,7 +210,7 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
 
 def _groups(makers: Makers, count: int) -> list[GroupSpec]:
     ranges = group_ranges(makers.n_envs, count)
-    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows)) for g, rows in enumerate(ranges)]
+    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows), makers.together) for g, rows in enumerate(ranges)]
 
 
 def _named(setting: str, value: str, names: dict[str, str]) -> str:

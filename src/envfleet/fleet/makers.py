@@ -31,6 +31,10 @@ class Makers(Protocol):
     def n_envs(self) -> int: ...
 
     @property
+    def together(self) -> bool:
+        """Whether one call steps all environments of a group."""
+
+    @property
     def single(self) -> EnvMaker:
         """Builds one environment alone, to measure it."""
 
@@ -43,6 +47,7 @@ class _Loop:
     """One function for each environment."""
 
     envs: tuple[EnvMaker, ...]
+    together = False
 
     @property
     def n_envs(self) -> int:
@@ -62,6 +67,7 @@ class _Pools:
 
     pools: PoolMaker
     n_envs: int
+    together = True
 
     @property
     def single(self) -> EnvMaker:

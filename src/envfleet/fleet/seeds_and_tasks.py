@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,12 +87,16 @@ class SeedsAndTasks:
         seeds = [derive_seed(self._seeds[i], 0, self._restarts[i]) for i in envs]
         return Recover(seeds, self._tasks[envs.start : envs.stop], ended)
 
-    def with_context(self, error: EnvHungError, action: Any) -> EnvHungError:
-        """The error of a hung environment, with its seed, its task and, if it was stepping, its action."""
-        env, operation = error.context.env_index, error.context.operation
-        context = EnvContext(
-            env, operation, self._seeds[env], self._tasks[env], None, action if operation == "step" else None
-        )
+    def with_context(self, error: EnvHungError, action_of: Callable[[int], Any]) -> EnvHungError:
+        """The error of a hung environment, with its seed, its task and, if it was stepping, its action.
+
+        If it was a pool, with the actions of all its environments.
+        """
+        env, operation, together = error.context.env_index, error.context.operation, error.context.together
+        action: Any = None
+        if operation == "step":
+            action = action_of(env) if together == 1 else [action_of(each) for each in range(env, env + together)]
+        context = EnvContext(env, operation, self._seeds[env], self._tasks[env], None, action, together)
         return EnvHungError(error.message, context, original=error.original, hint=error.hint)
 
     def state(self) -> dict[str, Any]:

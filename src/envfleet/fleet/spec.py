@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import SettingsError
+from envfleet.errors import EnvContext, SettingsError
 from envfleet.fleet.routine import WorkerRoutine
 from envfleet.fleet.validation import Validation
 
@@ -78,6 +78,7 @@ class GroupSpec:
     start: int
     stop: int
     make: GroupMaker
+    together: bool = False  # one call steps all of its environments, and a hang can be in any of them
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -108,6 +109,13 @@ class WorkerSpec:
     settings: GroupSettings
     routine: WorkerRoutine | None = None  # code that the worker runs on its groups without the caller
     core: int | None = None  # its process is pinned to this core
+
+    def context(self, env: int, operation: str) -> EnvContext:
+        """Where the worker is if environment `env` is running; with a pool, one of its environments."""
+        group = next((group for group in self.groups if group.start <= env < group.stop), self.groups[0])
+        first = group.start if group.together else max(env, group.start)
+        together = len(group) if group.together else 1
+        return EnvContext(first, operation, self.settings.seed + first, together=together)
 
 
 def default_group_count(n_envs: int) -> int:

@@ -52,10 +52,11 @@ class Exactness:
             self._reason, self.tried = reason, True
         return self._reason
 
-    def announce(self, reason: str) -> None:
+    def announce(self, reason: str, hint: str | None = None) -> None:
         """Tell the user once what a resume will do, and why."""
         if self._said != reason:
-            self._say(f"notice: a resume of this run will begin fresh episodes: {reason}\nhint: {COVER_ALL}")
+            hint = hint or COVER_ALL
+            self._say(f"notice: a resume of this run will begin fresh episodes: {reason}\nhint: {hint}")
         self._said = reason
 
     def _try(self) -> str | None:

@@ -52,18 +52,20 @@ def _simulators(
     """Return the state of the simulators, or the reason why they would not continue exactly."""
     if exactness.failed:
         return None, exactness.reason()
+    reason: str | None
+    hint: str | None = None
     try:
         state = parts.fleet.state(progress)
     except WorkerError as error:
         # A worker that dies here costs its episodes, not the training: the next rollout restarts it.
         return None, one_line_of(error)
     except (EnvError, StateError) as error:
-        reason: str | None = one_line_of(error)
+        reason, hint = one_line_of(error), error.hint
     else:
         reason = exactness.reason()
     if reason is None:
         return state, None
-    exactness.announce(reason)
+    exactness.announce(reason, hint)
     return None, reason
 
 

@@ -61,6 +61,10 @@ class SequentialBackend:
             *(words[line + word] for word in (WorkerWord.CURRENT, WorkerWord.TICK, WorkerWord.PHASE))
         )
 
+    def _context(self, env: int, operation: str) -> EnvContext:
+        (worker,) = self._workers.values()
+        return worker.spec.context(env, operation)
+
     def channel(self, index: int) -> Channel:
         return self._channels[index]
 
@@ -88,7 +92,7 @@ class SequentialBackend:
 
     def _watchdog(self) -> _Watchdog:
         if self._only_watchdog is None:
-            self._only_watchdog = _Watchdog(self._progress)
+            self._only_watchdog = _Watchdog(self._progress, self._context)
         return self._only_watchdog
 
     def wait(self, seconds: float) -> bool:
@@ -148,9 +152,9 @@ class _Watchdog:
     asynchronous exception. Code that never returns to Python stays hung.
     """
 
-    def __init__(self, progress: Callable[[], _WorkerProgress]) -> None:
+    def __init__(self, progress: Callable[[], _WorkerProgress], context: Callable[[int, str], EnvContext]) -> None:
         self._hang: _Hang | None = None
-        self._progress = progress
+        self._progress, self._context = progress, context
         self._timeouts: Timeouts | None = None
         self._round = 0
         self._thread_id = 0
@@ -173,7 +177,7 @@ class _Watchdog:
             hang = self._hang
             if hang is None:
                 raise
-            context = EnvContext(self._progress().env, hang.operation)
+            context = self._context(self._progress().env, hang.operation)
             message = f"an environment did not return within {hang.limit:g} s"
             raise EnvHungError(message, context, original=hang.stack) from None
         finally:
