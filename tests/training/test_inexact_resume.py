@@ -71,7 +71,8 @@ def test_a_pool_says_why_without_asking_for_methods_it_cannot_have(
 ) -> None:
     run(tmp_path / "run", [StopAfter(2)], env=cart_pole, acting="central", **OPTIONS, **BACKENDS["sequential"])
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("fresh episodes: a pool cannot save and restore the state of its environments hint: write it") == 1
+    reason = "fresh episodes: a pool cannot save and restore the state of its environments hint: write it"
+    assert said.count(reason) == 1
     assert "get_state" not in said
 
 
