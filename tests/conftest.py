@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from envfleet.fleet import watch
 from envfleet.fleet.backends import sequential
+from envfleet.fleet.backends.processes import ProcessesBackend
 from envfleet.fleet.spec import Timeouts
 from envfleet.signals import ENDING
 
@@ -29,6 +30,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """With several processes, run slow tests first, so that none of them runs alone at the end."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.proof)], ids="restarts by {}".format)
+def restarts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say how workers of a forked fleet are restarted, for tests in which a worker that acts dies.
+
+    Usually in a new interpreter, which imports torch for two seconds. `make test` forks them, as the backend does
+    with environments that cannot be pickled.
+    """
+    if request.param == "fork":
+        monkeypatch.setattr(ProcessesBackend, "_pickled", lambda backend, spec: [])
 
 
 @pytest.fixture

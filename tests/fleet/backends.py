@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -17,18 +18,37 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
 }
 PROCESSES = ["spawn", "fork", "forkserver", "portable"]
+SLOW_STARTS = ["spawn", "forkserver"]  # they start new interpreters
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Arguments of make() for each backend; 'portable' forces the fallbacks for Linux-only calls."""
     return use(request.param, monkeypatch)
 
 
-@pytest.fixture(params=PROCESSES)
+@pytest.fixture
 def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Arguments of make() for each way to start worker processes."""
     return use(request.param, monkeypatch)
+
+
+def run_on_backends(metafunc: pytest.Metafunc) -> None:
+    """Run a test that uses one of the fixtures on every backend.
+
+    Most of the time goes into new interpreters, and a worker behaves the same however it was started. So `make test`
+    starts interpreters for some tests only, chosen by name: all tests of faults and signals, and half of the others,
+    run with either spawn or forkserver. `make proof` runs the rest.
+    """
+    turn = crc32(metafunc.function.__name__.encode())
+    both_matter = metafunc.module.__name__.endswith(("test_faults", "test_signals"))
+    chosen = SLOW_STARTS[turn % 2] if both_matter or turn % 4 < 2 else None
+    own = str([marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")])
+    for fixture, names in (("backend", list(BACKENDS)), ("processes", PROCESSES)):
+        if fixture in metafunc.fixturenames and fixture not in own:
+            left = {name for name in SLOW_STARTS if name != chosen}
+            cases = [pytest.param(name, marks=pytest.mark.proof) if name in left else name for name in names]
+            metafunc.parametrize(fixture, cases, indirect=True)
 
 
 def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

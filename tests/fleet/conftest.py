@@ -1,3 +1,6 @@
-from tests.fleet.backends import backend, processes
+"""Fleet tests run on every backend."""
 
-__all__ = ["backend", "processes"]
+from tests.fleet.backends import backend, processes
+from tests.fleet.backends import run_on_backends as pytest_generate_tests
+
+__all__ = ["backend", "processes", "pytest_generate_tests"]

@@ -22,8 +22,7 @@ from tests.rollout.envs import Counter, Fault, diary
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
-# A restarted worker that acts imports torch. Each such test keeps one kind of group; `make proof` has both.
-LONG = pytest.mark.proof
+RESTARTS = pytest.mark.usefixtures("restarts")
 GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
@@ -73,14 +72,15 @@ def pool_with(kind: str, mark: Path) -> Any:
     return PoolMaker(CounterPool, {"fault": Fault(kind, SEED + STRUCK, STEP, f"{mark}-once")})
 
 
+@RESTARTS
 @pytest.mark.parametrize(
     ("kind", "env", "acting"),
     [
         ("kill", "loop", "worker"),
         ("kill", "loop", "central"),
-        pytest.param("kill", "pool", "worker", marks=LONG),
+        ("kill", "pool", "worker"),
         ("kill", "pool", "central"),
-        pytest.param("hang", "loop", "worker", marks=LONG),
+        ("hang", "loop", "worker"),
         ("hang", "loop", "central"),
         ("hang", "pool", "worker"),
         ("hang", "pool", "central"),
@@ -127,9 +127,10 @@ def kill(rig: Rig, worker: int) -> None:
     os.kill(rig.fleet.statistics().workers[worker].pid, signal.SIGKILL)
 
 
+@RESTARTS
 @pytest.mark.parametrize(
     ("env", "acting"),
-    [("loop", "worker"), ("loop", "central"), pytest.param("pool", "worker", marks=LONG), ("pool", "central")],
+    [("loop", "worker"), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
 )
 def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
     made = Counter if env == "loop" else PoolMaker(CounterPool)
@@ -149,9 +150,10 @@ def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
         assert rig.collect(2).valid.all()
 
 
+@RESTARTS
 @pytest.mark.parametrize(
     ("env", "acting"),
-    [pytest.param("loop", "worker", marks=LONG), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
+    [("loop", "worker"), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
 )
 def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: Path) -> None:
     fault = Fault("kill", SEED + STRUCK, 0, str(tmp_path / "struck"))
@@ -164,7 +166,8 @@ def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: P
         assert np.isfinite(rollout.observations[""]).all()
 
 
-@pytest.mark.parametrize("env", ["loop", pytest.param("pool", marks=LONG)])
+@RESTARTS
+@pytest.mark.parametrize("env", ["loop", "pool"])
 def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_path: Path) -> None:
     found = []
     faulty = counter_with if env == "loop" else pool_with
@@ -179,6 +182,7 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_pat
         assert one.tobytes() == two.tobytes()
 
 
+@RESTARTS
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
     """One worker hosts both groups and dies in the second, when the first has finished."""
     env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))

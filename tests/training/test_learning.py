@@ -26,30 +26,32 @@ class Case:
     steps: int
     score: float
     memory: str = "none"
+    episodes: int = 100
 
     def __str__(self) -> str:
-        name = self.env.rpartition(":")[2]
-        return f"{name}-{self.memory}-{self.seed}" if self.memory != "none" else f"{name}-{self.seed}"
+        parts = [self.env.rpartition(":")[2], *([] if self.memory == "none" else [self.memory]), self.seed, self.steps]
+        return "-".join(map(str, parts))
 
     def play(self, folder: Path) -> float:
-        """Train, then return the mean return of 100 deterministic evaluation episodes."""
+        """Train, then return the mean return of deterministic evaluation episodes."""
         given: dict[str, Any] = {"env": self.env, "seed": self.seed, "steps": self.steps, "memory": self.memory}
         train(PPO(**given, backend="sequential", eval_every=0, quiet=True, output_dir=str(folder)))
-        return evaluate_run(folder, episodes=100, trust=True).mean_reward
+        return evaluate_run(folder, episodes=self.episodes, trust=True).mean_reward
 
 
 CASES = [
-    Case("CartPole-v1", 1, 50_000, 475.0),  # the promised budget is 100,000 steps
+    Case("CartPole-v1", 1, 20_000, 150.0, episodes=20),  # halfway; random play gets 22
     # Continuous actions: random play gets 4, the best constant action 5.5, and 10 is perfect.
-    Case(f"{HERE}:Aim", 1, 20_000, 7.5),
-    Case(f"{HERE}:Masked", 1, 20_000, 0.95 * STEPS),
-    Case(f"{HERE}:Nested", 1, 40_000, 0.95 * STEPS),
+    Case(f"{HERE}:Aim", 1, 10_000, 7.5),
+    Case(f"{HERE}:Masked", 1, 10_000, 0.95 * STEPS),
+    Case(f"{HERE}:Nested", 1, 25_000, 0.95 * STEPS),
     # Uses the image preset and its convolutions. A perfect score is 4; random play gets 1.
-    Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
+    Case("tests.training.picture_worlds:Quarters", 1, 8_000, 2.5),
     Case(f"{HERE}:RememberCue", 1, 40_000, 0.95, "gru"),
 ]
 FOR_THE_PROOF = [
-    *(Case("CartPole-v1", seed, 50_000, 475.0) for seed in range(2, 6)),
+    *(Case("CartPole-v1", seed, 50_000, 475.0) for seed in range(1, 6)),  # the promised budget is 100,000 steps
+    Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
     Case("Acrobot-v1", 1, 60_000, -100.0),
     Case("Pendulum-v1", 1, 100_000, -300.0),
     Case(f"{HERE}:RememberCue", 1, 60_000, 0.95, "lstm"),
@@ -63,6 +65,7 @@ def test_a_preset_reaches_the_score(case: Case, tmp_path: Path) -> None:
     assert case.play(tmp_path / "run") >= case.score
 
 
+@pytest.mark.proof
 def test_without_memory_a_cue_is_forgotten(tmp_path: Path) -> None:
     """Without memory, no policy can beat always giving the same answer."""
     case = Case(f"{HERE}:RememberCue", 1, 40_000, 0.5)

@@ -29,6 +29,8 @@ def test_random_play_keeps_to_the_mask(kind: str) -> None:
     assert (returns, steps) == ([5.0] * 10, 50)
 
 
-@KINDS
+@pytest.mark.parametrize(
+    "kind", ["discrete", *(pytest.param(kind, marks=pytest.mark.proof) for kind in ("row", "switches", "tuple"))]
+)
 def test_the_check_finds_them_in_order(kind: str) -> None:
     assert envfleet.check(lambda: OneAllowed(kind)).problems == ()
