@@ -54,11 +54,12 @@ class Session:
         *,
         python: Path | None = None,
         descriptors: Sequence[int] = (),
+        source: Path = ROOT / "src",
     ) -> None:
         # A separate working folder, because some libraries write files to the current one.
         self._folder = tempfile.TemporaryDirectory(prefix="fleet-benchmark-")
         self._errors = open(Path(self._folder.name) / "stderr", "w+", errors="replace")  # noqa: SIM115 (closed below)
-        paths = [str(ROOT), str(ROOT / "src")]
+        paths = [str(ROOT), str(source)]
         if python is None:  # other libraries see only our code (workloads, Procgen)
             paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._process = subprocess.Popen(
