@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from envfleet.capabilities import HeldOut
+from envfleet.capabilities import HeldOut, KnownReturn
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.errors import ProtocolError, SettingsError
 
@@ -63,6 +63,10 @@ class TaskEnv(gymnasium.Env[State, Any]):
     def all_tasks(self) -> Sequence[Any] | None:
         """Every task, if there are few; None if there are always others."""
         return None
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        """Returns that are known without learning (`envfleet.capabilities.KnowsReturns`)."""
+        return ()
 
     # ---- Gymnasium
 
