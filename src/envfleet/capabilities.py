@@ -20,6 +20,8 @@ __all__ = [
     "HasTasks",
     "HeldOut",
     "HoldsOut",
+    "KnownReturn",
+    "KnowsReturns",
     "StacksFrames",
     "Translates",
 ]
@@ -91,6 +93,29 @@ class HoldsOut(Protocol):
 
     def generalisation(self) -> HeldOut | None:
         """Return the held-out part, or None if training uses everything."""
+        ...
+
+
+@dataclass(frozen=True)
+class KnownReturn:
+    """A return that was computed and not learned, to compare with what an agent reaches."""
+
+    name: str  # e.g. "optimum"
+    how: str  # how it was computed, in a few words
+    episode_returns: tuple[float, ...]  # the mean of each episode of a trial
+
+    @property
+    def trial_return(self) -> float:
+        """The return of the whole trial."""
+        return sum(self.episode_returns)
+
+
+@runtime_checkable
+class KnowsReturns(Protocol):
+    """An environment with tasks that can compute what some agents earn, such as the best one."""
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        """Return what is known for the settings of this environment; may take seconds."""
         ...
 
 

@@ -14,6 +14,7 @@ __all__ = ["import_provider", "refuse_missing_extra"]
 # Package or module of an environment's class -> the module that it needs, and the extra that installs it.
 _NEEDED = {
     "envfleet.environments.meta.locomotion": ("mujoco", "mujoco"),
+    "envfleet.environments.meta.metaworld": ("metaworld", "metaworld"),
     "gymnasium.envs.box2d": ("Box2D", "box2d"),
     "gymnasium.envs.mujoco": ("mujoco", "mujoco"),
 }

@@ -287,6 +287,11 @@ def test_a_wrong_flag_is_answered_with_the_nearest(arguments: list[str], words: 
     assert words in refused("ppo", *arguments)
 
 
+@pytest.mark.parametrize("flags", [["--memory", "gru"], ["--memory=lstm"]])
+def test_a_setting_that_only_other_algorithms_have_is_refused_with_the_reason(flags: list[str]) -> None:
+    assert "--memory: DQN has no recurrent memory; use ppo --memory gru" in refused("dqn", *flags)
+
+
 def test_wrong_flags_are_reported_with_the_values_that_cannot_be(
     experiment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

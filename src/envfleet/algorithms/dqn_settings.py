@@ -62,6 +62,11 @@ class DQN(TrainingSettings):
         "total_timesteps": "steps",
     }
 
+    absent: ClassVar[Mapping[str, str]] = {
+        "memory": "DQN has no recurrent memory; use ppo --memory gru, or stack observations (docs/dqn.md)",
+        "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
+    }
+
     # --- the replay
     rollout_steps: int = setting(16, "Steps of each environment per rollout, before the learner updates.", minimum=1)
     replay_size: int = setting(100_000, "Size of the replay buffer, in steps of all environments.", minimum=2)

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -32,16 +32,20 @@ class Evaluate:
       envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
       envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
       envfleet evaluate runs/bandit --tasks 200            # environments with tasks: held-out ones
+      envfleet evaluate runs/s1 runs/s2 runs/s3 --tasks 200 --beside runs/markov runs/oracle
     """
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run folder."""
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run folder. With --tasks, also several runs that differ in their seed, for an interval over them."""
 
     episodes: int = 100
     """Episodes per seed."""
 
     tasks: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes."""
+
+    beside: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")] = ()
+    """With --tasks: other runs to play the same tasks, e.g. one without memory, or an oracle."""
 
     checkpoint: Annotated[str | None, tyro.conf.arg(metavar="best|last|final|step-N", help_behavior_hint="")] = None
     """Checkpoint to evaluate; by default final, or last if the run has not finished."""
@@ -82,41 +86,58 @@ class Evaluate:
         for flag, value in (("--max-steps", self.max_steps), ("--tasks", self.tasks)):
             if value is not None and value < 1:
                 raise SettingsError(f"{flag} is {value}, expected at least 1")
+        if len(self.paths) != 1 and (self.tasks is None or not self.paths):
+            hint = "--tasks evaluates several runs on the same tasks; envfleet compare compares any runs"
+            raise SettingsError(f"received {len(self.paths)} runs, expected one", hint=hint)
+        if self.beside and self.tasks is None:
+            raise SettingsError("--beside was given without --tasks", hint="envfleet compare compares any runs")
         from envfleet.importing import make_folder_importable
-        from envfleet.runs.adaptation import plot_adaptation
         from envfleet.seeding import checked_seed
-        from envfleet.training.evaluating import evaluate_run
 
         for seed in self.seed:
             checked_seed(seed)
         if self.trust:
             make_folder_importable()
-        path = Path(self.path).absolute()  # an environment may change the working directory
-        result = evaluate_run(
-            self.path,
-            episodes=self.episodes,
-            tasks=self.tasks,
-            checkpoint=self.checkpoint,
-            deterministic=self._deterministic,
-            seeds=self.seed,
-            trust=self.trust,
-            render=self.render,
-            video=None if self.video is None else Path(self.video).absolute(),
-            max_steps=self.max_steps,
-        )
+        how: dict[str, Any] = {
+            "checkpoint": self.checkpoint,
+            "deterministic": self._deterministic,
+            "seeds": self.seed,
+            "trust": self.trust,
+            "render": self.render,
+            "video": None if self.video is None else Path(self.video).absolute(),
+            "max_steps": self.max_steps,
+        }
+        text = self._episodes(how) if self.tasks is None else self._tasks(self.tasks, how)
+        sys.stdout.write(text)
+        if self.video is not None and not self.json:
+            sys.stdout.write(f"video: {self.video}\n")
+        return 0
+
+    def _episodes(self, how: dict[str, Any]) -> str:
+        """Play episodes; return what to print."""
+        from envfleet.training.evaluating import evaluate_run
+
+        path = Path(self.paths[0]).absolute()  # an environment may change the working directory
+        result = evaluate_run(self.paths[0], episodes=self.episodes, **how)
         comparison = None if self.no_comparison or self.render or self.video else self._compared(path)
         if self.json:
             figures = {} if comparison is None else {"comparison": comparison.figures}
-            sys.stdout.write(f"{json.dumps({**result.to_json(), **figures})}\n")
-        else:
-            sys.stdout.write(_report(result) + ("" if comparison is None else f"\n{comparison.text}"))
-        if self.video is not None and not self.json:
-            sys.stdout.write(f"video: {self.video}\n")
-        if self.tasks is not None and result.adaptation is not None:
-            plot_adaptation(result.adaptation, path / "report" / "adaptation.png", f"{result.env}, {result.played}")
-            if not self.json:
-                sys.stdout.write(f"plot: {Path(self.path) / 'report' / 'adaptation.png'}\n")
-        return 0
+            return f"{json.dumps({**result.to_json(), **figures})}\n"
+        return _report(result) + ("" if comparison is None else f"\n{comparison.text}")
+
+    def _tasks(self, tasks: int, how: dict[str, Any]) -> str:
+        """Play trials of held-out tasks, write the adaptation plot; return what to print."""
+        from envfleet.cli.task_report import table_of
+        from envfleet.training.task_evaluation import evaluate_tasks
+
+        picture = Path(self.paths[0], "report", "adaptation.png")
+        output = picture.absolute()  # an environment may change the working directory
+        result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, **how)
+        result.plot(output)
+        if self.json:
+            return f"{json.dumps(result.to_json())}\n"
+        table = "\n".join(["", *table_of(result, _digits(result.first))])
+        return f"{_report(result.first)}{table}\nplot: {picture}\n"
 
     @property
     def _deterministic(self) -> bool | None:
@@ -146,11 +167,16 @@ def _report(result: RunEvaluation) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(result: RunEvaluation) -> list[str]:
+def _digits(result: RunEvaluation) -> int:
     from envfleet.runs.live_view import decimals
+
+    return max(2, decimals(result.mean_reward, result.std_reward))
+
+
+def _lines(result: RunEvaluation) -> list[str]:
     from envfleet.wording import counted
 
-    digits = max(2, decimals(result.mean_reward, result.std_reward))
+    digits = _digits(result)
     if result.adaptation is not None:
         return _trial_lines(result, result.adaptation, digits)
     spread = f"{result.mean_reward:.{digits}f} ± {result.std_reward:.{digits}f}"

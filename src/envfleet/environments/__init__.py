@@ -38,12 +38,25 @@ _BARE = {
     "CheetahDir": _META["HalfCheetahDir"],
     "HumanoidDir": _META["HumanoidDir"],
 }
+_METAWORLD = "envfleet.environments.meta.metaworld:MetaWorld"
+_METAWORLD_TASKS = (
+    "assembly", "basketball", "bin-picking", "box-close", "button-press-topdown", "button-press-topdown-wall",
+    "button-press", "button-press-wall", "coffee-button", "coffee-pull", "coffee-push", "dial-turn", "disassemble",
+    "door-close", "door-lock", "door-open", "door-unlock", "hand-insert", "drawer-close", "drawer-open", "faucet-open",
+    "faucet-close", "hammer", "handle-press-side", "handle-press", "handle-pull-side", "handle-pull", "lever-pull",
+    "pick-place-wall", "pick-out-of-hole", "pick-place", "plate-slide", "plate-slide-side", "plate-slide-back",
+    "plate-slide-back-side", "peg-insert-side", "peg-unplug-side", "soccer", "stick-push", "stick-pull", "push",
+    "push-wall", "push-back", "reach", "reach-wall", "shelf-place", "sweep-into", "sweep", "window-open",
+    "window-close",
+)  # fmt: skip
 # id -> entry point and keyword arguments
 REGISTERED: dict[str, tuple[str, dict[str, str]]] = {
     "envfleet/GameBoy-v0": ("envfleet.environments.gameboy.environment:GameBoyEnv", {}),
     "envfleet/Wildfire-v0": ("envfleet.environments.wildfire.environment:WildfireEnv", {}),
     **{f"procgen/{game}": (_PROCGEN, {"game": game}) for game in PROCGEN_GAMES},
     **{f"envfleet/{name}-v0": (f"envfleet.environments.meta.{where}", {}) for name, where in _META.items()},
+    "metaworld/ML10": (_METAWORLD, {"benchmark": "ML10"}),
+    **{f"metaworld/ML1-{name}-v3": (_METAWORLD, {"benchmark": f"ML1-{name}-v3"}) for name in _METAWORLD_TASKS},
     **{f"{name}-v0": (f"envfleet.environments.meta.{where}", {}) for name, where in _BARE.items()},
 }
 

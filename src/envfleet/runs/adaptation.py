@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from envfleet.confidence import confidence_interval
-from envfleet.runs.durable import write_whole, writing
-from envfleet.runs.grouping import COLOURS
 
-__all__ = ["Adaptation", "plot_adaptation"]
+__all__ = ["Adaptation", "Interval"]
 
-Interval = tuple[float, float] | None  # 95 % for a mean; None for one task
+Interval = tuple[float, float] | None  # 95 % for a mean; None for one value
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Returns of trials, each of k episodes of one task."""
+    """Returns of trials, each of k episodes of one task, by one run or by several that played the same tasks."""
 
     episode_returns: tuple[float, ...]  # the mean of each episode of the trial
-    episode_intervals: tuple[Interval, ...]
+    episode_intervals: tuple[Interval, ...]  # over tasks
     trial_return: float  # the sum over the trial, which papers publish
     trial_interval: Interval
     tasks: int
+    trials: tuple[tuple[float, ...], ...]  # [trial, episode]
+    # Of several runs, over their means, which says how much the seed of the training matters.
+    episode_intervals_of_runs: tuple[Interval, ...] = ()
+    trial_interval_of_runs: Interval = None
 
     @classmethod
     def of(cls, returns: Sequence[Sequence[float]]) -> Adaptation | None:
@@ -41,42 +41,44 @@ class Adaptation:
             trial_return=float(np.mean(totals)),
             trial_interval=confidence_interval(totals.tolist()),
             tasks=len(returns),
+            trials=tuple(tuple(map(float, trial)) for trial in returns),
+        )
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Adaptation]) -> Adaptation:
+        """Summarise several runs. Intervals over tasks are of the mean over runs, if all played the same tasks."""
+        if len(runs) == 1:
+            return runs[0]
+        same = len({run.tasks for run in runs}) == 1
+        trials = np.mean([run.trials for run in runs], axis=0) if same else np.concatenate([run.trials for run in runs])
+        whole = cls.of(trials.tolist())
+        assert whole is not None
+        means = np.array([run.episode_returns for run in runs])  # [run, episode]
+        return cls(
+            episode_returns=tuple(means.mean(axis=0).tolist()),
+            episode_intervals=whole.episode_intervals,
+            trial_return=float(means.sum(axis=1).mean()),
+            trial_interval=whole.trial_interval,
+            tasks=whole.tasks,
+            trials=whole.trials,
+            episode_intervals_of_runs=tuple(confidence_interval(episode.tolist()) for episode in means.T),
+            trial_interval_of_runs=confidence_interval(means.sum(axis=1).tolist()),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
+        plain = {
             "episode_returns": list(self.episode_returns),
-            "episode_intervals": [None if each is None else list(each) for each in self.episode_intervals],
+            "episode_intervals": [_plain(each) for each in self.episode_intervals],
             "trial_return": self.trial_return,
-            "trial_interval": None if self.trial_interval is None else list(self.trial_interval),
+            "trial_interval": _plain(self.trial_interval),
             "tasks": self.tasks,
         }
+        if self.episode_intervals_of_runs:
+            plain["episode_intervals_of_runs"] = [_plain(each) for each in self.episode_intervals_of_runs]
+            plain["trial_interval_of_runs"] = _plain(self.trial_interval_of_runs)
+        return plain
 
 
-def plot_adaptation(adaptation: Adaptation, output: Path, title: str) -> None:
-    """Plot the return of each episode of a trial, with intervals."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), dpi=120, layout="constrained")  # without pyplot: spares the caller's plots
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    means = np.array(adaptation.episode_returns)
-    numbers = np.arange(1, len(means) + 1)
-    axes.plot(numbers, means, "o-", color=COLOURS[0])
-    intervals = [each for each in adaptation.episode_intervals if each is not None]
-    if intervals:
-        low, high = np.array(intervals).T
-        axes.errorbar(numbers, means, [means - low, high - means], color=COLOURS[0], capsize=4)
-    axes.set_xlabel("episode of the trial")
-    axes.set_ylabel(f"return, mean of {adaptation.tasks:,} tasks (95 %)")
-    axes.set_xticks(numbers[:: max(1, len(numbers) // 10)])
-    axes.set_title(title, wrap=True)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", metadata={"Software": None})
-    with writing("the picture", output, "or free some space"):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(output, picture.getvalue())
+def _plain(interval: Interval) -> list[float] | None:
+    return None if interval is None else list(interval)

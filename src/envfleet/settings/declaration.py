@@ -60,12 +60,14 @@ class Settings:
     aliases: ClassVar[Mapping[str, str]] = {}
     # Groups for help and documentation, in order: first setting of the group -> its name and text.
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    # Settings that one may expect here and that do not exist: name -> why, for the message.
+    absent: ClassVar[Mapping[str, str]] = {}
     # Sections in which files may nest settings, as in {"training": {"learning_rate": 1e-3}}.
     sections: ClassVar[frozenset[str]] = frozenset({"training", "parallel", "settings"})
 
     def __new__(cls, **given: Any) -> Self:
         if unknown := [name for name in given if name not in kinds_of(cls)]:
-            raise _refusal(cls.__name__, [_no_such(name, kinds_of(cls)) for name in unknown])
+            raise _refusal(cls.__name__, [_no_such(name, kinds_of(cls), cls.absent) for name in unknown])
         self = super().__new__(cls)
         object.__setattr__(self, "_given", frozenset(given))
         return self
@@ -142,7 +144,7 @@ class Settings:
         for key, value in cls.prepared(dict(dotted_keys(cls, mapping))).items():
             name = name_of(cls, key)
             if name is None:
-                found.append(_no_such(key, [*kinds_of(cls), *cls.aliases]))
+                found.append(_no_such(key, [*kinds_of(cls), *cls.aliases], cls.absent))
             elif name in values and not _are_same(values[name], value, kinds_of(cls)[name]):
                 found.append(f"{key}: got {shown(value)}, but {written_as[name]} says {shown(values[name])}")
             else:
@@ -244,7 +246,9 @@ def _are_same(one: Any, other: Any, kind: Any) -> bool:
 _MOST_NAMES = 20  # maximum number of names in a message
 
 
-def _no_such(name: str, valid: Iterable[str]) -> str:
+def _no_such(name: str, valid: Iterable[str], absent: Mapping[str, str] | None = None) -> str:
+    if absent and (why := absent.get(last_name(name))):
+        return f"{name}: {why}"
     names = {valid_name.rpartition(".")[2]: valid_name for valid_name in [*valid][::-1]}
     near = difflib.get_close_matches(last_name(name), names, n=1, cutoff=0.5)
     if near:

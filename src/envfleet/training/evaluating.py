@@ -26,7 +26,7 @@ from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
 from envfleet.training.wrappers import environment_of
 
-__all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "recorded_settings"]
+__all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "held_out_tasks", "recorded_settings"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,15 @@ def evaluate_run(
 
 def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> RunEvaluation:
     """Play tasks that training does not use. If there are none, play the tasks of training and say so."""
-    opened = play.opened
+    found = held_out_tasks(play.opened)
+    result, _ = play.shown(render, env_kwargs=found.env_kwargs)
+    if video is not None:
+        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=found.env_kwargs)
+    return replace(result, played=found.all)
+
+
+def held_out_tasks(opened: OpenedRun) -> HeldOut:
+    """What to play for held-out tasks; raise SettingsError if the run's environment has no tasks."""
     with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
         found: HeldOut | None = stage.apply(_held_out_tasks)
     if found is None:
@@ -149,10 +157,7 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
             f"tasks were asked for, and {opened.settings.env} has none",
             hint="use --episodes; docs/meta-rl.md shows environments with tasks",
         )
-    result, _ = play.shown(render, env_kwargs=found.env_kwargs)
-    if video is not None:
-        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=found.env_kwargs)
-    return replace(result, played=found.all)
+    return found
 
 
 def _held_out_tasks(env: Any) -> HeldOut | None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from gymnasium.spaces import Box, Discrete
 
 from envfleet import cli
 from envfleet.algorithms.env_facts import EnvFacts
+from envfleet.confidence import confidence_interval
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.runs.adaptation import Adaptation
+from envfleet.runs.adaptation_plot import plot_adaptation
 from envfleet.training.evaluating import evaluate_run
 from tests.training.running import run, small
 
@@ -43,11 +48,73 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:3] == ["held-out tasks:", "  return of 3 trials, 120.0 steps each"]
     assert [line.split("  ")[1] for line in lines[3:6]] == ["episode 1", "episode 2", "trial"]
-    assert lines[-2:] == [f"video: {video}", f"plot: {trained / 'report' / 'adaptation.png'}"]
+    assert lines[-2:] == [f"plot: {trained / 'report' / 'adaptation.png'}", f"video: {video}"]
     from PIL import Image
 
     with Image.open(video) as pictures:
         assert pictures.n_frames == 121, "one trial: its start and 120 steps"
+        captions = []
+        for frame in (0, 30, 90):
+            pictures.seek(frame)
+            captions.append(np.asarray(pictures.convert("L"))[360:])
+    assert all((caption < 128).any() for caption in captions), "episode, step and task are written below"
+    assert not any(np.array_equal(one, other) for one, other in itertools.combinations(captions, 2))
+
+
+@pytest.fixture(scope="module")
+def others(trained: Path) -> dict[str, Path]:
+    """Runs beside it: another seed, one without memory, an oracle."""
+    kinds: dict[str, dict[str, Any]] = {
+        "seed": {**SPARSE, "seed": 8},
+        "markov": {**SPARSE, "memory": "none"},
+        "oracle": {**SPARSE, "memory": "none", "env_kwargs": {"oracle": True}},
+    }
+    for name, settings in kinds.items():
+        run(trained.parent / name, **settings)
+    return {name: trained.parent / name for name in kinds}
+
+
+def test_runs_beside_each_other(trained: Path, others: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    beside = ["--beside", str(others["markov"]), str(others["oracle"])]
+    assert (
+        cli.main(["evaluate", str(trained), str(others["seed"]), "--tasks", "3", "--seed", "4", *beside, "--json"]) == 0
+    )
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["runs"] == [str(trained), str(others["seed"])] and figures["tasks"] == 3
+    single = [evaluate_run(path, tasks=3, seeds=(4,)).adaptation for path in (trained, others["seed"])]
+    means = [each.trial_return for each in single if each is not None]
+    assert figures["trial_return"] == pytest.approx(sum(means) / 2)
+    assert figures["trial_interval_of_runs"] == pytest.approx(confidence_interval(means))
+    names = [each["name"] for each in figures["beside"]]
+    assert names == ["ppo (no memory)", "ppo (no memory, oracle)", "random"]
+    assert [len(each["episode_returns"]) for each in figures["beside"]] == [2, 2, 2]
+    assert {each["name"] for each in figures["known_returns"]} == {"goal known", "sweep"}
+    assert figures["known_returns"][0]["trial_return"] == pytest.approx(103.3, abs=1.5)
+
+
+def test_the_table(trained: Path, others: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--tasks", "2", "--beside", str(others["markov"])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("  agent"))
+    assert lines[place].split("  ")[1:2] == ["agent"] and lines[place].endswith("success")
+    starts = [line.strip().split("  ")[0] for line in lines[place + 1 : place + 6]]
+    assert starts == ["ppo (memory gru)", "ppo (no memory)", "random", "goal known*", "sweep*"]
+    assert lines[place + 6 :][:2] == [
+        "  * goal known: walks to the goal at once",
+        "  * sweep: follows the half circle; later episodes walk to the goal at once",
+    ]
+
+
+def test_wrong_runs_are_refused(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "wind", env="envfleet/Wind-v0", steps=384)
+    for arguments, message in (
+        ([str(trained), str(trained)], "received 2 runs, expected one"),
+        ([str(trained), "--beside", str(trained)], "--beside was given without --tasks"),
+        ([], "received 0 runs, expected one"),
+        ([str(trained), "--tasks", "2", "--beside", str(tmp_path / "wind")], "plays envfleet/Wind-v0 with 1 episodes"),
+    ):
+        assert cli.main(["evaluate", *arguments]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_training_tasks_are_evaluated_too(trained: Path) -> None:
@@ -70,6 +137,25 @@ def test_environments_without_tasks_are_refused(tmp_path: Path, capsys: pytest.C
     assert "tasks were asked for, and CartPole-v1 has none" in capsys.readouterr().err
     assert cli.main(["evaluate", str(tmp_path / "run"), "--tasks", "0"]) == 2
     assert "--tasks is 0, expected at least 1" in capsys.readouterr().err
+
+
+def test_several_runs() -> None:
+    """Runs with the means 7 and 11 on the same two tasks."""
+    runs = [Adaptation.of(returns) for returns in ([[1.0, 5.0], [3.0, 5.0]], [[5.0, 5.0], [3.0, 9.0]])]
+    found = Adaptation.of_runs([run for run in runs if run is not None])
+    assert found.episode_returns == (3.0, 6.0) and found.trial_return == 9.0 and found.tasks == 2
+    assert found.trials == ((3.0, 5.0), (3.0, 7.0)), "the mean over runs of each task"
+    assert found.trial_interval == pytest.approx((9.0 - 12.7062, 9.0 + 12.7062), abs=1e-3)
+    assert found.trial_interval_of_runs == pytest.approx((9.0 - 2 * 12.7062, 9.0 + 2 * 12.7062), abs=1e-3)
+    assert found.to_json()["episode_intervals_of_runs"][0] == pytest.approx([3 - 12.7062, 3 + 12.7062], abs=1e-3)
+
+
+def test_the_plot_shows_bars_or_curves(tmp_path: Path) -> None:
+    for trials, name in (([[1.0], [2.0]], "bars"), ([[1.0, 5.0], [3.0, 5.0]], "curves")):
+        found = Adaptation.of(trials)
+        assert found is not None
+        plot_adaptation({"agent": found}, {"optimum": found.episode_returns}, tmp_path / f"{name}.png", "a title")
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
 
 
 def test_returns_of_episodes() -> None:

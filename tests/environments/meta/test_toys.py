@@ -1,11 +1,8 @@
-"""Bandits, tabular MDPs and point robots: rewards, episodes, pictures, refused settings, and their optima."""
+"""Bandits, tabular MDPs and point robots: rewards, episodes, pictures, refused settings."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -157,114 +154,3 @@ def test_wind() -> None:
         env.reset(options={"task": [away, 1.0]})
         assert env.step([0.0, 0.0])[1] == reward
     assert env.settings.to_json()["episodes_per_task"] == 1
-
-
-# ---- optima: recomputed, and reached in the environments by those who know how
-
-
-@functools.cache
-def bandit_value(arms: tuple[tuple[int, int], ...], left: int) -> float:
-    """The Bayes-optimal return of a bandit with uniform chances; `arms` are sorted (paid, not paid)."""
-    return 0.0 if left == 0 else max(pull_value(arms, arm, left) for arm in dict.fromkeys(arms))
-
-
-def pull_value(arms: tuple[tuple[int, int], ...], arm: tuple[int, int], left: int) -> float:
-    """The same if an arm with this record is pulled now."""
-    paid, unpaid = arm
-    others = list(arms)
-    others.remove(arm)
-    chance = (paid + 1) / (paid + unpaid + 2)
-    better = bandit_value(tuple(sorted([*others, (paid + 1, unpaid)])), left - 1)
-    worse = bandit_value(tuple(sorted([*others, (paid, unpaid + 1)])), left - 1)
-    return chance * (1 + better) + (1 - chance) * worse
-
-
-@pytest.mark.parametrize(("arms", "pulls", "best"), [(2, 10, 6.0218), (5, 10, 6.6600), (3, 20, 13.4658)])
-def test_the_optimum_of_a_bandit(arms: int, pulls: int, best: float) -> None:
-    assert bandit_value(((0, 0),) * arms, pulls) == pytest.approx(best, abs=5e-5)
-
-
-def returns(env: TaskEnv, act: Callable[..., Any], trials: int, episodes: int = 1) -> Any:
-    """Returns [trial, episode] of an agent that sees the environment."""
-    found = np.zeros((trials, episodes))
-    for trial in range(trials):
-        env.reset(seed=trial)
-        task = env.task
-        for episode in range(episodes):
-            observation, _ = env.reset(options={"task": task})
-            memory: dict[str, Any] = {"episode": episode}
-            ended = False
-            while not ended:
-                observation, reward, terminated, truncated, _ = env.step(act(env, observation, memory))
-                memory["reward"] = reward
-                found[trial, episode] += reward
-                ended = terminated or truncated
-    return found
-
-
-def best_arm(env: Any, observation: Any, memory: dict[str, Any]) -> int:
-    records: list[tuple[int, int]] = memory.setdefault("records", [(0, 0)] * env.arms)
-    if "reward" in memory:
-        paid, unpaid = records[memory["arm"]]
-        records[memory["arm"]] = (paid + 1, unpaid) if memory["reward"] else (paid, unpaid + 1)
-    left = env.horizon - sum(map(sum, records))
-    values = {record: pull_value(tuple(sorted(records)), record, left) for record in set(records)}
-    memory["arm"] = records.index(max(values, key=lambda record: values[record]))
-    return int(memory["arm"])
-
-
-def test_the_optimum_is_reached_in_the_environment() -> None:
-    env = Bandit()
-    chance = np.random.default_rng(1)
-    assert returns(env, best_arm, 2000).mean() == pytest.approx(6.660, abs=0.1)
-    assert returns(env, lambda *_: chance.integers(5), 2000).mean() == pytest.approx(5.0, abs=0.1)
-
-
-def test_random_and_informed_returns_of_tabular_mdps() -> None:
-    """Ten episodes: 100 at random (100.1 in the paper of RL²), 218 if the task is known."""
-    env = TabularMDP()
-    tasks = np.array(env.sample_tasks(400, np.random.default_rng(0)))
-    means, chances = tasks[..., 0], tasks[..., 1:]
-    best, at_random = np.zeros((400, STATES)), np.zeros((400, STATES))
-    for _ in range(HORIZON):
-        best = (means + np.einsum("tsan,tn->tsa", chances, best)).max(axis=-1)
-        at_random = (means + np.einsum("tsan,tn->tsa", chances, at_random)).mean(axis=-1)
-    assert 10 * at_random[:, 0].mean() == pytest.approx(99.8, abs=2.0)
-    assert 10 * best[:, 0].mean() == pytest.approx(218.3, abs=2.0)
-    chance = np.random.default_rng(1)
-    played = returns(env, lambda *_: chance.integers(ACTIONS), 100, episodes=10)
-    assert played.sum(axis=1).mean() == pytest.approx(10 * at_random[:, 0].mean(), abs=5.0)
-
-
-def towards(env: Any, observation: Any, goal: Any) -> Any:
-    """The action that moves straight to the goal."""
-    move = (np.array(goal) - env._at - np.array(env._drift())) / 0.1
-    return move / max(1.0, np.abs(move).max())
-
-
-def straight(env: Any, observation: Any, memory: dict[str, Any]) -> Any:
-    return towards(env, observation, env.goal)
-
-
-ARC = np.linspace(0.0, np.pi, 40)
-
-
-def sweep(env: Any, observation: Any, memory: dict[str, Any]) -> Any:
-    """Follow the half circle at radius 0.9 until a reward comes, stay there, and go there in the second episode."""
-    if memory["episode"] or memory.get("reward"):
-        return towards(env, observation, env.goal)
-    if "arc" not in memory:
-        memory["arc"] = list(ARC if observation[0] > 0 else ARC[::-1])
-    arc = memory["arc"]
-    while len(arc) > 1 and math.dist(observation, 0.9 * np.array([math.cos(arc[0]), math.sin(arc[0])])) < 0.1:
-        arc.pop(0)
-    return towards(env, observation, 0.9 * np.array([math.cos(arc[0]), math.sin(arc[0])]))
-
-
-def test_known_returns_of_robots() -> None:
-    """The published oracles get 103.3 per trial of PointRobotSparse, and 63.7 in Wind."""
-    sparse = PointRobotSparse()
-    assert returns(sparse, straight, 400, episodes=2).sum(axis=1).mean() == pytest.approx(103.3, abs=0.7)
-    swept = returns(sparse, sweep, 400, episodes=2).mean(axis=0)
-    assert swept == pytest.approx([42.4, 51.6], abs=2.0)
-    assert returns(Wind(), straight, 400).mean() == pytest.approx(62.2, abs=0.7)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envfleet.capabilities import KnownReturn
 from envfleet.environments.meta.settings import BanditSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
 from envfleet.errors import SettingsError
@@ -60,6 +62,20 @@ class Bandit(TaskEnv):
 
     def describe(self) -> str:
         return "pays " + " ".join(f"{chance:.2f}" for chance in self.task[:12])
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        """The optimum: a trial of several episodes is one long episode, since the arms stay the same."""
+        from envfleet.environments.meta.bandit_optimum import exact_return, index_returns, is_small
+
+        episodes = self.settings.episodes_per_task
+        if episodes == 1 and is_small(self.arms, self.horizon):
+            best = (exact_return(self.arms, self.horizon),)
+            return (KnownReturn("optimum", "dynamic programming", best),)
+        rewards = index_returns(self.arms, self.horizon * episodes)
+        if rewards is None:
+            return ()
+        returns = tuple(rewards.reshape(episodes, self.horizon).sum(axis=1).tolist())
+        return (KnownReturn("optimum, nearly", "finite-horizon index policy", returns),)
 
     def _picture(self) -> NDArray[np.uint8]:
         from envfleet.environments.meta.pictures import bars

@@ -19,10 +19,14 @@ from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from numpy.typing import NDArray
 
+from envfleet.capabilities import KnownReturn
 from envfleet.environments.meta.settings import AntDirSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
+from envfleet.seeding import stream
 
 __all__ = ["AntDir", "AntGoal", "HalfCheetahDir", "HalfCheetahVel", "HumanoidDir"]
+
+_KNOWN_TASKS = 100_000
 
 
 class _Walker(TaskEnv, MujocoEnv):
@@ -57,6 +61,11 @@ class _Walker(TaskEnv, MujocoEnv):
         observation, _, terminated, _, moved = step(self, given)
         return np.asarray(observation, np.float32), self._reward(moved), bool(terminated), {}
 
+    def _ceiling(self, per_step: float, how: str) -> tuple[KnownReturn]:
+        """What no agent that ignores its rewards can exceed."""
+        returns = (per_step * self.horizon,) * self.settings.episodes_per_task
+        return (KnownReturn("ceiling without adapting", how, returns),)
+
     def _picture(self) -> NDArray[np.uint8]:
         image: NDArray[np.uint8] = MujocoEnv.render(self)  # type: ignore[no-untyped-call]  # of Gymnasium
         return image
@@ -85,6 +94,10 @@ class HalfCheetahVel(_Walker, HalfCheetahEnv):
     def _reward(self, moved: dict[str, Any]) -> float:
         return float(moved["reward_ctrl"] - abs(moved["x_velocity"] - self.task))
 
+    def known_returns(self) -> Sequence[KnownReturn]:
+        speeds = np.array(self.sample_tasks(_KNOWN_TASKS, stream(0)))
+        return self._ceiling(-float(np.abs(speeds - np.median(speeds)).mean()), "always runs at the median speed")
+
     def describe(self) -> str:
         return f"speed {self.task:.2f}"
 
@@ -104,6 +117,9 @@ class HalfCheetahDir(_Walker, HalfCheetahEnv):
 
     def _reward(self, moved: dict[str, Any]) -> float:
         return float(moved["reward_ctrl"] + self.task * moved["x_velocity"])
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        return self._ceiling(float(np.mean(self.all_tasks())), "both directions cancel out")
 
     def describe(self) -> str:
         return "forwards" if self.task > 0 else "backwards"
@@ -131,6 +147,10 @@ class AntDir(_Walker, AntEnv):
     def _reward(self, moved: dict[str, Any]) -> float:
         costs = moved["reward_ctrl"] + moved["reward_contact"]
         return float(_along(self.task, moved) + moved["reward_survive"] + costs)
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        # With two directions, walking between them earns as well, without a bound.
+        return () if self.all_tasks() is not None else self._ceiling(self._healthy_reward, "stays upright")
 
     def describe(self) -> str:
         return f"direction {math.degrees(self.task):.0f}°"
@@ -160,6 +180,10 @@ class AntGoal(_Walker, AntEnv):
         distance = abs(moved["x_position"] - x) + abs(moved["y_position"] - y)
         return float(moved["reward_ctrl"] + moved["reward_contact"] - distance)
 
+    def known_returns(self) -> Sequence[KnownReturn]:
+        goals = np.array(self.sample_tasks(_KNOWN_TASKS, stream(0)))
+        return self._ceiling(-float(np.abs(goals).sum(axis=1).mean()), "stays in the centre of all goals")
+
     def describe(self) -> str:
         return f"goal ({self.task[0]:.1f}, {self.task[1]:.1f})"
 
@@ -178,6 +202,9 @@ class HumanoidDir(_Walker, HumanoidEnv):
     def _reward(self, moved: dict[str, Any]) -> float:
         costs = moved["reward_ctrl"] + moved["reward_contact"]
         return float(1.25 * _along(self.task, moved) + moved["reward_survive"] + costs)
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        return self._ceiling(self._healthy_reward, "stays upright")
 
     def describe(self) -> str:
         return f"direction {math.degrees(self.task):.0f}°"

@@ -88,9 +88,14 @@ _WALKER = Preset(
     },
     for_memory=True,
 )
+# As the walking robots, with longer episodes. No run of this project has confirmed them yet.
+_METAWORLD = Preset(
+    "Meta-World", {**_WALKER.values, "rollout_steps": 1000, "sequence_length": 250, "gamma": 0.99}, for_memory=True
+)
 PRESETS = {"ppo": _WALKER}  # by algorithm
 OF_CLASS = {  # of single environments, in place of those of the family
     "Bandit": {"ppo": _BANDIT},
+    "MetaWorld": {"ppo": _METAWORLD},
     "TabularMDP": {"ppo": _TABULAR},
     "PointRobot": {"ppo": _ROBOT},
     "PointRobotSparse": {"ppo": _ROBOT},

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from envfleet.capabilities import KnownReturn
 from envfleet.environments.meta.settings import TabularSettings, TaskSettings
 from envfleet.environments.meta.task_env import State, TaskEnv
 from envfleet.errors import SettingsError
+from envfleet.seeding import stream
 
 __all__ = ["TabularMDP"]
 
 STATES, ACTIONS, HORIZON = 10, 5, 10
+_KNOWN_TASKS = 1000
 
 
 class TabularMDP(TaskEnv):
@@ -74,6 +78,16 @@ class TabularMDP(TaskEnv):
 
     def describe(self) -> str:
         return f"state {self._at}" + ("" if self._last < 0 else f", after action {self._last}")
+
+    def known_returns(self) -> Sequence[KnownReturn]:
+        """What an agent earns that knows the task: value iteration, mean over many tasks."""
+        tasks = np.array(self.sample_tasks(_KNOWN_TASKS, stream(0)))
+        means, chances = tasks[..., 0], tasks[..., 1:]
+        value = np.zeros((_KNOWN_TASKS, STATES))
+        for _ in range(HORIZON):
+            value = (means + np.einsum("tsan,tn->tsa", chances, value)).max(axis=-1)
+        informed = (float(value[:, 0].mean()),) * self.settings.episodes_per_task
+        return (KnownReturn("task known", "value iteration", informed),)
 
     def _picture(self) -> NDArray[np.uint8]:
         from envfleet.environments.meta.pictures import table

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from envfleet.capabilities import HeldOut
+from envfleet.capabilities import HeldOut, KnownReturn
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.errors import ProtocolError, SettingsError
 
@@ -64,14 +64,18 @@ class TaskEnv(gymnasium.Env[State, Any]):
         """Every task, if there are few; None if there are always others."""
         return None
 
+    def known_returns(self) -> Sequence[KnownReturn]:
+        """Returns that are known without learning (`envfleet.capabilities.KnowsReturns`)."""
+        return ()
+
     # ---- Gymnasium
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[State, dict[str, Any]]:
         """Begin an episode of `options["task"]`, or of a new task."""
         gymnasium.Env.reset(self, seed=seed)  # not super(): a simulator's own reset is part of `_begin`
         asked = (options or {}).get("task")
-        values = self._checked(self.sample_tasks(1, self.np_random)[0] if asked is None else asked)
-        self.task, self._steps = values.tolist(), 0
+        drawn = self.sample_tasks(1, self.np_random)[0] if asked is None else asked
+        (self.task, values), self._steps = self._task_values(drawn), 0
         return self._begin(values), {"task": values if self.task_shape else self.task}
 
     def step(self, action: Any) -> tuple[State, Any, bool, bool, dict[str, Any]]:
@@ -97,6 +101,11 @@ class TaskEnv(gymnasium.Env[State, Any]):
         count = self.settings.num_train_tasks
         trained = f"{count:,} training tasks" if count else "training tasks"
         return HeldOut(trained, "held-out tasks", {"task_set": "eval"})
+
+    def _task_values(self, task: Any) -> tuple[Any, NDArray[np.float64]]:
+        """The task as a plain value, and the numbers that `_begin` takes; raise SettingsError if it is none."""
+        values = self._checked(task)
+        return values.tolist(), values
 
     def _checked(self, task: Any) -> NDArray[np.float64]:
         """The task as an array; raise SettingsError if it has another shape."""

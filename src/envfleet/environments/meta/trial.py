@@ -75,7 +75,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             )
         if not self._arms and (not isinstance(action, spaces.Box) or len(action.shape) != 1):
             raise SettingsError(f"a trial needs actions of a Discrete space or vectors, got {action}")
-        task_size = len(_numbers(self._source.draw(stream(0)))) if self._settings.oracle else 0
+        task_size = len(self._numbers(self._source.draw(stream(0)))) if self._settings.oracle else 0
         bounds = {
             "state": (state.low, state.high),
             "task": (np.full(task_size, -np.inf), np.full(task_size, np.inf)),
@@ -139,7 +139,12 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
 
     def _begin_task(self, task: Any) -> None:
         self._task = task
-        self._task_seen = _numbers(task) if self._settings.oracle else np.empty(0, np.float32)
+        self._task_seen = self._numbers(task) if self._settings.oracle else np.empty(0, np.float32)
+
+    def _numbers(self, task: Any) -> Seen:
+        """The task as a vector that an oracle sees; `oracle_view` of the environment can say how."""
+        view = getattr(self.env.unwrapped, "oracle_view", None)
+        return _numbers(task if view is None else view(task))
 
     def _see(self, state: Any, action: Any, reward: float, *, first: bool) -> Seen:
         parts = self.parts

@@ -1,0 +1,182 @@
+"""Evaluates runs on held-out tasks, beside other runs, random play and what is known without learning."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from envfleet.capabilities import KnownReturn, KnowsReturns
+from envfleet.errors import SettingsError
+from envfleet.fleet.random_actions import RandomAgent
+from envfleet.runs.adaptation import Adaptation
+from envfleet.runs.adaptation_plot import plot_adaptation
+from envfleet.runs.evaluation import evaluate
+from envfleet.seeding import derive_seed
+from envfleet.training.evaluating import OpenedRun, RunEvaluation, evaluate_run, held_out_tasks
+from envfleet.training.stage import Stage
+
+__all__ = ["AgentOnTasks", "TaskEvaluation", "evaluate_tasks"]
+
+_RANDOM = 0x9A4D  # key of the random actions
+
+
+@dataclass(frozen=True)
+class AgentOnTasks:
+    """What an agent earned on the tasks: one run, several runs with other seeds, or random play."""
+
+    name: str
+    adaptation: Adaptation
+    success_rate: float | None
+    runs: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "name": self.name,
+            "runs": list(self.runs),
+            "success_rate": self.success_rate,
+            **self.adaptation.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class TaskEvaluation:
+    """The evaluation of runs on held-out tasks. All agents play the same tasks."""
+
+    first: RunEvaluation  # of the first run
+    agents: tuple[AgentOnTasks, ...]  # the evaluated runs first, then those beside them, then random play
+    known: tuple[KnownReturn, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON: the keys of the first run, but with the returns of all evaluated runs."""
+        main, *beside = self.agents
+        return {
+            **self.first.to_json(),
+            "success_rate": main.success_rate,
+            **main.adaptation.to_json(),
+            "runs": list(main.runs),
+            "beside": [agent.to_json() for agent in beside],
+            "known_returns": [
+                {
+                    "name": each.name,
+                    "how": each.how,
+                    "episode_returns": list(each.episode_returns),
+                    "trial_return": each.trial_return,
+                }
+                for each in self.known
+            ],
+        }
+
+    def plot(self, output: Path) -> None:
+        """Write the adaptation plot."""
+        agents = {agent.name: agent.adaptation for agent in self.agents}
+        known = {each.name: each.episode_returns for each in self.known}
+        plot_adaptation(agents, known, output, f"{self.first.env}, {self.first.played}")
+
+
+def evaluate_tasks(
+    runs: Sequence[str | Path], *, tasks: int, beside: Sequence[str | Path] = (), **how: Any
+) -> TaskEvaluation:
+    """Play trials of held-out tasks with the policies of `runs`, which differ in their seeds, and of those `beside`.
+
+    `how` are the other arguments of `evaluate_run`; a video is of the first run. All agents play the same tasks.
+    """
+    opened = _opened(runs[0], how)
+    how["seeds"] = tuple(how.get("seeds") or ()) or (opened.settings.seed or 0,)
+    first = evaluate_run(runs[0], tasks=tasks, **how)
+    others = {**how, "video": None, "render": False}
+    evaluated = [first, *(evaluate_run(run, tasks=tasks, **others) for run in runs[1:])]
+    episodes = _episodes(first)
+    count = f", {len(runs)} runs" if len(runs) > 1 else ""
+    agents = [_joined(f"{_name(opened)}{count}", evaluated)]
+    for run in beside:
+        found = evaluate_run(run, tasks=tasks, **others)
+        name = _unlike(_name(_opened(run, how)), [agent.name for agent in agents])
+        agents.append(_joined(name, [found]))
+        evaluated.append(found)
+    for other in evaluated[1:]:
+        if (other.env, _episodes(other)) != (first.env, episodes):
+            raise SettingsError(
+                f"{other.run} plays {other.env} with {_episodes(other)} episodes per task, expected {first.env} with "
+                f"{episodes}, as {first.run}"
+            )
+    return TaskEvaluation(first, (*agents, _random(opened, tasks, how)), _known(opened))
+
+
+def _opened(run: str | Path, how: Mapping[str, Any]) -> OpenedRun:
+    given = {"env": how.get("env"), "policy": how.get("policy")}
+    return OpenedRun.open(run, checkpoint=how.get("checkpoint"), trust=bool(how.get("trust")), **given)
+
+
+def _episodes(result: RunEvaluation) -> int:
+    if result.adaptation is None:
+        raise SettingsError(f"{result.env} has no trials, expected info['episode_returns'] at the end of an episode")
+    return len(result.adaptation.episode_returns)
+
+
+def _joined(name: str, results: Sequence[RunEvaluation]) -> AgentOnTasks:
+    adaptations = [result.adaptation for result in results if result.adaptation is not None]
+    rates = [result.success_rate for result in results if result.success_rate is not None]
+    runs = tuple(result.run for result in results)
+    return AgentOnTasks(name, Adaptation.of_runs(adaptations), float(np.mean(rates)) if rates else None, runs)
+
+
+def _name(opened: OpenedRun) -> str:
+    """What kind of agent a run has: algorithm, memory, oracle."""
+    recorded = opened.folder.read_config()
+    algorithm = str(recorded.get("algorithm", "")).rpartition(":")[2]
+    memory = recorded.get("memory", "none")
+    oracle = bool((recorded.get("env_kwargs") or {}).get("oracle"))
+    kinds = [f"memory {memory}" if memory != "none" else "no memory", *(["oracle"] if oracle else [])]
+    return f"{algorithm} ({', '.join(kinds)})"
+
+
+def _unlike(name: str, names: Sequence[str]) -> str:
+    """The name, with a number if it is taken."""
+    number = 2
+    chosen = name
+    while chosen in names:
+        chosen, number = f"{name} {number}", number + 1
+    return chosen
+
+
+def _stage(opened: OpenedRun) -> contextlib.closing[Stage]:
+    """Where held-out tasks are played."""
+    return contextlib.closing(Stage(opened.env, opened.settings, **held_out_tasks(opened).env_kwargs))
+
+
+def _random(opened: OpenedRun, tasks: int, how: Mapping[str, Any]) -> AgentOnTasks:
+    """Uniformly random actions, on the same tasks."""
+    settings, results = opened.settings, []
+    with _stage(opened) as stage:
+        for seed in how["seeds"]:
+            results.append(
+                evaluate(
+                    stage.fresh,
+                    RandomAgent(opened.policy.action_space, derive_seed(seed, _RANDOM) >> 1),
+                    episodes=tasks,
+                    seed=seed,
+                    training_seed=settings.seed or 0,
+                    deterministic=False,
+                    max_episode_steps=how.get("max_steps") or settings.eval_max_steps,
+                )
+            )
+    successes = [each for result in results for each in result.successes or ()]
+    adaptation = Adaptation.of([trial for result in results for trial in result.trials])
+    assert adaptation is not None  # the first run had trials too
+    return AgentOnTasks("random", adaptation, float(np.mean(successes)) if successes else None)
+
+
+def _known(opened: OpenedRun) -> tuple[KnownReturn, ...]:
+    with _stage(opened) as stage:
+        return tuple(stage.apply(_known_returns))
+
+
+def _known_returns(env: Any) -> Sequence[KnownReturn]:
+    unwrapped = env.unwrapped
+    return unwrapped.known_returns() if isinstance(unwrapped, KnowsReturns) else ()
