@@ -214,7 +214,17 @@ class TrainingSettings(Settings):
         "logged as the success rate.",
     )
     preset: (
-        Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
+        Literal[
+            "auto-scale",
+            "low-memory",
+            "max-throughput",
+            "sample-efficient",
+            "faster",
+            "debug",
+            "procgen",
+            "procgen-nature",
+        ]
+        | None
     ) = setting(
         None, "Named preset. It overrides the preset of the environment's family; settings given here override both."
     )

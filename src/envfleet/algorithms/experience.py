@@ -34,7 +34,7 @@ class BatchSpec:
     n_step: int
     gamma: float
     demonstrations: float = 0.0  # share of a batch
-    rivals: bool = False  # with the actions that were allowed in demonstrated steps
+    allowed: bool = False  # with the actions that were allowed in the observations
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
 
@@ -128,8 +128,7 @@ class ReplayedExperience:
         if demonstrated < size:
             ours = self._drawn(generator, count, size - demonstrated)
         for theirs in self._taken(self._shown, entries):
-            rivals = self._shown.allowed(theirs.entries) if self._batch.rivals else None
-            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
+            parts, importance_weights = [replace(theirs, demonstrated=demonstrated)], None
             if demonstrated < size:
                 collected, weights = next(ours)
                 parts.append(collected)
@@ -173,14 +172,19 @@ class ReplayedExperience:
             entries, importance_weights = self.priorities.draw_batch(
                 uniform, among=len(self.replay), correction=self._batch.priority_correction
             )
-            yield self.replay.take(entries, steps=self._batch.n_step, gamma=self._batch.gamma), importance_weights
+            for batch in self._taken(self.replay, entries[None]):
+                yield batch, importance_weights
 
     def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
         """Yield the batches of entries [batch, step], reading several at a time."""
         at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
         for first in range(0, len(entries), at_once):
             part = entries[first : first + at_once]
-            yield from replay.take_batches(part, steps=self._batch.n_step, gamma=self._batch.gamma)
+            batches = replay.take_batches(part, steps=self._batch.n_step, gamma=self._batch.gamma)
+            if self._batch.allowed and replay.masked:
+                yield from (replace(batch, allowed=replay.allowed(batch.entries)) for batch in batches)
+            else:
+                yield from batches
 
     # --- state
 

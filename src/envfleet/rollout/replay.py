@@ -42,7 +42,7 @@ class Experience:
     discounts: Array  # [batch]: factor of the bootstrap value; 0 if the episode terminated
     masks: Array | None  # [batch, action]: actions allowed in the observations to bootstrap from
     demonstrated: int = 0  # the first `demonstrated` transitions are demonstrations
-    rivals: Array | None = None  # [demonstrated, action]: actions that were allowed in the demonstrated steps
+    allowed: Array | None = None  # [batch, action]: actions allowed in the observations, if the learner wants them
 
     @property
     def observations(self) -> dict[str, Array]:
@@ -58,9 +58,6 @@ def joined(parts: Sequence[Experience]) -> Experience:
     first = parts[0]
     if len(parts) == 1:
         return first
-    width = next((part.masks.shape[1] for part in parts if part.masks is not None), 0)
-    everything = [np.ones((len(part.entries), width), np.bool_) for part in parts]
-    masks = [free if part.masks is None else part.masks for part, free in zip(parts, everything, strict=True)]
     halves = [part.observations for part in parts] + [part.following for part in parts]
     return Experience(
         np.concatenate([part.entries for part in parts]),
@@ -68,10 +65,18 @@ def joined(parts: Sequence[Experience]) -> Experience:
         np.concatenate([part.actions for part in parts]),
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.discounts for part in parts]),
-        np.concatenate(masks) if width else None,
+        _joined_masks([(part.masks, len(part.entries)) for part in parts]),
         first.demonstrated,
-        first.rivals,
+        _joined_masks([(part.allowed, len(part.entries)) for part in parts]),
     )
+
+
+def _joined_masks(parts: Sequence[tuple[Array | None, int]]) -> Array | None:
+    """Concatenate masks, each with its number of rows. Rows without masks allow everything; None if none has any."""
+    width = next((mask.shape[1] for mask, _ in parts if mask is not None), None)
+    if width is None:
+        return None
+    return np.concatenate([np.ones((rows, width), np.bool_) if mask is None else mask for mask, rows in parts])
 
 
 class Replay:
