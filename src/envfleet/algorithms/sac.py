@@ -40,7 +40,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.seeding import stream
 
-__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_loss"]
+__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_gradient"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 17  # key of the random streams for the updates
@@ -64,12 +64,12 @@ def actor_loss(choices: Choices, values: Tensor, alpha: Tensor, weights: Tensor)
     return -(soft_values(choices, values, alpha) * weights).sum()
 
 
-def temperature_loss(log_alpha: Tensor, excess: Tensor) -> Tensor:
-    """Return the loss whose minimum has the target entropy; `excess` is the mean of log pi plus the target.
+def temperature_gradient(excess: Tensor) -> Tensor:
+    """Return the gradient of the temperature's loss; `excess` is the mean of log pi plus the target entropy.
 
-    It is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
+    The loss is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
     """
-    return -log_alpha * excess
+    return -excess
 
 
 class _CriticStep(NamedTuple):
@@ -232,9 +232,9 @@ class SACLearner(Learner):
             acted = self._threads.map(actor, list(zip(parts, criticised, strict=True)))
             norm = self._actor_weights.step([each.gradients for each in acted], rate, settings.max_gradient_norm)
             if settings.tune_temperature:
-                self._tune(
-                    _sum(each.excess for each in acted), (settings.temperature_learning_rate or 0.0) * share or rate
-                )
+                own = settings.temperature_learning_rate
+                gradient = temperature_gradient(_sum(each.excess for each in acted))
+                self._temperature.step([[gradient]], rate if own is None else own * share, None)
             metrics.add(
                 actor_loss=_sum(each.loss for each in acted),
                 entropy=_sum(each.entropy for each in acted),
@@ -279,11 +279,6 @@ class SACLearner(Learner):
     def _target_entropy(self, part: Part) -> float | Tensor:
         given = self._settings.target_entropy
         return self._actions.target_entropy(part.allowed) if given is None else given
-
-    def _tune(self, excess: Tensor, rate: float) -> None:
-        with torch.enable_grad():
-            loss = temperature_loss(self.policy.temperature.log, excess)
-        self._temperature.step([self._temperature.gradients(loss)], rate, None)
 
     def _draw_noise(self, rows: int) -> Noise:
         generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
@@ -365,4 +360,5 @@ class _Weights:
 
 
 def _sum(tensors: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(tensors)).sum()
+    first, *others = tensors
+    return first if not others else torch.stack([first, *others]).sum()
