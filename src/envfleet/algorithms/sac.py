@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,20 +27,22 @@ from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
-from envfleet.algorithms.sac_batch import Noise, Part, split
+from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
 from envfleet.clock import check_time
 from envfleet.errors import TrainingError
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.learner_threads import LearnerThreads
+from envfleet.policies.sac_networks import Actor, Critics, Encoded
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Experience
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.seeding import stream
 
-__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_loss"]
+__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_gradient"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 17  # key of the random streams for the updates
@@ -64,12 +66,12 @@ def actor_loss(choices: Choices, values: Tensor, alpha: Tensor, weights: Tensor)
     return -(soft_values(choices, values, alpha) * weights).sum()
 
 
-def temperature_loss(log_alpha: Tensor, excess: Tensor) -> Tensor:
-    """Return the loss whose minimum has the target entropy; `excess` is the mean of log pi plus the target.
+def temperature_gradient(excess: Tensor) -> Tensor:
+    """Return the gradient of the temperature's loss; `excess` is the mean of log pi plus the target entropy.
 
-    It is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
+    The loss is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
     """
-    return -log_alpha * excess
+    return -excess
 
 
 class _CriticStep(NamedTuple):
@@ -79,7 +81,7 @@ class _CriticStep(NamedTuple):
     loss: Tensor
     values: Tensor  # mean
     errors: Tensor  # [rows]: mean of the twins
-    features: Tensor  # of the actor, with the graph to its encoder
+    seen: Encoded  # by the actor, with the graph to its encoder
 
 
 class _ActorStep(NamedTuple):
@@ -102,7 +104,8 @@ class SACLearner(Learner):
         self._actions, self._actor, self._critics = policy.actions, policy.actor, policy.critics
         self._target = copy.deepcopy(self._critics)
         self._actor_weights, self._critic_weights, self._temperature, self._target_weights = (
-            _Weights(module) for module in (self._actor, self._critics, policy.temperature, self._target)
+            _Weights(module, memory=settings.memory_learning_rate is not None)
+            for module in (self._actor, self._critics, policy.temperature, self._target)
         )
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
@@ -126,6 +129,7 @@ class SACLearner(Learner):
                 priority_correction=settings.priority_correction,
             ),
             seed,
+            sequences=settings.sequences(),
         )
         self.updates = 0
         self._collected = 0
@@ -158,8 +162,8 @@ class SACLearner(Learner):
         rollout.columns["actions"] = self._actions.from_env(rollout.columns["actions"])
         self.experience.show(rollout)
         metrics = SACUpdateMetrics()
-        for batch, weights in self.experience.batches(self._settings.pretrain_steps, self.updates, shown=1.0):
-            self._update(batch, weights, 1.0, metrics)
+        for parts, batch in self._batches(self._settings.pretrain_steps, shown=1.0):
+            self._update(parts, batch, 1.0, metrics)
 
     # --- one rollout
 
@@ -185,9 +189,9 @@ class SACLearner(Learner):
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.updates_per_step
             due, before = int(self._owed), self.updates
-            for batch, importance_weights in self.experience.batches(due, self.updates):
+            for parts, batch in self._batches(due):
                 check_time(until)
-                self._update(batch, importance_weights, share, metrics)
+                self._update(parts, batch, share, metrics)
             self._owed -= due
             if self.updates > before:
                 self._refuse_nan()
@@ -206,11 +210,21 @@ class SACLearner(Learner):
 
     # --- one update
 
-    def _update(self, batch: Any, importance_weights: Array | None, share: float, metrics: SACUpdateMetrics) -> None:
+    def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
+        """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
+        inputs, threads, first = self._actor.inputs, self._threads.count, self.updates
+        if self._settings.memory != "none":
+            for sequences in self.experience.sequence_batches(count, first):
+                noise = self._draw_noise(sequences.mask.shape)
+                yield split_sequences(sequences, noise, inputs, threads, self.device), None
+            return
+        for batch, weights in self.experience.batches(count, first, shown=shown):
+            noise = self._draw_noise((len(batch.entries),))
+            yield split_transitions(batch, weights, noise, inputs, threads, self.device), batch
+
+    def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
         """Make one step on a batch with the critics, then the actor and the temperature, then the target network."""
         settings = self._settings
-        noise = self._draw_noise(len(batch.entries))
-        parts = split(batch, importance_weights, noise, self._actor, self._threads.count, self.device)
         alpha = self.policy.temperature.alpha
         acts = self.updates % settings.actor_frequency == 0
 
@@ -218,11 +232,12 @@ class SACLearner(Learner):
             return self._critic_step(part, alpha, acts=acts)
 
         def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
-            return self._actor_step(pair[0], pair[1].features, alpha)
+            return self._actor_step(pair[0], pair[1].seen, alpha)
 
         criticised = self._threads.map(critics, parts)
-        rate = settings.learning_rate * share
-        norm = self._critic_weights.step([each.gradients for each in criticised], rate, settings.max_gradient_norm)
+        rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
+        largest = settings.max_gradient_norm
+        norm = self._critic_weights.step([each.gradients for each in criticised], largest, rate, of_memory)
         metrics.add(
             critic_loss=_sum(each.loss for each in criticised),
             q_value=torch.stack([each.values for each in criticised]).mean(),
@@ -230,11 +245,11 @@ class SACLearner(Learner):
         )
         if acts:
             acted = self._threads.map(actor, list(zip(parts, criticised, strict=True)))
-            norm = self._actor_weights.step([each.gradients for each in acted], rate, settings.max_gradient_norm)
+            norm = self._actor_weights.step([each.gradients for each in acted], largest, rate, of_memory)
             if settings.tune_temperature:
-                self._tune(
-                    _sum(each.excess for each in acted), (settings.temperature_learning_rate or 0.0) * share or rate
-                )
+                own = settings.temperature_learning_rate
+                gradient = temperature_gradient(_sum(each.excess for each in acted))
+                self._temperature.step([[gradient]], None, rate if own is None else own * share)
             metrics.add(
                 actor_loss=_sum(each.loss for each in acted),
                 entropy=_sum(each.entropy for each in acted),
@@ -242,33 +257,34 @@ class SACLearner(Learner):
                 ent_coef=alpha,
             )
         self._target_weights.flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
-        if settings.prioritised:
+        if settings.prioritised and batch is not None:
             self.experience.set_priorities(batch, torch.cat([each.errors for each in criticised]).cpu().numpy())
         self.updates += 1
 
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
-        with torch.set_grad_enabled(acts):  # the actor's step goes back through these features
-            features, following = part.actor_features(self._actor)
+        with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
+            seen, following = part.encode_both(self._actor.encoder)
         with torch.no_grad():
             choices = actions.choices(self._actor(following), part.action_noise[1], part.allowed_following)
-            values = target(part.following_features(target.features), choices.actions, part.dropout[1])
+            values = target(part.encode_following(target.encoder), choices.actions, part.dropout[1])
             targets = torch.addcmul(part.returns, part.discounts, soft_values(choices, values, alpha))
         with torch.enable_grad():
-            values = critics(part.features(critics.features), actions.critic_actions(part.actions), part.dropout[0])
+            now = part.encode_now(critics.encoder)
+            values = critics(now, actions.critic_actions(part.actions), part.dropout[0])
             values = actions.taken(values, part.actions)
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), features)
+        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), seen)
 
-    def _actor_step(self, part: Part, features: Tensor, alpha: Tensor) -> _ActorStep:
+    def _actor_step(self, part: Part, seen: Encoded, alpha: Tensor) -> _ActorStep:
         actions, critics = self._actions, self._critics
-        with torch.no_grad():  # the action enters behind the critics' features
-            seen = part.features(critics.features)
+        with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
+            now = part.encode_now(critics.encoder)
         with torch.enable_grad():
-            choices = actions.choices(self._actor(features), part.action_noise[0], part.allowed)
-            values = critics(seen, choices.actions, part.dropout[2], frozen=True)
+            choices = actions.choices(self._actor(seen), part.action_noise[0], part.allowed)
+            values = critics(now, choices.actions, part.dropout[2], frozen=True)
             loss = actor_loss(choices, values, alpha, part.weights)
         gradients = self._actor_weights.gradients(loss)
         with torch.no_grad():
@@ -280,15 +296,10 @@ class SACLearner(Learner):
         given = self._settings.target_entropy
         return self._actions.target_entropy(part.allowed) if given is None else given
 
-    def _tune(self, excess: Tensor, rate: float) -> None:
-        with torch.enable_grad():
-            loss = temperature_loss(self.policy.temperature.log, excess)
-        self._temperature.step([self._temperature.gradients(loss)], rate, None)
-
-    def _draw_noise(self, rows: int) -> Noise:
+    def _draw_noise(self, rows: tuple[int, ...]) -> Noise:
         generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
-        actions = generator.standard_normal((2, rows, size), np.float32) if size else None
-        return Noise(actions, self._critics.twins.draw_dropout(generator, (3, rows)))
+        actions = generator.standard_normal((2, *rows, size), np.float32) if size else None
+        return Noise(actions, self._critics.twins.draw_dropout(generator, (3, *rows)))
 
     def _refuse_nan(self) -> None:
         if not all(bool(torch.isfinite(each.flat.data.sum())) for each in (self._actor_weights, self._critic_weights)):
@@ -334,11 +345,13 @@ class SACLearner(Learner):
 
 
 class _Weights:
-    """The weights of one module: flat, with their own Adam."""
+    """The weights of one module: flat, with their own Adam; the `memory` may have its own learning rate."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, *, memory: bool) -> None:
         self.flat = FlatParameters(module)
-        self.adam = FlatAdam(self.flat, epsilon=1e-8)
+        history = module.encoder.history if memory and isinstance(module, Actor | Critics) else None
+        self._apart = None if history is None else self.flat.span_of(history)
+        self.adam = FlatAdam(self.flat, epsilon=1e-8, apart=self._apart)
         self._parameters = list(module.parameters())
         self._slots = [parameter.grad for parameter in self._parameters]  # views of the flat gradient
 
@@ -350,7 +363,9 @@ class _Weights:
             for parameter, gradient in zip(self._parameters, found, strict=True)
         ]
 
-    def step(self, gradients: Sequence[list[Tensor]], rate: float, largest: float | None) -> Tensor:
+    def step(
+        self, gradients: Sequence[list[Tensor]], largest: float | None, rate: float, of_memory: float = 0.0
+    ) -> Tensor:
         """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm."""
         for slot, *parts in zip(self._slots, *gradients, strict=True):
             assert slot is not None
@@ -360,9 +375,10 @@ class _Weights:
         norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
         if largest is not None and float(norm) > largest:
             self.flat.gradient.mul_(largest / (float(norm) + 1e-6))
-        self.adam.step(rate)
+        self.adam.step(*((rate,) if self._apart is None else (rate, of_memory)))
         return norm
 
 
 def _sum(tensors: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(tensors)).sum()
+    first, *others = tensors
+    return first if not others else torch.stack([first, *others]).sum()

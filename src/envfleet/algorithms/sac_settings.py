@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.common_settings import TrainingSettings
 from envfleet.algorithms.off_policy_settings import OffPolicySettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.policies.history_settings import HistorySettings
 from envfleet.policies.sac_settings import SACPolicySettings
 from envfleet.policies.settings import network_problems
 from envfleet.settings import setting
@@ -18,6 +19,7 @@ from envfleet.settings.presets import Preset
 if TYPE_CHECKING:
     from envfleet.algorithms.env_facts import EnvFacts
     from envfleet.algorithms.sac import SACLearner
+    from envfleet.rollout.sequences import SequenceSpec
 
 __all__ = ["SAC"]
 
@@ -38,6 +40,7 @@ class SAC(OffPolicySettings):
         "demonstrations": ("demonstrations", "Learning from demonstrations."),
         "schedule": TrainingSettings.groups["schedule"],
         "network": ("network", "The networks of the actor and the critics."),
+        "memory": ("memory", "Recurrent memory, and the sequences that it learns from."),
         "output_dir": TrainingSettings.groups["output_dir"],
     }
     aliases: ClassVar[Mapping[str, str]] = {
@@ -115,15 +118,65 @@ class SAC(OffPolicySettings):
         False, "Normalise float vector observations by their running mean and standard deviation."
     )
 
+    # --- the memory
+    memory: Literal["none", "gru", "lstm"] = setting(
+        "none",
+        "Recurrent memory (RNN) of actor and critics, one each, carried through each episode. It reads observations, "
+        "previous actions and previous rewards.",
+    )
+    architecture: Literal["markov", "memory", "memory-markov"] | None = setting(
+        None,
+        "What remembers: nothing (markov), actor and critics (memory), or the critics only (memory-markov, a control). "
+        "By default memory if there is one.",
+    )
+    sampled_seq_len: int = setting(
+        64, "With memory: steps of each sequence in a batch; -1 for whole episodes.", minimum=-1
+    )
+    burn_in: int = setting(
+        0, "With memory: steps before each sequence that only warm up the memory and do not count in the loss.",
+        minimum=0,
+    )  # fmt: skip
+    episode_weight: float = setting(
+        0.0,
+        "With memory: sequences start at every possible step equally often (0), or rather in every episode equally "
+        "often: an additional weight of each episode, in starts.",
+        minimum=0,
+    )
+    memory_size: int = setting(128, "Units of the recurrent memory; an LSTM stores two numbers per unit.", minimum=1)
+    observation_embedding: int = setting(32, "Units of the memory's embedding of the observation.", minimum=0)
+    action_embedding: int = setting(16, "Units of its embedding of the previous action; 0 leaves it out.", minimum=0)
+    reward_embedding: int = setting(16, "Units of its embedding of the previous reward; 0 leaves it out.", minimum=0)
+    memory_learning_rate: float | None = setting(
+        None, "Learning rate of the memory and its embeddings; learning_rate by default.", above=0
+    )
+    history_parts: dict[str, Any] = setting(
+        {}, "Where an observation has the previous action and reward: {name: [leaf, start, stop]}; filled in."
+    )
+
     def problems(self) -> list[str]:
-        return [*super().problems(), *network_problems(self.network, None)]
+        found = [*super().problems(), *network_problems(self.network, None)]
+        if self.architecture is not None and (self.memory == "none") != (self.architecture == "markov"):
+            fit = "memory or memory-markov" if self.memory != "none" else "markov, or --memory gru"
+            found.append(f"architecture is {self.architecture!r} with memory {self.memory!r}, expected {fit}")
+        if self.sampled_seq_len == 0:
+            found.append("sampled_seq_len is 0, expected at least 1, or -1 for whole episodes")
+        if self.memory == "none":
+            return found
+        refused = {
+            "n_step": self.n_step > 1,
+            "prioritised": self.prioritised,
+            "pretrain_steps": self.pretrain_steps > 0,
+        }
+        found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
+        return found
 
     @property
     def threads(self) -> int:
         """Threads of the learner: two if a batch is large enough, but not beside workers that are busy."""
         if self.learner_threads is not None:
             return self.learner_threads
-        work = self.minibatch_size * sum(n * m for n, m in pairwise(self.hidden))
+        rows = self.minibatch_size * (1 if self.memory == "none" else max(1, self.sampled_seq_len))
+        work = rows * sum(n * m for n, m in pairwise(self.hidden))
         return 2 if work >= _ENOUGH_FOR_TWO and self.schedule == "sync" else 1
 
     def policy_settings(self) -> SACPolicySettings:
@@ -134,7 +187,47 @@ class SAC(OffPolicySettings):
             dropout=self.dropout,
             temperature=self.temperature,
             normalise_observations=self.normalise_observations,
+            history=self._history(),
+            markov_actor=self.architecture == "memory-markov",
         )
+
+    def _history(self) -> HistorySettings | None:
+        if self.memory == "none":
+            return None
+        return HistorySettings(
+            memory=self.memory,
+            memory_size=self.memory_size,
+            action_embedding=self.action_embedding,
+            reward_embedding=self.reward_embedding,
+            observation_embedding=self.observation_embedding,
+            parts={name: (str(place[0]), int(place[1]), int(place[2])) for name, place in self.history_parts.items()},
+        )
+
+    def sequences(self) -> SequenceSpec | None:
+        """Return what a batch of sequences is; None without memory."""
+        if self.memory == "none":
+            return None
+        from envfleet.rollout.sequences import SequenceSpec
+
+        return SequenceSpec(
+            self.minibatch_size,
+            self.sampled_seq_len,
+            self.gamma,
+            burn_in=self.burn_in,
+            episode_weight=self.episode_weight,
+        )
+
+    def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:
+        reads = self.action_embedding > 0 or self.reward_embedding > 0
+        if self.memory == "none" or not reads or env.history:
+            return {}
+        return {"history": "the memory reads the previous action and reward as part of the observation"}
+
+    def adapted(self, env: EnvFacts) -> Self:
+        settings = super().adapted(env)
+        if self.memory == "none":
+            return settings
+        return settings.filled({"history_parts": {name: list(place) for name, place in env.history.items()}})
 
     def family_preset(self, env: EnvFacts) -> Preset:
         from envfleet.algorithms.sac_presets import family_preset

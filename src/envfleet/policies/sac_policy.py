@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from envfleet.policies.numpy_memory import NumpyHistory
 from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, vector_reader, view
 from envfleet.policies.policy import Observations
 from envfleet.policies.protocol import Acted, NumpyActed, Recorded
-from envfleet.policies.sac_networks import Actor, Critics, Temperature, build_features
+from envfleet.policies.sac_networks import Temperature, build_networks
 from envfleet.policies.sac_settings import SACPolicySettings
 from envfleet.policies.soft_actions import SoftActions, build_soft_actions
 from envfleet.policies.weights import seeded
@@ -30,11 +31,9 @@ class SACPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.actions: SoftActions = build_soft_actions(action_space)
-        inputs, (of_actor, of_critics) = build_features(observation_space, settings, 2)
-        self.actor = Actor(inputs, of_actor, self.actions, settings.hidden)
-        self.critics = Critics(of_critics, self.actions, settings)
+        self.actor, self.critics = build_networks(observation_space, action_space, self.actions, settings)
         self.temperature = Temperature(settings.temperature)
-        self.memory_size, self.mask_size = 0, self.actions.mask_size
+        self.memory_size, self.mask_size = self.actor.encoder.memory_size, self.actions.mask_size
         self.action_shape, self.action_dtype = self.actions.action_shape, self.actions.action_dtype
         self.recorded: Recorded = {}
 
@@ -46,16 +45,19 @@ class SACPolicy(nn.Module):
         return self.actions.draw_noise(generator, shape)
 
     def act(self, observations: Observations, memory: Tensor, noise: Tensor, mask: Tensor | None = None) -> Acted:
-        actor = self.actor
-        parameters = actor(actor.features(actor.inputs(observations)))
-        return Acted(self.actions.sample(parameters, noise, mask, actor.random), memory)
+        parameters, memory = self._decide(observations, memory)
+        return Acted(self.actions.sample(parameters, noise, mask, self.actor.random), memory)
 
     def best_actions(
         self, observations: Observations, memory: Tensor, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        actor = self.actor
-        parameters = actor(actor.features(actor.inputs(observations)))
+        parameters, memory = self._decide(observations, memory)
         return self.actions.mode(parameters, mask), memory
+
+    def _decide(self, observations: Observations, memory: Tensor) -> tuple[Tensor, Tensor]:
+        actor = self.actor
+        seen, memory = actor.encoder.step(actor.inputs(observations), memory)
+        return actor(seen), memory
 
     def to_env(self, actions: Tensor) -> Tensor:
         return self.actions.to_env(actions)
@@ -64,9 +66,12 @@ class SACPolicy(nn.Module):
         """Return a NumPy version for batches of `rows`, if the actor is a small MLP on one vector."""
         actor, read = self.actor, vector_reader(self.actor.inputs)
         layers = [layer for layer in (*actor.mlp.layers, actor.head) if isinstance(layer, nn.Linear)]
-        if read is None or not actor.features.plain or not fit(layers, rows):
+        history, join = actor.encoder.history, actor.join
+        if read is None or not actor.encoder.features.plain or not (history is not None or fit(layers, rows)):
             return None
-        return _NumpySACPolicy(read, NumpyNetwork(layers, "relu", rows), view(actor.random), self.actions)
+        remember = None if history is None or join is None else NumpyHistory(history, join, rows)
+        network = NumpyNetwork(layers, "relu", rows)
+        return _NumpySACPolicy(read, remember, network, view(actor.random), self.actions)
 
     def update_normaliser(self, observations: Observations, valid: Tensor | None = None) -> None:
         """Same as `Policy.update_normaliser`."""
@@ -82,11 +87,20 @@ class SACPolicy(nn.Module):
 class _NumpySACPolicy:
     """Same as `SACPolicy.act`; implements `NumpyPolicy`."""
 
-    def __init__(self, read: VectorReader, network: NumpyNetwork, random: Array, actions: SoftActions) -> None:
-        self._read, self._network, self._random, self._actions = read, network, random, actions
+    def __init__(
+        self,
+        read: VectorReader,
+        remember: NumpyHistory | None,
+        network: NumpyNetwork,
+        random: Array,
+        actions: SoftActions,
+    ) -> None:
+        self._read, self._remember, self._network = read, remember, network
+        self._random, self._actions = random, actions
 
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
-        parameters = self._network(self._read(observations))
+        rows = self._read(observations)
+        parameters = self._network(rows if self._remember is None else self._remember(rows, memory))
         drawn = self._actions.sample_in_numpy(parameters, noise, mask, self._random)
         return NumpyActed(self._actions.to_env_in_numpy(drawn), drawn)
 

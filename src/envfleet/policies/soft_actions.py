@@ -147,12 +147,8 @@ class SquashedGaussian(nn.Module):
 
     def choices(self, parameters: Tensor, noise: Tensor | None, mask: Tensor | None) -> Choices:
         assert noise is not None
-        mean, log_std = self._mean_and_log_std(parameters)
-        drawn = torch.addcmul(mean, log_std.exp(), noise)
-        log_probs = torch.addcmul(log_std, noise, noise, value=0.5) + _HALF_LOG_2PI
-        # log(1 - tanh(x)^2) in a form that stays precise for large x
-        log_probs = log_probs + 2.0 * (math.log(2.0) - drawn - functional.softplus(-2.0 * drawn))
-        return Choices(torch.tanh(drawn), parameters.new_ones(1, 1), -log_probs.sum(1, keepdim=True))
+        actions, log_probs = _SquashedSample.apply(parameters, noise)  # type: ignore[no-untyped-call]  # by torch
+        return Choices(actions, parameters.new_ones(1, 1), log_probs)
 
     def critic_actions(self, actions: Tensor) -> Tensor | None:
         return actions.reshape(len(actions), -1)
@@ -166,6 +162,32 @@ class SquashedGaussian(nn.Module):
     def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         mean, log_std = parameters.chunk(2, dim=1)
         return mean, log_std.clamp(*LOG_STD_RANGE)
+
+
+class _SquashedSample(torch.autograd.Function):
+    """Samples actions [rows, n] and their log-probabilities [rows, 1] from mean and log_std [rows, 2n] and noise."""
+
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        mean, raw = parameters.chunk(2, dim=1)
+        log_std = raw.clamp(*LOG_STD_RANGE)
+        spread = log_std.exp().mul_(noise)
+        drawn = mean + spread
+        actions = torch.tanh(drawn)
+        # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), which stays precise for large x
+        squashing = functional.softplus(-2.0 * drawn).add_(drawn).mul_(2.0)
+        log_probs = squashing.sub_(log_std).sub_(noise.square(), alpha=0.5).sum(1, keepdim=True)
+        ctx.save_for_backward(actions, spread, raw)
+        return actions, log_probs.sub_(noise.shape[1] * (_HALF_LOG_2PI + 2.0 * math.log(2.0)))
+
+    @staticmethod
+    def backward(ctx: Any, of_actions: Tensor, of_log_probs: Tensor) -> tuple[Tensor, None]:
+        actions, spread, raw = ctx.saved_tensors
+        # d tanh(x) / dx = 1 - tanh(x)^2;  d log pi / dx = 2 tanh(x), besides -1 for each log_std
+        of_drawn = torch.ops.aten.tanh_backward(of_actions, actions).addcmul_(actions, of_log_probs, value=2.0)
+        of_log_std = torch.addcmul(-of_log_probs, of_drawn, spread)
+        clamped = (raw < LOG_STD_RANGE[0]) | (raw > LOG_STD_RANGE[1])
+        return torch.cat([of_drawn, of_log_std.masked_fill_(clamped, 0.0)], dim=1), None
 
 
 class SoftChoices(nn.Module):

@@ -33,6 +33,9 @@ class _Layer(NamedTuple):
     gain: Tensor | None = None  # [twin, 1, output], of layer normalisation
     shift: Tensor | None = None
 
+    def frozen(self) -> _Layer:
+        return _Layer(*(None if tensor is None else tensor.detach() for tensor in self))  # type: ignore[arg-type]
+
 
 class Twins(nn.Module):
     """Two MLPs with the same input: `forward(rows [batch, n])` returns `[twin, batch, outputs]`.
@@ -54,10 +57,14 @@ class Twins(nn.Module):
         widths = hidden if normalised else ()
         self.gains = nn.ParameterList(torch.ones(_TWINS, 1, width) for width in widths)
         self.shifts = nn.ParameterList(torch.zeros(_TWINS, 1, width) for width in widths)
+        # A plain attribute: looking up a parameter costs as much as a small tensor operation.
+        norms: list[Any] = [*zip(self.gains, self.shifts, strict=True)]
+        norms += [(None, None)] * (len(sizes) - len(norms))
+        self._layers = [_Layer(*layer, *norm) for *layer, norm in zip(self.weights, self.biases, norms, strict=True)]
 
     def forward(self, rows: Tensor, dropout: Tensor | None = None, *, frozen: bool = False) -> Tensor:
         """Return both outputs. `dropout` [batch, n] are its factors; `frozen` weights get no gradient."""
-        layers = self._layers(frozen=frozen)
+        layers = [layer.frozen() for layer in self._layers] if frozen else self._layers
         if self._plain:
             return _plain_twins(rows, layers)
         kept = [None] * len(self.hidden) if dropout is None else self._kept(dropout)
@@ -70,15 +77,6 @@ class Twins(nn.Module):
                 values = functional.layer_norm(values, values.shape[-1:]) * layer.gain + layer.shift
             values = torch.relu(values)
         return torch.baddbmm(layers[-1].bias, values, layers[-1].weight.transpose(1, 2))
-
-    def _layers(self, *, frozen: bool) -> list[_Layer]:
-        groups: list[list[Tensor]] = [list(self.weights), list(self.biases), list(self.gains), list(self.shifts)]
-        if frozen:
-            groups = [[tensor.detach() for tensor in group] for group in groups]
-        weights, biases, gains, shifts = groups
-        norms: list[Any] = [*zip(gains, shifts, strict=True)]
-        norms += [(None, None)] * (len(weights) - len(norms))
-        return [_Layer(*layer, *norm) for *layer, norm in zip(weights, biases, norms, strict=True)]
 
     def draw_dropout(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array | None:
         """Sample the factors of dropout, 0 or 1 / (1 - dropout): float32 [*shape, n]. None without dropout."""
