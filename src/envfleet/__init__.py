@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envfleet.environments import register_with_gymnasium
 
 if TYPE_CHECKING:
-    from envfleet.algorithms.settings import DQN, PPO
+    from envfleet.algorithms.settings import DQN, PPO, SAC
     from envfleet.conformance import CheckReport
     from envfleet.errors import (
         ActionError,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
 _HOMES = {
-    "envfleet.algorithms.settings": ("DQN", "PPO"),
+    "envfleet.algorithms.settings": ("DQN", "PPO", "SAC"),
     "envfleet.conformance": ("CheckReport",),
     "envfleet.errors": (
         "ActionError",
@@ -106,6 +106,7 @@ __all__ = [  # noqa: RUF022  # in the order of sorted(), which dir() uses too
     "Restarts",
     "Run",
     "RunEvaluation",
+    "SAC",
     "SettingsError",
     "StateError",
     "Timeouts",

@@ -17,6 +17,7 @@ __all__ = [
     "Comparison",
     "Demonstrates",
     "Demonstration",
+    "HasHistory",
     "HasTasks",
     "HeldOut",
     "HoldsOut",
@@ -66,6 +67,18 @@ class Compares(Protocol):
 
     def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
         """Play `episodes` that training never sees, and write a report with pictures into `folder`."""
+        ...
+
+
+@runtime_checkable
+class HasHistory(Protocol):
+    """An environment or wrapper whose observations have the previous action and the previous reward, for a memory."""
+
+    def history_parts(self) -> Mapping[str, tuple[str, int, int]]:
+        """Return the place of `action` and `reward`: leaf of the observation space, start and stop within it.
+
+        The leaf of an observation that is one vector is "", that of a Dict its key.
+        """
         ...
 
 

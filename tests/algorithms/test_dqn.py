@@ -119,7 +119,7 @@ def test_the_margin_lifts_demonstrated_actions_as_the_formula_says(masked: bool)
     """The margin applies to all other allowed actions. A demonstrated action counts even if its mask forbids it."""
     learner = learner_of(demonstrations="some.npz", margin=0.8, max_gradient_norm=1e9, gamma=0.0)
     rivals = np.random.default_rng(1).random((6, 4)) < 0.5 if masked else None
-    policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6, rivals=rivals)
+    policy, taken = copy.deepcopy(learner.policy), replace(experience(), demonstrated=6, allowed=rivals)
     update_metrics = DQNUpdateMetrics()
     with torch.no_grad():
         learner._step(replace(taken, discounts=np.zeros(16, np.float32)), None, 0.0, update_metrics)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from envfleet.policies.gru import gru_sequence
 
@@ -41,3 +44,29 @@ def test_without_starts_nothing_is_zeroed() -> None:
     features, state = torch.randn(TIME, BATCH, INPUTS), torch.randn(BATCH, UNITS)
     never = torch.zeros(TIME, BATCH, dtype=torch.bool)
     assert torch.equal(gru_sequence(features, state, None, weights), gru_sequence(features, state, never, weights))
+
+
+def test_gradients_of_frozen_weights_are_not_computed() -> None:
+    """Their products would have these shapes; the one that is left is the gradient of the features."""
+    weights = [torch.randn(3 * UNITS, INPUTS), torch.randn(3 * UNITS, UNITS), torch.zeros(12), torch.zeros(12)]
+    features = torch.randn(TIME, BATCH, INPUTS, requires_grad=True)
+    free = [weight.clone().requires_grad_() for weight in weights]
+    upstream, shapes = torch.randn(TIME, BATCH, UNITS), []
+
+    class Watched(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = function(*args, **(kwargs or {}))
+            if function is torch.ops.aten.mm.default:
+                shapes.append(tuple(found.shape))
+            return found
+
+    found = {}
+    for name, given in (("frozen", weights), ("free", free)):
+        outputs = gru_sequence(features, torch.zeros(BATCH, UNITS), None, given)
+        shapes.clear()
+        with Watched():
+            (found[name],) = torch.autograd.grad(outputs, [features], upstream)
+        assert (TIME * BATCH, INPUTS) in shapes
+        assert ((3 * UNITS, INPUTS) in shapes) == (name == "free")
+        assert ((3 * UNITS, UNITS) in shapes) == (name == "free")
+    assert torch.equal(found["frozen"], found["free"])

@@ -111,7 +111,7 @@ def test_lists_of_a_file_arrive_as_tuples() -> None:
 @pytest.mark.parametrize(
     ("wrapper", "message"),
     [
-        ("FrameStack", "there is no wrapper 'FrameStack', expected atari or frame-stack, a class of gymnasium"),
+        ("FrameStack", "there is no wrapper 'FrameStack', expected atari, frame-stack, history, a class of"),
         ("FrameStack", "hint: nearest: frame-stack, FrameStackObservation"),
         ("vector", "there is no wrapper 'vector'"),
         ({"frame-stack": {"size": 4}}, "the wrapper frame-stack has no argument 'size'; it takes stack_size, padding"),

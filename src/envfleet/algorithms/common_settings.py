@@ -79,8 +79,9 @@ class TrainingSettings(Settings):
     env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as name=value.")
     wrappers: tuple[str | dict[str, Any] | Callable[..., Any], ...] = setting(
         (),
-        "Wrappers of each environment, innermost first: frame-stack, atari, a class of gymnasium.wrappers, or your own "
-        "as module:function. Arguments follow the name as name=value; in files as {name: {argument: value}}.",
+        "Wrappers of each environment, innermost first: frame-stack, atari, history (adds the previous action and "
+        "reward to the observation), a class of gymnasium.wrappers, or your own as module:function. Arguments follow "
+        "the name as name=value; in files as {name: {argument: value}}.",
     )
     n_envs: int = setting(8, "Number of environments that run in parallel.", minimum=1)
     group_size: int | None = setting(
@@ -213,7 +214,17 @@ class TrainingSettings(Settings):
         "logged as the success rate.",
     )
     preset: (
-        Literal["auto-scale", "low-memory", "max-throughput", "faster", "debug", "procgen", "procgen-nature"] | None
+        Literal[
+            "auto-scale",
+            "low-memory",
+            "max-throughput",
+            "sample-efficient",
+            "faster",
+            "debug",
+            "procgen",
+            "procgen-nature",
+        ]
+        | None
     ) = setting(
         None, "Named preset. It overrides the preset of the environment's family; settings given here override both."
     )
@@ -301,6 +312,13 @@ class TrainingSettings(Settings):
     @classmethod
     def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
         """Return presets of the algorithm by name. They replace those that all algorithms share."""
+        return {}
+
+    def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:
+        """Return the names of wrappers that these settings need and the environment lacks, with the reason of each.
+
+        They become the outermost ones, are recorded in `wrappers`, and the user gets a notice with the reason.
+        """
         return {}
 
     def adapted(self, env: EnvFacts) -> Self:

@@ -72,7 +72,7 @@ class DQNLearner(Learner):
                 settings.n_step,
                 settings.gamma,
                 demonstrations=settings.demonstration_share,
-                rivals=settings.margin > 0.0,
+                allowed=settings.margin > 0.0,
                 priority_exponent=settings.priority_exponent,
                 priority_correction=settings.priority_correction,
             ),
@@ -188,7 +188,8 @@ class DQNLearner(Learner):
         margin = None
         if settings.margin and batch.demonstrated:
             shown = slice(batch.demonstrated)
-            margin = self._add_margin(values[shown], actions[shown], gradient[shown], batch.rivals)
+            allowed = None if batch.allowed is None else batch.allowed[shown]
+            margin = self._add_margin(values[shown], actions[shown], gradient[shown], allowed)
         self._gradient_pass.backward(gradient)
         norm = float(torch.linalg.vector_norm(self._flat.gradient))
         if norm > settings.max_gradient_norm:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from envfleet.algorithms.common_settings import TrainingSettings
+from envfleet.algorithms.off_policy_settings import OffPolicySettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.q_settings import Q_NETWORKS, QSettings
 from envfleet.policies.settings import network_problems
@@ -28,7 +28,7 @@ _NO_EFFECT = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class DQN(TrainingSettings):
+class DQN(OffPolicySettings):
     """Deep Q-learning (Mnih et al. 2015): double, dueling, n-step, optional prioritised replay and noisy networks."""
 
     algorithm: ClassVar[str] = "dqn"
@@ -67,32 +67,12 @@ class DQN(TrainingSettings):
         "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
     }
 
-    # --- the replay
-    rollout_steps: int = setting(16, "Steps of each environment per rollout, before the learner updates.", minimum=1)
-    replay_size: int = setting(100_000, "Size of the replay buffer, in steps of all environments.", minimum=2)
-    frame_stack: int | None = setting(
-        None,
-        "Number of frames stacked in an observation; the replay buffer stores each frame once. 1 stores observations "
-        "as they are. By default reported by the environment (Gymnasium's FrameStackObservation, Game Boy pixels).",
-        minimum=1,
-        maximum=250,
-    )
-    learning_starts: int = setting(1_000, "Steps to collect before the first update.", minimum=1)
-    prioritised: bool = setting(
-        False, "Prioritised experience replay (PER): sample steps by their TD error (needs the extra `replay`)."
-    )
-    priority_exponent: float = setting(
-        0.6, "Prioritised replay: exponent of the priorities (alpha); 0 samples uniformly.", minimum=0, maximum=1
-    )
-    priority_correction: float = setting(
-        0.4, "Prioritised replay: exponent of the importance-sampling correction (beta).", minimum=0, maximum=1
-    )
-
-    collection_batch_size: int | None = setting(
-        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['collection_batch_size']}."
-    )
-    experience_buffer_size: int | None = setting(
-        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['experience_buffer_size']}."
+    # --- demonstrations
+    margin: float = setting(
+        0.0,
+        "Large-margin loss (DQfD): how much higher the value of a demonstrated action should be than that of any other "
+        "action; 0 disables it.",
+        minimum=0,
     )
 
     # --- the update
@@ -128,27 +108,11 @@ class DQN(TrainingSettings):
         10.0, "Gradient clipping: gradients with a larger norm are scaled down to it.", above=0
     )
 
-    # --- demonstrations
-    demonstrations: str | Callable[..., Any] | None = setting(
-        None,
-        "Source of demonstrations: a .npz file of trajectories (from envfleet.save_demonstrations), module:function (a "
-        "policy that takes a batch of observations and returns actions), or environment (if it can demonstrate).",
+    collection_batch_size: int | None = setting(
+        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['collection_batch_size']}."
     )
-    demonstration_steps: int = setting(
-        10_000, "Steps of demonstrations to collect from a policy or the environment, before training.", minimum=1
-    )
-    regenerate_demonstrations: bool = setting(
-        False, "Generate the environment's demonstrations again, even if a run with the same settings has stored them."
-    )
-    demonstration_share: float = setting(
-        0.25, "Fraction of each batch that is sampled from the demonstrations.", minimum=0, maximum=1
-    )
-    pretrain_steps: int = setting(0, "Updates on demonstrations alone, before the first rollout.", minimum=0)
-    margin: float = setting(
-        0.0,
-        "Large-margin loss (DQfD): how much higher the value of a demonstrated action should be than that of any other "
-        "action; 0 disables it.",
-        minimum=0,
+    experience_buffer_size: int | None = setting(
+        None, f"Accepted in files of other systems, but without effect: {_NO_EFFECT['experience_buffer_size']}."
     )
 
     # --- exploration
@@ -191,17 +155,8 @@ class DQN(TrainingSettings):
 
     def problems(self) -> list[str]:
         found = super().problems()
-        if self.replay_size < self.rollout_steps * self.n_envs:
-            found.append(
-                f"replay_size is {self.replay_size}, expected at least one rollout: "
-                f"rollout_steps x n_envs = {self.rollout_steps * self.n_envs}"
-            )
-        if self.learning_starts > self.replay_size:
-            found.append(
-                f"learning_starts is {self.learning_starts}, expected at most replay_size ({self.replay_size})"
-            )
-        if self.demonstrations is None and (self.pretrain_steps or self.margin):
-            found.append("pretrain_steps and margin need demonstrations, expected a file or a policy")
+        if self.demonstrations is None and self.margin:
+            found.append("margin needs demonstrations, expected a file or a policy")
         if self.threads > 1:
             found.append(f"learner_threads is {self.learner_threads}, expected 1: DQN's batches are too small to share")
         found += network_problems(self.network, self.policy, Q_NETWORKS)
@@ -210,11 +165,6 @@ class DQN(TrainingSettings):
         if self.noisy and self.network == "cells":
             found.append("noisy is set, but the network 'cells' has no noisy head; expected one of the two")
         return found
-
-    def with_absolute_inputs(self, folder: Path) -> Self:
-        settings, shown = super().with_absolute_inputs(folder), self.demonstrations
-        is_file = isinstance(shown, str) and Path(shown).suffix == ".npz"
-        return settings.but(demonstrations=str(folder / str(shown))) if is_file else settings
 
     def notices(self) -> list[str]:
         unused = {name: why for name, why in _NO_EFFECT.items() if getattr(self, name) is not None}
@@ -226,15 +176,6 @@ class DQN(TrainingSettings):
             updates = self.target_update_frequency * steps * self.gradient_steps / self.train_frequency
             changes["target_update_frequency"] = max(1, round(updates))
         return changes
-
-    @property
-    def rollout_length(self) -> int:
-        return self.rollout_steps
-
-    @property
-    def frames(self) -> int:
-        """Frames per stack; 1 if observations are stored as they are."""
-        return self.frame_stack or 1
 
     def policy_settings(self) -> QSettings:
         return QSettings(
@@ -252,9 +193,6 @@ class DQN(TrainingSettings):
 
         preset = family_preset(env)
         return preset if self.policy is None else preset.without("network")
-
-    def adapted(self, env: EnvFacts) -> Self:
-        return self.filled({"frame_stack": env.frames})
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any

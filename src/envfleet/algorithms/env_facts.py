@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envfleet.settings.presets import Preset
@@ -25,6 +25,8 @@ class EnvFacts:
     presets: Mapping[str, Preset]  # that the environment declares, by algorithm
     frames: int  # stacked in an observation
     simulators: dict[str, str]  # versions
+    # Where the observation has the previous "action" and "reward": leaf, start, stop (`capabilities.HasHistory`).
+    history: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
     @property
     def has_image(self) -> bool:

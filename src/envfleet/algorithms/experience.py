@@ -14,6 +14,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience, Replay, joined
 from envfleet.rollout.replay_pieces import ReplayPieces
 from envfleet.rollout.replay_spec import ReplaySpec
+from envfleet.rollout.sequences import Sequences, SequenceSampler, SequenceSpec, joined_sequences
 from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
@@ -33,17 +34,19 @@ class BatchSpec:
     n_step: int
     gamma: float
     demonstrations: float = 0.0  # share of a batch
-    rivals: bool = False  # with the actions that were allowed in demonstrated steps
+    allowed: bool = False  # with the actions that were allowed in the observations
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
 
 
 class ReplayedExperience:
-    """Stores rollouts and demonstrations, and yields batches of transitions."""
+    """Stores rollouts and demonstrations, and yields batches of transitions, or of sequences if it has their spec."""
 
-    def __init__(self, spec: ReplaySpec, batch: BatchSpec, seed: int) -> None:
+    def __init__(self, spec: ReplaySpec, batch: BatchSpec, seed: int, *, sequences: SequenceSpec | None = None) -> None:
         spec.refuse_too_large()
-        self._spec, self._batch, self._seed = spec, batch, seed
+        if sequences is not None:
+            sequences.refuse_unfit(spec)
+        self._spec, self._batch, self._seed, self._sequences = spec, batch, seed, sequences
         self._observed_bytes = max(1, sum(entry_bytes(leaf, 1) for leaf in leaves_of(spec.observation_space)))
         self._tree: Any = None
         if spec.prioritised:
@@ -53,6 +56,7 @@ class ReplayedExperience:
         self._highest_priority = 1.0
         self._shown: Replay | None = None  # demonstrations
         self._shown_saved = False
+        self._samplers: dict[Replay, SequenceSampler] = {}
         self._pieces = ReplayPieces()
 
     @cached_property
@@ -124,8 +128,7 @@ class ReplayedExperience:
         if demonstrated < size:
             ours = self._drawn(generator, count, size - demonstrated)
         for theirs in self._taken(self._shown, entries):
-            rivals = self._shown.allowed(theirs.entries) if self._batch.rivals else None
-            parts, importance_weights = [replace(theirs, demonstrated=demonstrated, rivals=rivals)], None
+            parts, importance_weights = [replace(theirs, demonstrated=demonstrated)], None
             if demonstrated < size:
                 collected, weights = next(ours)
                 parts.append(collected)
@@ -133,6 +136,28 @@ class ReplayedExperience:
                     None if weights is None else np.concatenate([np.ones(demonstrated, np.float32), weights])
                 )
             yield joined(parts), importance_weights
+
+    def sequence_batches(self, count: int, update: int) -> Iterator[Sequences]:
+        """Yield `count` batches of sequences, demonstrations first. `update` keys the random numbers, as in `batches`.
+
+        Yields nothing if the buffer has no sequence yet, or only remains of overwritten episodes.
+        """
+        spec = self._sequences
+        assert spec is not None, "built without the spec of sequences"
+        generator = stream(self._seed, _DRAW, update)
+        demonstrated = 0 if self._shown is None else round(spec.size * self._batch.demonstrations)
+        shares = ((self._shown, demonstrated), (self.replay, spec.size - demonstrated))
+        parts = [(self._sampler(replay, spec), size) for replay, size in shares if replay is not None and size]
+        if not all(sampler.starts for sampler, _ in parts):
+            return
+        drawn = [sampler.batches(generator, count, size) for sampler, size in parts]
+        yield from map(joined_sequences, zip(*drawn, strict=True))
+
+    def _sampler(self, replay: Replay, spec: SequenceSpec) -> SequenceSampler:
+        """The sampler of a replay buffer; it keeps its table of episodes."""
+        if replay not in self._samplers:
+            self._samplers[replay] = SequenceSampler(replay, spec)
+        return self._samplers[replay]
 
     def _drawn(
         self, generator: np.random.Generator, count: int, size: int
@@ -147,14 +172,19 @@ class ReplayedExperience:
             entries, importance_weights = self.priorities.draw_batch(
                 uniform, among=len(self.replay), correction=self._batch.priority_correction
             )
-            yield self.replay.take(entries, steps=self._batch.n_step, gamma=self._batch.gamma), importance_weights
+            for batch in self._taken(self.replay, entries[None]):
+                yield batch, importance_weights
 
     def _taken(self, replay: Replay, entries: Array) -> Iterator[Experience]:
         """Yield the batches of entries [batch, step], reading several at a time."""
         at_once = max(1, _BYTES_AT_ONCE // (2 * entries.shape[1] * self._observed_bytes))
         for first in range(0, len(entries), at_once):
             part = entries[first : first + at_once]
-            yield from replay.take_batches(part, steps=self._batch.n_step, gamma=self._batch.gamma)
+            batches = replay.take_batches(part, steps=self._batch.n_step, gamma=self._batch.gamma)
+            if self._batch.allowed and replay.masked:
+                yield from (replace(batch, allowed=replay.allowed(batch.entries)) for batch in batches)
+            else:
+                yield from batches
 
     # --- state
 

@@ -9,6 +9,7 @@ from typing import Any
 from envfleet.algorithms.common_settings import BACKENDS, DEFAULT_STEPS, HARMLESS, TrainingSettings
 from envfleet.algorithms.dqn_settings import DQN
 from envfleet.algorithms.ppo_settings import PPO
+from envfleet.algorithms.sac_settings import SAC
 from envfleet.errors import SettingsError
 from envfleet.importing import imported
 
@@ -19,12 +20,13 @@ __all__ = [
     "DQN",
     "HARMLESS",
     "PPO",
+    "SAC",
     "TrainingSettings",
     "find_algorithm",
     "installed_algorithms",
 ]
 
-ALGORITHMS: dict[str, type[TrainingSettings]] = {"dqn": DQN, "ppo": PPO}
+ALGORITHMS: dict[str, type[TrainingSettings]] = {"dqn": DQN, "ppo": PPO, "sac": SAC}
 ENTRY_POINTS = "envfleet.algorithms"  # the group in which other packages name theirs
 
 

@@ -70,6 +70,15 @@ class FlatParameters:
                 )
         return sum(map(_padded, [*module.parameters(), *_published_buffers(module)]))
 
+    def span_of(self, module: nn.Module) -> slice:
+        """Return the part of the flat array with the trainable weights of a submodule, which has to be contiguous."""
+        starts = [tensor.storage_offset() - self.data.storage_offset() for tensor in module.parameters()]
+        span = slice(
+            min(starts), max(start + _padded(tensor) for start, tensor in zip(starts, module.parameters(), strict=True))
+        )
+        assert span.stop - span.start == sum(map(_padded, module.parameters())), "the weights are not contiguous"
+        return span
+
     def copy_from(self, array: Array | Tensor) -> None:
         """Copy all weights and buffers from another flat array of the same module."""
         source = torch.from_numpy(array) if isinstance(array, np.ndarray) else array

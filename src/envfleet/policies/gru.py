@@ -134,14 +134,15 @@ class _GRUSequence(torch.autograd.Function):
         of_projected = of_pulled.clone()  # gradients of x W + b: the same, except for the candidates
         of_projected[:, :, 2 * units :] = toward_candidates
         pulled, projected = of_pulled.flatten(0, 1), of_projected.flatten(0, 1)
+        wanted = ctx.needs_input_grad  # frozen weights need no gradient; computing it would be one product each
         return (
-            projected.mm(of_input).view_as(features) if ctx.needs_input_grad[0] else None,
-            carried if ctx.needs_input_grad[1] else None,
+            projected.mm(of_input).view_as(features) if wanted[0] else None,
+            carried if wanted[1] else None,
             None,
-            projected.t().mm(features.flatten(0, 1)),
-            pulled.t().mm(before.flatten(0, 1)),
-            projected.sum(0),
-            pulled.sum(0),
+            projected.t().mm(features.flatten(0, 1)) if wanted[3] else None,
+            pulled.t().mm(before.flatten(0, 1)) if wanted[4] else None,
+            projected.sum(0) if wanted[5] else None,
+            pulled.sum(0) if wanted[6] else None,
         )
 
 

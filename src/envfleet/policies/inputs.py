@@ -97,6 +97,10 @@ class JoinedInputs(Inputs):
         self.vector_size = sum(reader.size for reader in readers)
         # Plain attributes: looking up a submodule costs as much as a small tensor operation.
         self._vectors = [(leaf.name, reader.forward) for leaf, reader in zip(vectors, readers, strict=True)]
+        ends = np.cumsum([reader.size for reader in readers])
+        self._columns = {
+            leaf.name: int(end) - reader.size for leaf, reader, end in zip(vectors, readers, ends, strict=True)
+        }
 
     def forward(self, observations: dict[str, Tensor]) -> list[Any]:
         """Return [the concatenated vector, if there is one, then each image]."""
@@ -105,6 +109,10 @@ class JoinedInputs(Inputs):
         if len(vectors) > 1:
             return [torch.cat(vectors, dim=1), *images]
         return vectors + images
+
+    def column_of(self, leaf: str) -> int:
+        """Return the first column of a vector leaf in the concatenated vector."""
+        return self._columns[leaf]
 
 
 class NestedInputs(Inputs):

@@ -22,12 +22,13 @@ from envfleet.errors import SettingsError
 from envfleet.importing import imported_module
 from envfleet.policies.protocol import PolicyBuilder
 from envfleet.policies.q_settings import QSettings
+from envfleet.policies.sac_settings import SACPolicySettings
 from envfleet.policies.settings import PolicySettings, import_path
 
 __all__ = ["describe_kind", "register_policy_kind", "settings_from"]
 
 B = TypeVar("B", bound=PolicyBuilder)
-_BUILT_IN: dict[str, type[PolicyBuilder]] = {each.kind: each for each in (PolicySettings, QSettings)}
+_BUILT_IN: dict[str, type[PolicyBuilder]] = {each.kind: each for each in (PolicySettings, QSettings, SACPolicySettings)}
 _kinds = dict(_BUILT_IN)
 
 

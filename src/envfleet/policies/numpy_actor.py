@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.fleet.memory import aligned
 from envfleet.policies.body import ActorCritic, Body
 from envfleet.policies.distributions import Distribution, NumpySampler
 from envfleet.policies.encoders import plain_layers
 from envfleet.policies.inputs import Inputs
-from envfleet.policies.memory import Memory
-from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, fits, vector_reader, view
+from envfleet.policies.numpy_memory import NumpyGRU
+from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, fits, vector_reader
 from envfleet.policies.protocol import NumpyActed
 
 __all__ = ["NumpyActor", "numpy_actor"]
 
 Array = np.ndarray[Any, Any]
-_FLOAT = np.dtype(np.float32)
 
 
 def numpy_actor(
@@ -45,43 +43,11 @@ class NumpyActor:
         return NumpyActed(env_actions, actions, (log_probs,) if values is None else (log_probs, values))
 
 
-class _NumpyGRU:
-    """Same as `torch.gru_cell`."""
-
-    def __init__(self, memory: Memory, rows: int) -> None:
-        self._units = memory.units
-        self._of_input, self._of_state = view(memory.weight_input).T, view(memory.weight_state).T
-        self._bias_input, self._bias_state = view(memory.bias_input), view(memory.bias_state)
-        self._projected = aligned((rows, 3 * memory.units), _FLOAT)
-        self._pulled = aligned((rows, 3 * memory.units), _FLOAT)
-
-    def __call__(self, features: Array, state: Array) -> Array:
-        """Update the state in place and return it."""
-        units = self._units
-        projected = np.matmul(features, self._of_input, out=self._projected)
-        projected += self._bias_input
-        pulled = np.matmul(state, self._of_state, out=self._pulled)
-        pulled += self._bias_state
-        gates = projected[:, : 2 * units]
-        gates += pulled[:, : 2 * units]
-        gates *= 0.5  # sigmoid(x) = (tanh(x / 2) + 1) / 2
-        np.tanh(gates, out=gates)
-        gates += 1.0
-        gates *= 0.5
-        candidate = gates[:, :units] * pulled[:, 2 * units :]
-        candidate += projected[:, 2 * units :]
-        np.tanh(candidate, out=candidate)
-        state -= candidate
-        state *= gates[:, units:]
-        state += candidate
-        return state
-
-
 class _NumpyBody:
     """An actor with optional memory, and its critic if they share a network."""
 
     def __init__(
-        self, trunk: NumpyNetwork, memory: _NumpyGRU | None, head: NumpyNetwork, value: NumpyNetwork | None
+        self, trunk: NumpyNetwork, memory: NumpyGRU | None, head: NumpyNetwork, value: NumpyNetwork | None
     ) -> None:
         self._trunk, self._memory, self._head, self._value = trunk, memory, head, value
 
@@ -102,7 +68,7 @@ def _numpy_body(body: Body, rows: int, *, with_values: bool) -> _NumpyBody | Non
         return None
     return _NumpyBody(
         NumpyNetwork(layers.linear, layers.activation, rows, activate_last=True),
-        None if body.memory is None else _NumpyGRU(body.memory, rows),
+        None if body.memory is None else NumpyGRU(body.memory, rows),
         NumpyNetwork([body.policy_head], "", rows),
         NumpyNetwork([body.value_head], "", rows) if with_values else None,
     )

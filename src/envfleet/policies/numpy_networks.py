@@ -18,7 +18,7 @@ from envfleet.fleet.memory import aligned
 from envfleet.policies.inputs import Inputs, JoinedInputs
 from envfleet.policies.normalise import LIMIT, ObservationNormaliser
 
-__all__ = ["NumpyNetwork", "VectorReader", "fit", "fits", "vector_reader", "view"]
+__all__ = ["NumpyNetwork", "Product", "VectorReader", "fit", "fits", "vector_reader", "view"]
 
 Array = np.ndarray[Any, Any]
 _FLOAT = np.dtype(np.float32)
@@ -55,21 +55,52 @@ def vector_reader(inputs: Inputs) -> VectorReader | None:
     return VectorReader(leaf.name, inputs.normaliser_of(leaf))
 
 
+class Product:
+    """The product of a few rows and a transposed weight matrix [outputs, inputs], plus a bias.
+
+    A large product is computed in pieces, some outputs at a time, each so small that NumPy's BLAS uses one thread. So
+    the result does not depend on thread settings, which belong to the process and not to us.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, rows: int, out: Array | None = None) -> None:
+        matrix = view(weight)
+        outputs, inputs = matrix.shape
+        self.out: Array = aligned((rows, outputs), _FLOAT) if out is None else out
+        self._bias = view(bias)
+        width = outputs if fits(matrix.size, rows) else _widest(inputs, rows)
+        self._pieces = [
+            (matrix[first : first + width].T, self.out[:, first : first + width]) for first in range(0, outputs, width)
+        ]
+
+    def __call__(self, rows: Array) -> Array:
+        """Return the outputs; the next call reuses the array."""
+        for weight, out in self._pieces:
+            np.matmul(rows, weight, out=out)
+        return np.add(self.out, self._bias, out=self.out)
+
+
+def _widest(inputs: int, rows: int) -> int:
+    """The number of outputs, a multiple of 16 if possible, whose product NumPy computes with one thread."""
+    width = 16
+    while fits(2 * width * inputs, rows):
+        width *= 2
+    while not fits(width * inputs, rows) and width > 1:
+        width //= 2
+    return width
+
+
 class NumpyNetwork:
     """Linear layers with an activation between them, over a few rows."""
 
     def __init__(self, layers: list[nn.Linear], activation: str, rows: int, *, activate_last: bool = False) -> None:
-        self._layers = [
-            (view(layer.weight).T, view(layer.bias), aligned((rows, layer.out_features), _FLOAT)) for layer in layers
-        ]
+        self._layers = [Product(layer.weight, layer.bias, rows) for layer in layers]
         self._activated = len(layers) - (0 if activate_last else 1)
         self._tanh = activation == "tanh"
 
     def __call__(self, rows: Array) -> Array:
         """Return the outputs; the next call reuses the array."""
-        for depth, (weight, bias, out) in enumerate(self._layers):
-            np.matmul(rows, weight, out=out)
-            np.add(out, bias, out=out)
+        for depth, product in enumerate(self._layers):
+            out = product(rows)
             if depth < self._activated:
                 if self._tanh:
                     np.tanh(out, out=out)

@@ -6,6 +6,8 @@ the observation that the next step starts from.
 
 n-step returns are computed when a batch is sampled, so n may differ from batch to batch. A chain of steps ends with its
 episode, before a step that never happened, or at the newest row, and bootstraps from there.
+
+`rollout/sequences.py` samples whole sequences of steps from the same buffer.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import Aside, Stacks, Store, Whole
 
-__all__ = ["Experience", "Replay", "joined"]
+__all__ = ["BEGINS", "ENDED", "HAPPENED", "TERMINATED", "TRUNCATED", "Experience", "Replay", "joined"]
 
 Array = np.ndarray[Any, Any]
-_HAPPENED, _TERMINATED, _TRUNCATED = 1, 2, 4  # status bits of a step
-_ENDED = _TERMINATED | _TRUNCATED
+HAPPENED, TERMINATED, TRUNCATED, BEGINS = 1, 2, 4, 8  # status bits of a step; BEGINS: the first step of an episode
+ENDED = TERMINATED | TRUNCATED
 _SEEN, _MASK = "seen/", "mask"  # keys of a truncated episode's final observation (per leaf) and action mask
 
 
@@ -40,7 +42,7 @@ class Experience:
     discounts: Array  # [batch]: factor of the bootstrap value; 0 if the episode terminated
     masks: Array | None  # [batch, action]: actions allowed in the observations to bootstrap from
     demonstrated: int = 0  # the first `demonstrated` transitions are demonstrations
-    rivals: Array | None = None  # [demonstrated, action]: actions that were allowed in the demonstrated steps
+    allowed: Array | None = None  # [batch, action]: actions allowed in the observations, if the learner wants them
 
     @property
     def observations(self) -> dict[str, Array]:
@@ -56,9 +58,6 @@ def joined(parts: Sequence[Experience]) -> Experience:
     first = parts[0]
     if len(parts) == 1:
         return first
-    width = next((part.masks.shape[1] for part in parts if part.masks is not None), 0)
-    everything = [np.ones((len(part.entries), width), np.bool_) for part in parts]
-    masks = [free if part.masks is None else part.masks for part, free in zip(parts, everything, strict=True)]
     halves = [part.observations for part in parts] + [part.following for part in parts]
     return Experience(
         np.concatenate([part.entries for part in parts]),
@@ -66,10 +65,18 @@ def joined(parts: Sequence[Experience]) -> Experience:
         np.concatenate([part.actions for part in parts]),
         np.concatenate([part.returns for part in parts]),
         np.concatenate([part.discounts for part in parts]),
-        np.concatenate(masks) if width else None,
+        _joined_masks([(part.masks, len(part.entries)) for part in parts]),
         first.demonstrated,
-        first.rivals,
+        _joined_masks([(part.allowed, len(part.entries)) for part in parts]),
     )
+
+
+def _joined_masks(parts: Sequence[tuple[Array | None, int]]) -> Array | None:
+    """Concatenate masks, each with its number of rows. Rows without masks allow everything; None if none has any."""
+    width = next((mask.shape[1] for mask, _ in parts if mask is not None), None)
+    if width is None:
+        return None
+    return np.concatenate([np.ones((rows, width), np.bool_) if mask is None else mask for mask, rows in parts])
 
 
 class Replay:
@@ -96,6 +103,8 @@ class Replay:
         self.head = 0  # the row of the next step
         self.filled = 0  # rows with steps that can be sampled
         self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
+        self.written = 0  # rows ever written to this object; never wraps
+        self.cuts = 0  # calls of `cut`, which changes stored rows
 
     def __len__(self) -> int:
         """Number of stored steps, including those that never happened."""
@@ -110,16 +119,18 @@ class Replay:
         entries = self._entries(steps - first + 1)  # [row, env], including the row after the newest step
         at = entries[:-1]
         self._finals.drop(entries.reshape(-1))
-        begins = np.ones(entries.shape, np.bool_)
+        begins = np.empty(entries.shape, np.bool_)
         begins[1:] = (rollout.ended | ~rollout.valid)[first:]
+        begins[0] = (rollout.ended | ~rollout.valid)[first - 1] if first else self._begin_next()
         for name, array in rollout.observations.items():
             self._stores[name].write(entries, array[first:], begins)
         self._actions[at] = rollout.columns["actions"][first:]
         self._rewards[at] = rollout.rewards[first:]
         self._status[at] = (
-            rollout.valid[first:] * _HAPPENED
-            + rollout.terminated[first:] * _TERMINATED
-            + rollout.truncated[first:] * _TRUNCATED
+            rollout.valid[first:] * HAPPENED
+            + rollout.terminated[first:] * TERMINATED
+            + rollout.truncated[first:] * TRUNCATED
+            + (begins[:-1] & rollout.valid[first:]) * BEGINS
         )
         if rollout.masks is not None:
             self.masked = True
@@ -137,10 +148,17 @@ class Replay:
         """Entries [row, env] of the next `rows` rows, starting at the head."""
         return ((self.head + np.arange(rows)) % self.rows)[:, None] * self.n_envs + np.arange(self.n_envs)
 
+    def _begin_next(self) -> Array:
+        """[env]: whether the next step begins an episode, because the newest one ended or was lost, or is none."""
+        newest = self.status_rows(1)[0]
+        begins: Array = (newest & HAPPENED == 0) | (newest & ENDED != 0)
+        return begins
+
     def _advance(self, rows: int) -> None:
         self.head = (self.head + rows) % self.rows
         self.filled = min(self.filled + rows, self.most)
         self.held = min(self.held + rows, self.rows - 1)
+        self.written += rows
         self._status[self.retired()] = 0
 
     def cut(self) -> None:
@@ -150,12 +168,13 @@ class Replay:
         """
         newest = (self.head - 1) % self.rows * self.n_envs + np.arange(self.n_envs)
         status = self._status[newest]
-        goes_on = newest[(status & _HAPPENED != 0) & (status & _ENDED == 0)]
+        self.cuts += 1
+        goes_on = newest[(status & HAPPENED != 0) & (status & ENDED == 0)]
         led_to = (goes_on + self.n_envs) % (self.rows * self.n_envs)
-        finals = {_SEEN + name: store.read(led_to) for name, store in self._stores.items()}
+        finals = {_SEEN + name: values for name, values in self.seen_at(led_to).items()}
         allowed = self._masks[led_to] if self.masked else np.True_
         self._finals.put(goes_on, {**finals, _MASK: np.asarray(allowed)})
-        self._status[goes_on] |= _TRUNCATED
+        self._status[goes_on] |= TRUNCATED
 
     def retired(self) -> Array:
         """Entries that must not be sampled: after the newest steps, and those kept only for the frames of stacks."""
@@ -177,7 +196,29 @@ class Replay:
 
     def happened(self, entries: Array) -> Array:
         """Whether the steps of these entries happened and are still stored."""
-        return (self._status.take(entries) & _HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
+        return (self._status.take(entries) & HAPPENED).view(np.bool_)  # the lowest bit: 0 or 1
+
+    def status_rows(self, rows_ago: int) -> Array:
+        """Status bits [row, env] of the newest `rows_ago` rows, oldest first."""
+        rows = (self.head - np.arange(rows_ago, 0, -1)) % self.rows
+        return self._status.reshape(self.rows, self.n_envs)[rows]
+
+    def status_of(self, entries: Array) -> Array:
+        """Status bits of these entries, in the shape of `entries`."""
+        return self._status.take(entries)
+
+    def steps_at(self, entries: Array) -> tuple[Array, Array]:
+        """Actions and rewards of these entries, in the shape of `entries`."""
+        return self._actions.take(entries, axis=0, mode="clip"), self._rewards.take(entries, mode="clip")
+
+    def seen_at(self, entries: Array) -> dict[str, Array]:
+        """Observations [entry, ...] that the steps of these entries start from, per leaf."""
+        return {name: store.read(entries) for name, store in self._stores.items()}
+
+    def finals_at(self, entries: Array) -> tuple[dict[str, Array], Array]:
+        """Final observations and action masks after the steps of these entries, which truncated their episodes."""
+        finals = self._finals.read(entries)
+        return {name: finals[_SEEN + name] for name in self._stores}, finals[_MASK]
 
     def allowed(self, entries: Array) -> Array | None:
         """Action masks [entry, action] of these steps; None if the environments have no masks."""
@@ -196,17 +237,17 @@ class Replay:
         # The observations of a batch and those to bootstrap from are adjacent, so a network can take both in one pass.
         both = np.empty((len(entries), 2, entries.shape[1]), np.int64)
         both[:, 0], both[:, 1] = entries, after.reshape(entries.shape)
-        seen = {name: store.read(both.reshape(-1)) for name, store in self._stores.items()}
+        seen = self.seen_at(both.reshape(-1))
         masks = self._masks.take(after, axis=0) if self.masked else None
-        cut = np.flatnonzero((last_status & _ENDED) == _TRUNCATED)
+        cut = np.flatnonzero((last_status & ENDED) == TRUNCATED)
         if len(cut):
             count = entries.shape[1]
             at = cut + (cut // count + 1) * count  # positions of their bootstrap observations
-            finals = self._finals.read(last[cut])
+            finals, final_masks = self.finals_at(last[cut])
             for name, values in seen.items():
-                values[at] = finals[_SEEN + name]
+                values[at] = finals[name]
             if masks is not None:
-                masks[cut] = finals[_MASK]
+                masks[cut] = final_masks
         actions = self._actions.take(flat, axis=0)
         return [
             Experience(
@@ -224,20 +265,20 @@ class Replay:
         """Return n-step returns, bootstrap discounts, last entries and their status of the chains from `entries`."""
         if steps == 1:
             last_status = self._status.take(entries)
-            discounts = np.where(last_status & _TERMINATED, np.float32(0.0), np.float32(gamma))
+            discounts = np.where(last_status & TERMINATED, np.float32(0.0), np.float32(gamma))
             return self._rewards.take(entries), discounts, entries, last_status
         ahead, factors = self._ahead(steps, gamma)
         chain = (entries + ahead) % len(self._status)  # [step, entry]
         status, rewards = self._status.take(chain), self._rewards.take(chain)
         # A chain continues if the step did not end its episode and the next one happened and is still stored.
-        goes_on = ((status[:-1] & _ENDED) == 0) & ((status[1:] & _HAPPENED) != 0)
+        goes_on = ((status[:-1] & ENDED) == 0) & ((status[1:] & HAPPENED) != 0)
         goes_on = np.logical_and.accumulate(goes_on, axis=0)
         returns = rewards[0] + (goes_on * rewards[1:] * factors[1:-1, None]).sum(axis=0)
         more = goes_on.sum(axis=0)
         columns = np.arange(len(entries))
         last_status = status[more, columns]
         discounts = factors.take(more + 1)
-        discounts[(last_status & _TERMINATED) != 0] = 0.0
+        discounts[(last_status & TERMINATED) != 0] = 0.0
         return returns, discounts, chain[more, columns], last_status
 
     def _ahead(self, steps: int, gamma: float) -> tuple[Array, Array]:

@@ -37,7 +37,7 @@ from envfleet.training.placement import place
 from envfleet.training.presets import named_preset
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, time_limits
-from envfleet.training.wrappers import environment_of, frames_stacked
+from envfleet.training.wrappers import environment_of, frames_stacked, history_of
 
 __all__ = ["Parts", "Resolved", "assemble", "resolve"]
 
@@ -54,12 +54,14 @@ class Resolved:
     action_space: spaces.Space[Any]
     stage: Stage  # a single environment of the run, for evaluations, videos and the like
     simulators: dict[str, str]  # versions
+    notices: tuple[str, ...] = ()  # about settings that were filled in, one line each
 
 
 def resolve(settings: TrainingSettings) -> Resolved:
     """Look at the environment and fill in what the user left open: the preset of its family, a seed."""
     env = environment_of(settings.env, settings.wrappers)
     stage = Stage(env, settings)
+    notices: tuple[str, ...] = ()
     try:
         seen = _first_look(stage)
         preset = settings.family_preset(seen)
@@ -75,7 +77,15 @@ def resolve(settings: TrainingSettings) -> Resolved:
             stage.close()
             stage = Stage(env, settings)
             seen = _first_look(stage)
-        filled = _with_budget(settings, preset).in_steps().adapted(seen)
+        filled = _with_budget(settings, preset).in_steps()
+        if needed := filled.needed_wrappers(seen):
+            notices = tuple(f"the wrapper {name} was added: {reason}" for name, reason in needed.items())
+            filled = filled.but(wrappers=(*filled.wrappers, *needed))
+            stage.close()
+            env = environment_of(filled.env, filled.wrappers)
+            stage = Stage(env, filled)
+            seen = _first_look(stage)
+        filled = filled.adapted(seen)
         if filled.seed is None:  # a drawn seed does not count as given by the user
             filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
         filled = filled.filled({"learner_threads": filled.threads})  # recorded because it affects the mathematics
@@ -83,7 +93,8 @@ def resolve(settings: TrainingSettings) -> Resolved:
         stage.close()
         raise
     assert filled.seed is not None
-    return Resolved(filled, filled.seed, preset, env, seen.observation_space, seen.action_space, stage, seen.simulators)
+    spaces_seen = (seen.observation_space, seen.action_space)
+    return Resolved(filled, filled.seed, preset, env, *spaces_seen, stage, seen.simulators, notices)
 
 
 def _first_look(stage: Stage) -> EnvFacts:
@@ -111,6 +122,7 @@ def _look(env: Any) -> EnvFacts:
         presets=declared_presets(entry_point),
         frames=frames_stacked(env),
         simulators=simulator_versions(simulator.__module__),
+        history=history_of(env),
     )
 
 

@@ -97,7 +97,7 @@ class Reporter:
                 self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
             )
         self.console.start(choices_of(self._resolved, parts, self.folder.shown))
-        for notice in [*settings.notices(), *parts.learner.notices()]:
+        for notice in [*self._resolved.notices, *settings.notices(), *parts.learner.notices()]:
             self.console.say(f"notice: {notice}")
 
     def update(self, progress: Progress, metrics: Mapping[str, float]) -> None:

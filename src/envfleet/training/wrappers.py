@@ -17,14 +17,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
-from envfleet.capabilities import StacksFrames
+from envfleet.capabilities import HasHistory, StacksFrames
+from envfleet.environments.meta.history import History
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.settings.values import shown
 from envfleet.training.environment import named_environment
 from envfleet.wording import did_you_mean
 
-__all__ = ["NAMED", "environment_of", "frames_stacked", "name_and_arguments"]
+__all__ = ["NAMED", "environment_of", "frames_stacked", "history_of", "name_and_arguments"]
 
 Wrapper = str | Mapping[str, Any] | Callable[..., Any]
 _FORMS = "expected a name, or a name with its arguments as {name: {argument: value}}"
@@ -103,8 +104,7 @@ def _known_wrapper(name: str) -> Callable[..., Any]:
     names = {each.lower(): each for each in (*NAMED, *gymnasium.wrappers.__all__) if each != "vector"}
     near = difflib.get_close_matches(name.lower().replace("_", "-"), names, n=3, cutoff=0.5)
     raise SettingsError(
-        f"there is no wrapper {name!r}, expected {' or '.join(NAMED)}, a class of gymnasium.wrappers, or "
-        "module:function",
+        f"there is no wrapper {name!r}, expected {', '.join(NAMED)}, a class of gymnasium.wrappers, or module:function",
         hint=f"nearest: {', '.join(names[each] for each in near)}" if near else "your own is module:function",
     )
 
@@ -203,7 +203,7 @@ def _atari(env: Any, **options: Any) -> Any:
         ) from None
 
 
-NAMED: dict[str, Callable[..., Any]] = {"atari": _atari, "frame-stack": FrameStack}
+NAMED: dict[str, Callable[..., Any]] = {"atari": _atari, "frame-stack": FrameStack, "history": History}
 
 
 def frames_stacked(env: Any) -> int:
@@ -211,7 +211,19 @@ def frames_stacked(env: Any) -> int:
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, FrameStackObservation):
             return int(env.stack_size)
+        if isinstance(env, History):
+            env = env.env  # it leaves the stack as it is
+            continue
         if env.observation_space != env.env.observation_space:
             return 1  # the stack below was transformed
         env = env.env
     return env.frame_stack if isinstance(env, StacksFrames) else 1
+
+
+def history_of(env: Any) -> dict[str, tuple[str, int, int]]:
+    """Where an observation has the previous action and reward; empty if it has none, or a wrapper changed it."""
+    while not isinstance(env, HasHistory):
+        if not isinstance(env, gymnasium.Wrapper) or env.observation_space != env.env.observation_space:
+            return {}
+        env = env.env
+    return dict(env.history_parts())

@@ -7,8 +7,9 @@ of one task; the agent keeps its memory through them.
 
 from __future__ import annotations
 
+from envfleet.environments.meta.history import History
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.environments.meta.task_env import TaskEnv
 from envfleet.environments.meta.trial import Trial
 
-__all__ = ["TaskEnv", "TaskSettings", "Trial"]
+__all__ = ["History", "TaskEnv", "TaskSettings", "Trial"]

@@ -93,6 +93,10 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             high[parts["action"]] = np.maximum(high[parts["action"]], 0)
         return parts, spaces.Box(low, high, dtype=np.float32)
 
+    def history_parts(self) -> dict[str, tuple[str, int, int]]:
+        """Where the observation has the previous action and reward; see `envfleet.capabilities.HasHistory`."""
+        return {name: ("", self.parts[name].start, self.parts[name].stop) for name in ("action", "reward")}
+
     # ---- Gymnasium
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:

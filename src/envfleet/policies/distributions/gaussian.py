@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from envfleet.errors import SettingsError
-from envfleet.policies.distributions.base import Distribution, NumpySampler, Score, torch_dtype
+from envfleet.policies.distributions.base import Distribution, NumpySampler, Score
+from envfleet.policies.distributions.bounds import Bounds
 
 __all__ = ["Gaussian"]
 
@@ -29,31 +30,21 @@ class Gaussian(Distribution):
     of the normal distribution, because the squashed one has no closed form.
     """
 
-    low: Tensor  # in the dtype of the space, so that clipping is exact
-    high: Tensor
-    centre: Tensor
-    reach: Tensor
-
     def __init__(self, space: spaces.Box, bounds: str, initial_log_std: float) -> None:
         super().__init__()
         self.action_shape, self.action_dtype = tuple(space.shape), np.dtype(np.float32)
         self.parameter_size = self.noise_size = self._count = math.prod(self.action_shape)
         self._tanh = bounds == "tanh"
-        if self._tanh and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        self.bounds = Bounds(space)
+        if self._tanh and not self.bounds.finite:
             raise SettingsError(
                 f"bounds is 'tanh', but the action space {space} has no finite bounds to scale to",
                 hint="use bounds 'clip', or a wrapper that gives the actions bounds",
             )
         self.half_log_2pi = 0.5 * self._count * _LOG_2PI
         self.log_std: Tensor | None = nn.Parameter(torch.full((self._count,), float(initial_log_std)))
-        self._env_dtype = torch_dtype(space.dtype)
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        constants = {"low": space.low.copy(), "high": space.high.copy()}
-        if self._tanh:
-            constants |= {"centre": (low + high) / 2.0, "reach": (high - low) / 2.0}
-        for name, constant in constants.items():
-            tensor = torch.from_numpy(np.asarray(constant))
-            self.register_buffer(name, tensor if name in ("low", "high") else tensor.float(), persistent=False)
+        # Plain attributes: looking up a submodule costs as much as a small tensor operation.
+        self._scaled, self._clipped = self.bounds.scaled, self.bounds.clipped
 
     def read_log_std_from_network(self) -> None:
         """Take the log_std from the network too: it outputs mean and log_std side by side, [batch, 2n]."""
@@ -118,11 +109,7 @@ class Gaussian(Distribution):
         return Score(log_probs, entropy, vjp)
 
     def to_env(self, actions: Tensor) -> Tensor:
-        if self._tanh:
-            actions = torch.addcmul(self.centre, torch.tanh(actions), self.reach)
-        if not self._env_dtype.is_floating_point:
-            actions = actions.round()
-        return torch.clamp(actions.to(self._env_dtype), self.low, self.high)
+        return self._clipped(self._scaled(torch.tanh(actions)) if self._tanh else actions)
 
 
 class _NumpyGaussian:
@@ -130,10 +117,9 @@ class _NumpyGaussian:
 
     def __init__(self, distribution: Gaussian, log_std: Tensor) -> None:
         self._log_std: Array = log_std.detach().numpy()
-        self._low, self._high = distribution.low.numpy(), distribution.high.numpy()
+        self._clipped = distribution.bounds.clipped_in_numpy
         self._constant = np.float32(distribution.half_log_2pi)
         self._shape = distribution.action_shape
-        self._whole = self._low.dtype.kind != "f"
 
     def __call__(self, parameters: Array, noise: Array, mask: Array | None) -> tuple[Array, Array, Array]:
         std = np.exp(self._log_std)
@@ -144,6 +130,4 @@ class _NumpyGaussian:
         distance += self._log_std
         log_probs = -self._constant - np.add.reduce(distance, axis=1)
         actions = drawn.reshape(-1, *self._shape)
-        sent = np.rint(actions) if self._whole else actions
-        sent = np.minimum(np.maximum(sent.astype(self._low.dtype, copy=False), self._low), self._high)
-        return sent, actions, log_probs
+        return self._clipped(actions), actions, log_probs

@@ -1,0 +1,384 @@
+"""SAC, soft actor-critic (Haarnoja et al. 2018), with automatic temperature; for Box and Discrete actions.
+
+The actor maximises rewards and the entropy of its actions. Each rollout is added to the replay buffer. Then the learner
+samples batches, in proportion to the collected steps, and makes one step on each of
+
+    critics      (Q_i(s, a) - y)^2,   y = r + gamma V(s'),   V(s) = E_a [ min_i Q_target,i(s, a) - alpha log pi(a|s) ]
+    actor        E_a [ alpha log pi(a|s) - min_i Q_i(s, a) ]
+    temperature  -log alpha E_a [ log pi(a|s) + H ]
+
+where H is the target of the entropy. For a Box, E_a is one sampled action; for Discrete it is the exact sum over all
+actions (Christodoulou 2019). The losses are written as such. What makes them fast lies below: the twin critics are one
+stack of weights (`policies/twins.py`), and the batch is split into fixed parts for the learner's threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
+from envfleet.algorithms.learner import Learner
+from envfleet.algorithms.rates import share_of_rate
+from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
+from envfleet.algorithms.sac_metrics import SACUpdateMetrics
+from envfleet.algorithms.sac_settings import SAC
+from envfleet.clock import check_time
+from envfleet.errors import TrainingError
+from envfleet.policies.flat import FlatParameters
+from envfleet.policies.learner_threads import LearnerThreads
+from envfleet.policies.sac_networks import Actor, Critics, Encoded
+from envfleet.policies.sac_policy import SACPolicy
+from envfleet.policies.soft_actions import Choices
+from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Experience
+from envfleet.rollout.replay_spec import ReplaySpec
+from envfleet.seeding import stream
+
+__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_gradient"]
+
+Array = np.ndarray[Any, Any]
+_NOISE = 17  # key of the random streams for the updates
+
+
+# --- the losses. `weights` [rows] are the shares of the rows in a mean.
+
+
+def soft_values(choices: Choices, values: Tensor, alpha: Tensor) -> Tensor:
+    """Return V [rows] of the actor's choices; `values` [twin, rows, choice] are those of the critics."""
+    return (choices.probs * (values.amin(0) - alpha * choices.log_probs)).sum(1)
+
+
+def critic_loss(values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Return half the squared error, summed over the twins; `values` are [twin, rows]."""
+    return 0.5 * ((values - targets).square() * weights).sum()
+
+
+def actor_loss(choices: Choices, values: Tensor, alpha: Tensor, weights: Tensor) -> Tensor:
+    """Return the negative soft value."""
+    return -(soft_values(choices, values, alpha) * weights).sum()
+
+
+def temperature_gradient(excess: Tensor) -> Tensor:
+    """Return the gradient of the temperature's loss; `excess` is the mean of log pi plus the target entropy.
+
+    The loss is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
+    """
+    return -excess
+
+
+class _CriticStep(NamedTuple):
+    """Results of a part for the critics."""
+
+    gradients: list[Tensor]
+    loss: Tensor
+    values: Tensor  # mean
+    errors: Tensor  # [rows]: mean of the twins
+    seen: Encoded  # by the actor, with the graph to its encoder
+
+
+class _ActorStep(NamedTuple):
+    """Results of a part for the actor."""
+
+    gradients: list[Tensor]
+    loss: Tensor
+    entropy: Tensor
+    excess: Tensor
+
+
+class SACLearner(Learner):
+    """Stores rollouts in a replay buffer and trains actor, critics and temperature on batches from it."""
+
+    def __init__(
+        self, settings: SAC, policy: SACPolicy, observation_space: Any, *, n_envs: int, seed: int, device: torch.device
+    ) -> None:
+        self._settings, self._seed, self.device = settings, seed, device
+        self.policy = policy.to(device)
+        self._actions, self._actor, self._critics = policy.actions, policy.actor, policy.critics
+        self._target = copy.deepcopy(self._critics)
+        self._actor_weights, self._critic_weights, self._temperature, self._target_weights = (
+            _Weights(module, memory=settings.memory_learning_rate is not None)
+            for module in (self._actor, self._critics, policy.temperature, self._target)
+        )
+        # An accelerator parallelises by itself.
+        self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
+        self.experience = ReplayedExperience(
+            ReplaySpec(
+                observation_space,
+                (policy.action_shape, policy.action_dtype),
+                capacity=settings.replay_size,
+                n_envs=n_envs,
+                mask_size=policy.mask_size,
+                frame_stack=settings.frames,
+                prioritised=settings.prioritised,
+            ),
+            BatchSpec(
+                settings.minibatch_size,
+                settings.n_step,
+                settings.gamma,
+                demonstrations=settings.demonstration_share,
+                allowed=policy.mask_size > 0,
+                priority_exponent=settings.priority_exponent,
+                priority_correction=settings.priority_correction,
+            ),
+            seed,
+            sequences=settings.sequences(),
+        )
+        self.updates = 0
+        self._collected = 0
+        self._owed = 0.0  # updates that are due for the collected steps
+        self._random_steps = settings.learning_starts  # steps with uniformly random actions
+        self._set_random()
+
+    def weights(self) -> Array:
+        """The actor's weights, normalisers and whether actions are random, as one flat array, to be published."""
+        return self._actor_weights.flat.numpy()
+
+    def start_from(self, state: Mapping[str, Any]) -> None:
+        """Restore the normaliser, copy the weights to the target network, and act by the policy from the start."""
+        self.policy.restore_normaliser(state["normaliser"])
+        self._target_weights.flat.copy_from(self._critic_weights.flat.data)
+        self._random_steps = 0
+        self._set_random()
+
+    def notices(self) -> list[str]:
+        """Return a notice about the memory of the replay buffer."""
+        return [f"the replay holds {self.experience.text}"]
+
+    def close(self) -> None:
+        self._threads.close()
+
+    # --- demonstrations
+
+    def show(self, rollout: Rollout) -> None:
+        """Store demonstrations in a separate replay buffer and pretrain on them."""
+        rollout.columns["actions"] = self._actions.from_env(rollout.columns["actions"])
+        self.experience.show(rollout)
+        metrics = SACUpdateMetrics()
+        for parts, batch in self._batches(self._settings.pretrain_steps, shown=1.0):
+            self._update(parts, batch, 1.0, metrics)
+
+    # --- one rollout
+
+    @torch.no_grad()  # gradients are enabled where they are needed
+    def learn(
+        self, rollout: Rollout, begun: float, reached: float | None = None, until: float = math.inf
+    ) -> dict[str, float]:
+        """Store a rollout, make the updates that are due and return metrics.
+
+        `begun` and `reached` are the fractions of the budget used before and after the rollout; the learning rates
+        follow them. At the time `until` (`time.monotonic`) it stops with OutOfTimeError.
+        """
+        settings = self._settings
+        share = share_of_rate(settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup)
+        self.experience.add(rollout)
+        self._collected += rollout.rewards.size
+        if settings.normalise_observations:
+            self.policy.update_normaliser(
+                {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
+                torch.from_numpy(rollout.valid),
+            )
+        metrics = SACUpdateMetrics()
+        if self._collected >= settings.learning_starts:
+            self._owed += rollout.rewards.size * settings.updates_per_step
+            due, before = int(self._owed), self.updates
+            for parts, batch in self._batches(due):
+                check_time(until)
+                self._update(parts, batch, share, metrics)
+            self._owed -= due
+            if self.updates > before:
+                self._refuse_nan()
+        self._set_random()
+        return {
+            **metrics.means(),
+            "train/learning_rate": settings.learning_rate * share,
+            "train/n_updates": float(self.updates),
+            "replay/steps": float(len(self.experience.replay)),
+        }
+
+    def _set_random(self) -> None:
+        """Set whether the actions of future rollouts are uniformly random."""
+        with torch.no_grad():
+            self._actor.random.fill_(float(self._collected < self._random_steps))
+
+    # --- one update
+
+    def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
+        """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
+        inputs, threads, first = self._actor.inputs, self._threads.count, self.updates
+        if self._settings.memory != "none":
+            for sequences in self.experience.sequence_batches(count, first):
+                noise = self._draw_noise(sequences.mask.shape)
+                yield split_sequences(sequences, noise, inputs, threads, self.device), None
+            return
+        for batch, weights in self.experience.batches(count, first, shown=shown):
+            noise = self._draw_noise((len(batch.entries),))
+            yield split_transitions(batch, weights, noise, inputs, threads, self.device), batch
+
+    def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
+        """Make one step on a batch with the critics, then the actor and the temperature, then the target network."""
+        settings = self._settings
+        alpha = self.policy.temperature.alpha
+        acts = self.updates % settings.actor_frequency == 0
+
+        def critics(part: Part) -> _CriticStep:
+            return self._critic_step(part, alpha, acts=acts)
+
+        def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
+            return self._actor_step(pair[0], pair[1].seen, alpha)
+
+        criticised = self._threads.map(critics, parts)
+        rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
+        largest = settings.max_gradient_norm
+        norm = self._critic_weights.step([each.gradients for each in criticised], largest, rate, of_memory)
+        metrics.add(
+            critic_loss=_sum(each.loss for each in criticised),
+            q_value=torch.stack([each.values for each in criticised]).mean(),
+            critic_gradient_norm=norm,
+        )
+        if acts:
+            acted = self._threads.map(actor, list(zip(parts, criticised, strict=True)))
+            norm = self._actor_weights.step([each.gradients for each in acted], largest, rate, of_memory)
+            if settings.tune_temperature:
+                own = settings.temperature_learning_rate
+                gradient = temperature_gradient(_sum(each.excess for each in acted))
+                self._temperature.step([[gradient]], None, rate if own is None else own * share)
+            metrics.add(
+                actor_loss=_sum(each.loss for each in acted),
+                entropy=_sum(each.entropy for each in acted),
+                actor_gradient_norm=norm,
+                ent_coef=alpha,
+            )
+        self._target_weights.flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
+        if settings.prioritised and batch is not None:
+            self.experience.set_priorities(batch, torch.cat([each.errors for each in criticised]).cpu().numpy())
+        self.updates += 1
+
+    def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
+        actions, critics, target = self._actions, self._critics, self._target
+        with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
+            seen, following = part.encode_both(self._actor.encoder)
+        with torch.no_grad():
+            choices = actions.choices(self._actor(following), part.action_noise[1], part.allowed_following)
+            values = target(part.encode_following(target.encoder), choices.actions, part.dropout[1])
+            targets = torch.addcmul(part.returns, part.discounts, soft_values(choices, values, alpha))
+        with torch.enable_grad():
+            now = part.encode_now(critics.encoder)
+            values = critics(now, actions.critic_actions(part.actions), part.dropout[0])
+            values = actions.taken(values, part.actions)
+            loss = critic_loss(values, targets, part.weights)
+        gradients = self._critic_weights.gradients(loss)
+        values = values.detach()
+        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), seen)
+
+    def _actor_step(self, part: Part, seen: Encoded, alpha: Tensor) -> _ActorStep:
+        actions, critics = self._actions, self._critics
+        with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
+            now = part.encode_now(critics.encoder)
+        with torch.enable_grad():
+            choices = actions.choices(self._actor(seen), part.action_noise[0], part.allowed)
+            values = critics(now, choices.actions, part.dropout[2], frozen=True)
+            loss = actor_loss(choices, values, alpha, part.weights)
+        gradients = self._actor_weights.gradients(loss)
+        with torch.no_grad():
+            log_probs = (choices.probs * choices.log_probs).sum(1)  # [rows]
+            excess = ((log_probs + self._target_entropy(part)) * part.weights).sum()
+            return _ActorStep(gradients, loss.detach(), -(log_probs * part.weights).sum(), excess)
+
+    def _target_entropy(self, part: Part) -> float | Tensor:
+        given = self._settings.target_entropy
+        return self._actions.target_entropy(part.allowed) if given is None else given
+
+    def _draw_noise(self, rows: tuple[int, ...]) -> Noise:
+        generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
+        actions = generator.standard_normal((2, *rows, size), np.float32) if size else None
+        return Noise(actions, self._critics.twins.draw_dropout(generator, (3, *rows)))
+
+    def _refuse_nan(self) -> None:
+        if not all(bool(torch.isfinite(each.flat.data.sum())) for each in (self._actor_weights, self._critic_weights)):
+            raise TrainingError(
+                f"the weights are no longer numbers (NaN or infinite) after update {self.updates}",
+                hint="the last checkpoint is sound: resume from it with a lower learning_rate or max_gradient_norm, or "
+                "look for rewards or observations of extreme size",
+            )
+
+    # --- state
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, except the policy's weights and the rows of the replay buffer."""
+        return {
+            "updates": self.updates,
+            "collected": self._collected,
+            "owed": self._owed,
+            "random_steps": self._random_steps,
+            "adam": {name: weights.adam.state() for name, weights in self._trained.items()},
+            "target": self._target_weights.flat.data.cpu().numpy().copy(),
+            "normaliser": self.policy.normaliser_state(),
+            **self.experience.state(),
+        }
+
+    def pieces(self) -> dict[str, dict[str, Array] | None]:
+        return self.experience.pieces()
+
+    def restore(self, state: Mapping[str, Any], pieces: Mapping[str, Mapping[str, Array]]) -> None:
+        self.updates, self._collected, self._owed = state["updates"], state["collected"], state["owed"]
+        self._random_steps = state["random_steps"]
+        for name, weights in self._trained.items():
+            weights.adam.restore(state["adam"][name])
+        self._target_weights.flat.copy_from(np.array(state["target"]))
+        self.policy.restore_normaliser(state["normaliser"])
+        self.experience.restore(state, pieces)
+
+    def begin_fresh_episodes(self) -> None:
+        self.experience.begin_fresh_episodes()
+
+    @property
+    def _trained(self) -> dict[str, _Weights]:
+        return {"actor": self._actor_weights, "critics": self._critic_weights, "temperature": self._temperature}
+
+
+class _Weights:
+    """The weights of one module: flat, with their own Adam; the `memory` may have its own learning rate."""
+
+    def __init__(self, module: nn.Module, *, memory: bool) -> None:
+        self.flat = FlatParameters(module)
+        history = module.encoder.history if memory and isinstance(module, Actor | Critics) else None
+        self._apart = None if history is None else self.flat.span_of(history)
+        self.adam = FlatAdam(self.flat, epsilon=1e-8, apart=self._apart)
+        self._parameters = list(module.parameters())
+        self._slots = [parameter.grad for parameter in self._parameters]  # views of the flat gradient
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """Return the gradients of a loss; several threads may do so at once."""
+        found = torch.autograd.grad(loss, self._parameters, allow_unused=True)
+        return [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for parameter, gradient in zip(self._parameters, found, strict=True)
+        ]
+
+    def step(
+        self, gradients: Sequence[list[Tensor]], largest: float | None, rate: float, of_memory: float = 0.0
+    ) -> Tensor:
+        """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm."""
+        for slot, *parts in zip(self._slots, *gradients, strict=True):
+            assert slot is not None
+            slot.copy_(parts[0])
+            for part in parts[1:]:
+                slot.add_(part)
+        norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
+        if largest is not None and float(norm) > largest:
+            self.flat.gradient.mul_(largest / (float(norm) + 1e-6))
+        self.adam.step(*((rate,) if self._apart is None else (rate, of_memory)))
+        return norm
+
+
+def _sum(tensors: Iterable[Tensor]) -> Tensor:
+    first, *others = tensors
+    return first if not others else torch.stack([first, *others]).sum()

@@ -1,0 +1,69 @@
+"""Presets of SAC: proven settings by environment family, and by name. Learning curves: `docs/learning.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gymnasium import spaces
+
+from envfleet.algorithms.env_facts import EnvFacts
+from envfleet.settings.presets import Preset
+
+__all__ = ["NAMED", "family_preset"]
+
+# The learning rate of Stable-Baselines3's RL Zoo for Pendulum.
+_CLASSIC_CONTINUOUS = Preset(
+    "SAC, classic control, continuous actions",
+    {"n_envs": 4, "rollout_steps": 1, "learning_rate": 1e-3, "learning_starts": 400, "steps": 20_000},
+)
+_CLASSIC = Preset(
+    "SAC, classic control",
+    {
+        "n_envs": 8,
+        "rollout_steps": 2,
+        "learning_rate": 1e-3,
+        "updates_per_step": 0.5,
+        "minibatch_size": 128,
+        "hidden": (128, 128),
+        "steps": 50_000,
+    },
+)
+_MUJOCO = Preset(
+    "SAC, MuJoCo", {"n_envs": 8, "rollout_steps": 1, "learning_starts": 10_000, "steps": 1_000_000}
+)  # as in the RL Zoo
+_IMAGES = Preset(
+    "SAC, images",
+    {"n_envs": 8, "rollout_steps": 4, "replay_size": 100_000, "updates_per_step": 0.25, "minibatch_size": 64},
+)
+_GENERAL = Preset("SAC, general", {"n_envs": 8, "rollout_steps": 4})
+
+# DroQ (Hiraoka et al. 2022): layer normalisation and a little dropout keep many updates per step stable.
+NAMED: dict[str, Callable[[], Preset]] = {
+    "sample-efficient": lambda: Preset(
+        "sample-efficient",
+        {
+            "rollout_steps": 1,
+            "updates_per_step": 4.0,
+            "layer_norm": True,
+            "dropout": 0.01,
+            "learning_starts": 5_000,
+        },
+    ),
+    "low-memory": lambda: Preset("low-memory", {"n_envs": 2, "replay_size": 50_000}),
+    "max-throughput": lambda: Preset(
+        "max-throughput", {"n_envs": 64, "schedule": "overlap", "updates_per_step": 0.125, "minibatch_size": 512}
+    ),
+}
+
+
+def family_preset(env: EnvFacts) -> Preset:
+    """The preset of the environment's family."""
+    if (own := env.own_preset("sac")) is not None:
+        return own
+    if ".mujoco" in env.entry_point:
+        return _MUJOCO
+    if env.has_image:
+        return _IMAGES
+    if ".classic_control" in env.entry_point:
+        return _CLASSIC_CONTINUOUS if isinstance(env.action_space, spaces.Box) else _CLASSIC
+    return _GENERAL

@@ -1,0 +1,249 @@
+"""The settings of SAC. Importing this does not load torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from envfleet.algorithms.common_settings import TrainingSettings
+from envfleet.algorithms.off_policy_settings import OffPolicySettings
+from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.policies.history_settings import HistorySettings
+from envfleet.policies.sac_settings import SACPolicySettings
+from envfleet.policies.settings import network_problems
+from envfleet.settings import setting
+from envfleet.settings.presets import Preset
+
+if TYPE_CHECKING:
+    from envfleet.algorithms.env_facts import EnvFacts
+    from envfleet.algorithms.sac import SACLearner
+    from envfleet.rollout.sequences import SequenceSpec
+
+__all__ = ["SAC"]
+
+_ENOUGH_FOR_TWO = 2**23  # multiplications per layer pass of a batch that make a second thread worth its while
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAC(OffPolicySettings):
+    """Soft actor-critic (Haarnoja et al. 2018): few environment steps, for Box (continuous) and Discrete actions."""
+
+    algorithm: ClassVar[str] = "sac"
+    groups: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "env": TrainingSettings.groups["env"],
+        "steps": TrainingSettings.groups["steps"],
+        "rollout_steps": ("replay", "The replay buffer: collecting, storing and sampling steps."),
+        "minibatch_size": ("update", "The SAC update: batches, learning rates, discount factor, target network."),
+        "temperature": ("temperature", "The temperature (entropy coefficient) and its adjustment."),
+        "demonstrations": ("demonstrations", "Learning from demonstrations."),
+        "schedule": TrainingSettings.groups["schedule"],
+        "network": ("network", "The networks of the actor and the critics."),
+        "memory": ("memory", "Recurrent memory, and the sequences that it learns from."),
+        "output_dir": TrainingSettings.groups["output_dir"],
+    }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "batch_size": "minibatch_size",
+        "buffer_size": "replay_size",
+        "tau": "target_rate",
+        "lr": "learning_rate",
+        "env_id": "env",
+        "num_envs": "n_envs",
+        "num_workers": "workers",
+        "num_threads": "learner_threads",
+        "parallel_start_method": "start_method",
+        "total_timesteps": "steps",
+        "max_grad_norm": "max_gradient_norm",
+    }
+
+    # --- the replay
+    rollout_steps: int = setting(8, "Steps of each environment per rollout, before the learner updates.", minimum=1)
+    replay_size: int = setting(1_000_000, "Size of the replay buffer, in steps of all environments.", minimum=2)
+    learning_starts: int = setting(
+        1_000, "Steps to collect before the first update. Until then, actions are uniformly random.", minimum=1
+    )
+
+    # --- the update
+    minibatch_size: int = setting(256, "Transitions per minibatch (update).", minimum=1)
+    updates_per_step: float = setting(
+        1.0, "Updates per environment step (update-to-data ratio); 0.25 is one update per four steps.", above=0
+    )
+    actor_frequency: int = setting(
+        1, "Updates of the critics per update of the actor and the temperature (policy delay).", minimum=1
+    )
+    learning_rate: float = setting(3e-4, "Learning rate of Adam, for actor and critics.", above=0)
+    learning_rate_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
+    learning_rate_warmup: float = setting(
+        0.0, "Fraction of the budget over which the learning rate rises linearly to its full value.", minimum=0, below=1
+    )
+    gamma: float = setting(0.99, "Discount factor of future rewards.", minimum=0, maximum=1)
+    n_step: int = setting(1, "n-step returns: rewards to sum before bootstrapping from a value.", minimum=1)
+    target_rate: float = setting(
+        0.005, "Soft updates of the target networks (tau): the fraction by which they move at every update.", above=0,
+        maximum=1,
+    )  # fmt: skip
+    max_gradient_norm: float | None = setting(
+        None, "Gradient clipping: gradients with a larger norm are scaled down to it. By default there is none.",
+        above=0,
+    )  # fmt: skip
+
+    # --- the temperature
+    temperature: float = setting(
+        1.0, "Temperature alpha, the weight of the entropy: at the start, or constant (see tune_temperature).", above=0
+    )
+    tune_temperature: bool = setting(True, "Adjust the temperature so that the entropy stays near target_entropy.")
+    target_entropy: float | None = setting(
+        None,
+        "Entropy that the temperature aims at. Default for Box: minus the number of action dimensions (actions count "
+        "as lying in [-1, 1]); for Discrete: half of the entropy of choosing evenly among the allowed actions.",
+    )
+    temperature_learning_rate: float | None = setting(
+        None, "Learning rate of the temperature; learning_rate by default.", above=0
+    )
+
+    # --- the network
+    network: str | Callable[..., Any] = setting(
+        "auto",
+        "Encoder network of the observations, before the hidden layers: auto (a CNN for images, nothing for vectors), "
+        "mlp (no CNN), nature (Nature CNN), impala (IMPALA CNN), or your own as module:Class. It is built as "
+        "Class(observation_space), and its forward(observation) returns features [batch, n].",
+    )
+    hidden: tuple[int, ...] = setting((256, 256), "Units of each hidden layer of actor and critics.", minimum=1)
+    layer_norm: bool = setting(False, "Layer normalisation in the critics; keeps many updates per step stable.")
+    dropout: float = setting(
+        0.0, "Dropout in the critics: the probability that a unit is left out (DroQ: about 0.01).", minimum=0, below=1
+    )
+    normalise_observations: bool = setting(
+        False, "Normalise float vector observations by their running mean and standard deviation."
+    )
+
+    # --- the memory
+    memory: Literal["none", "gru", "lstm"] = setting(
+        "none",
+        "Recurrent memory (RNN) of actor and critics, one each, carried through each episode. It reads observations, "
+        "previous actions and previous rewards.",
+    )
+    architecture: Literal["markov", "memory", "memory-markov"] | None = setting(
+        None,
+        "What remembers: nothing (markov), actor and critics (memory), or the critics only (memory-markov, a control). "
+        "By default memory if there is one.",
+    )
+    sampled_seq_len: int = setting(
+        64, "With memory: steps of each sequence in a batch; -1 for whole episodes.", minimum=-1
+    )
+    burn_in: int = setting(
+        0, "With memory: steps before each sequence that only warm up the memory and do not count in the loss.",
+        minimum=0,
+    )  # fmt: skip
+    episode_weight: float = setting(
+        0.0,
+        "With memory: sequences start at every possible step equally often (0), or rather in every episode equally "
+        "often: an additional weight of each episode, in starts.",
+        minimum=0,
+    )
+    memory_size: int = setting(128, "Units of the recurrent memory; an LSTM stores two numbers per unit.", minimum=1)
+    observation_embedding: int = setting(32, "Units of the memory's embedding of the observation.", minimum=0)
+    action_embedding: int = setting(16, "Units of its embedding of the previous action; 0 leaves it out.", minimum=0)
+    reward_embedding: int = setting(16, "Units of its embedding of the previous reward; 0 leaves it out.", minimum=0)
+    memory_learning_rate: float | None = setting(
+        None, "Learning rate of the memory and its embeddings; learning_rate by default.", above=0
+    )
+    history_parts: dict[str, Any] = setting(
+        {}, "Where an observation has the previous action and reward: {name: [leaf, start, stop]}; filled in."
+    )
+
+    def problems(self) -> list[str]:
+        found = [*super().problems(), *network_problems(self.network, None)]
+        if self.architecture is not None and (self.memory == "none") != (self.architecture == "markov"):
+            fit = "memory or memory-markov" if self.memory != "none" else "markov, or --memory gru"
+            found.append(f"architecture is {self.architecture!r} with memory {self.memory!r}, expected {fit}")
+        if self.sampled_seq_len == 0:
+            found.append("sampled_seq_len is 0, expected at least 1, or -1 for whole episodes")
+        if self.memory == "none":
+            return found
+        refused = {
+            "n_step": self.n_step > 1,
+            "prioritised": self.prioritised,
+            "pretrain_steps": self.pretrain_steps > 0,
+        }
+        found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
+        return found
+
+    @property
+    def threads(self) -> int:
+        """Threads of the learner: two if a batch is large enough, but not beside workers that are busy."""
+        if self.learner_threads is not None:
+            return self.learner_threads
+        rows = self.minibatch_size * (1 if self.memory == "none" else max(1, self.sampled_seq_len))
+        work = rows * sum(n * m for n, m in pairwise(self.hidden))
+        return 2 if work >= _ENOUGH_FOR_TWO and self.schedule == "sync" else 1
+
+    def policy_settings(self) -> SACPolicySettings:
+        return SACPolicySettings(
+            network=self.network,
+            hidden=self.hidden,
+            layer_norm=self.layer_norm,
+            dropout=self.dropout,
+            temperature=self.temperature,
+            normalise_observations=self.normalise_observations,
+            history=self._history(),
+            markov_actor=self.architecture == "memory-markov",
+        )
+
+    def _history(self) -> HistorySettings | None:
+        if self.memory == "none":
+            return None
+        return HistorySettings(
+            memory=self.memory,
+            memory_size=self.memory_size,
+            action_embedding=self.action_embedding,
+            reward_embedding=self.reward_embedding,
+            observation_embedding=self.observation_embedding,
+            parts={name: (str(place[0]), int(place[1]), int(place[2])) for name, place in self.history_parts.items()},
+        )
+
+    def sequences(self) -> SequenceSpec | None:
+        """Return what a batch of sequences is; None without memory."""
+        if self.memory == "none":
+            return None
+        from envfleet.rollout.sequences import SequenceSpec
+
+        return SequenceSpec(
+            self.minibatch_size,
+            self.sampled_seq_len,
+            self.gamma,
+            burn_in=self.burn_in,
+            episode_weight=self.episode_weight,
+        )
+
+    def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:
+        reads = self.action_embedding > 0 or self.reward_embedding > 0
+        if self.memory == "none" or not reads or env.history:
+            return {}
+        return {"history": "the memory reads the previous action and reward as part of the observation"}
+
+    def adapted(self, env: EnvFacts) -> Self:
+        settings = super().adapted(env)
+        if self.memory == "none":
+            return settings
+        return settings.filled({"history_parts": {name: list(place) for name, place in env.history.items()}})
+
+    def family_preset(self, env: EnvFacts) -> Preset:
+        from envfleet.algorithms.sac_presets import family_preset
+
+        return family_preset(env)
+
+    @classmethod
+    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
+        from envfleet.algorithms.sac_presets import NAMED
+
+        return NAMED
+
+    def build_learner(
+        self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
+    ) -> SACLearner:
+        from envfleet.algorithms.sac import SACLearner
+
+        policy = self.policy_settings().build(observation_space, action_space, seed=seed)
+        return SACLearner(self, policy, observation_space, n_envs=n_envs, seed=seed, device=device)
