@@ -18,7 +18,7 @@ from envfleet.errors import ResourceError, SettingsError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
-from envfleet.rollout.sequences import Sequences, SequenceSampler, SequenceSpec, joined_sequences
+from envfleet.rollout.sequences import WHOLE, Sequences, SequenceSampler, SequenceSpec, joined_sequences
 from tests.rollout.made import rollout_of
 
 Array = np.ndarray[Any, Any]
@@ -133,10 +133,11 @@ def replay_of(rows: int) -> Replay:
     return Replay(ReplaySpec(SPACE, ((), np.int64), capacity=rows * ENVS, n_envs=ENVS, mask_size=ACTIONS))
 
 
-def assert_history(drawn: Sequences, history: History, spec: SequenceSpec) -> Counter[tuple[int, int]]:
+def assert_history(drawn: Sequences, history: History, length: int, burn_in: int) -> Counter[tuple[int, int]]:
     """Compare each sequence with the history; count the starts (environment, time) of those that enter the loss."""
     counts: Counter[tuple[int, int]] = Counter()
-    seen, steps = drawn.observations[""], spec.burn_in + spec.length
+    seen, (steps, _) = drawn.observations[""], drawn.mask.shape
+    longest = 0
     assert drawn.allowed is not None
     assert drawn.mask.dtype == drawn.rewards.dtype == drawn.discounts.dtype == np.float32
     assert seen.shape == (steps + 1, drawn.size, 3) and drawn.actions.shape == drawn.mask.shape == (steps, drawn.size)
@@ -145,9 +146,10 @@ def assert_history(drawn: Sequences, history: History, spec: SequenceSpec) -> Co
         episode = next((first, last) for first, last in history.episodes(env) if first <= begin <= last)
         loss = np.flatnonzero(drawn.mask[:, column])
         start = begin + int(loss[0])
-        warm = min(spec.burn_in, start - episode[0])
+        warm = min(burn_in, start - episode[0])
         assert begin == start - warm
-        happened = warm + min(spec.length, episode[1] - start + 1)
+        happened = warm + min(length, episode[1] - start + 1)
+        longest = max(longest, happened)
         expected = [0.0] * warm + [1.0] * (happened - warm) + [0.0] * (steps - happened)
         assert drawn.mask[:, column].tolist() == expected
         for t in range(happened):
@@ -163,6 +165,7 @@ def assert_history(drawn: Sequences, history: History, spec: SequenceSpec) -> Co
         for padded in (drawn.actions, drawn.rewards, drawn.discounts):
             assert not padded[happened:, column].any()
         counts[env, start] += 1
+    assert steps == longest <= burn_in + length
     return counts
 
 
@@ -179,7 +182,7 @@ def restored(replay: Replay, rows: int) -> Replay:
     seed=st.integers(0, 10_000),
     rollouts=st.lists(st.integers(0, 7), min_size=1, max_size=7),
     rows=st.integers(6, 24),
-    length=st.integers(1, 5),
+    length=st.sampled_from([1, 2, 3, 4, 5, WHOLE]),
     burn_in=st.integers(0, 3),
     episode_weight=st.integers(0, 2),
     looks=st.booleans(),
@@ -190,6 +193,7 @@ def test_every_start_is_drawn_with_its_weight_and_equals_the_history(
 ) -> None:
     """Rollouts of length 0 stand for a cut. The sampler may have looked at the buffer before, or not."""
     history, replay = History(seed, ends), replay_of(rows)
+    most = rows - burn_in if length == WHOLE else length
     spec = SequenceSpec(4, length, GAMMA, burn_in, episode_weight)
     sampler = SequenceSampler(replay, spec)
     for steps in rollouts:
@@ -199,8 +203,8 @@ def test_every_start_is_drawn_with_its_weight_and_equals_the_history(
             replay.cut()
             history.cut()
         if looks:
-            assert sampler.starts == len(history.starts(replay.filled, length, burn_in))
-    starts = history.starts(replay.filled, length, burn_in)
+            assert sampler.starts == len(history.starts(replay.filled, most, burn_in))
+    starts = history.starts(replay.filled, most, burn_in)
     assert sampler.starts == len(starts)
     if not starts:
         return
@@ -212,7 +216,7 @@ def test_every_start_is_drawn_with_its_weight_and_equals_the_history(
     batches = 2 if total % 2 == 0 else 1
     counts: Counter[tuple[int, int]] = Counter()
     for drawn in sampler.batches(Grid(), batches, total // batches):  # type: ignore[arg-type]
-        counts += assert_history(drawn, history, spec)
+        counts += assert_history(drawn, history, most, burn_in)
     assert counts == weights
     of_restored = SequenceSampler(restored(replay, rows), spec).batches(np.random.default_rng(seed), 2)
     for drawn, again in zip(sampler.batches(np.random.default_rng(seed), 2), of_restored, strict=True):
@@ -287,11 +291,22 @@ def test_a_share_of_the_sequences_is_demonstrated() -> None:
         assert drawn.allowed is not None and drawn.allowed[:, :2].all() and not drawn.allowed[:, 2:].all()
 
 
-def test_joining_one_batch_changes_nothing() -> None:
-    history, replay = History(3), replay_of(20)
+def test_batches_of_different_lengths_are_joined() -> None:
+    """The shorter one is padded as if it had been drawn with the other."""
+    history, replay = History(3, ends=0.0, lost=0.0), replay_of(20)
     replay.add(history.rollout(12))
-    (drawn,) = SequenceSampler(replay, SequenceSpec(4, 3, GAMMA)).batches(np.random.default_rng(0), 1)
-    assert joined_sequences([drawn]) is drawn
+    short, long = (SequenceSampler(replay, SequenceSpec(2, length, GAMMA)) for length in (3, 5))
+    (one,), (other,) = (sampler.batches(np.random.default_rng(0), 1) for sampler in (short, long))
+    assert joined_sequences([one]) is one
+    both = joined_sequences([one, other])
+    assert both.mask.shape == (5, 4) and both.observations[""].shape == (6, 4, 3)
+    assert np.array_equal(both.observations[""][:4, :2], one.observations[""])
+    assert (both.observations[""][4:, :2] == one.observations[""][3]).all()
+    for name in ("actions", "rewards", "discounts", "mask"):
+        assert np.array_equal(getattr(both, name)[:3, :2], getattr(one, name)) and not getattr(both, name)[3:, :2].any()
+        assert np.array_equal(getattr(both, name)[:, 2:], getattr(other, name))
+    assert both.allowed is not None and one.allowed is not None
+    assert (both.allowed[4:, :2] == one.allowed[3]).all()
 
 
 def test_a_ring_that_is_shorter_than_a_sequence_is_refused() -> None:

@@ -4,7 +4,8 @@ A sequence is a window of one environment's steps. It never crosses the end of a
 row. All sequences begin with zero memory, so what matters is where they may start:
 
 - An episode of L steps has L - length + 1 starts, or one, its first step, if it is shorter than `length`. Starts are
-  drawn evenly; `episode_weight` adds to each episode a weight of that many starts, spread over its own.
+  drawn evenly; `episode_weight` adds to each episode a weight of that many starts, spread over its own. With the length
+  `WHOLE`, an episode has one start.
 - An episode that is still running counts as far as it is stored.
 - With a burn-in, up to `burn_in` steps before the start come first, as far as the episode goes back. They warm up the
   memory and have the mask 0.
@@ -30,9 +31,10 @@ from envfleet.rollout.replay import BEGINS, ENDED, HAPPENED, TERMINATED, TRUNCAT
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.storage import entry_bytes
 
-__all__ = ["SequenceSampler", "SequenceSpec", "Sequences", "joined_sequences"]
+__all__ = ["WHOLE", "SequenceSampler", "SequenceSpec", "Sequences", "joined_sequences"]
 
 Array = np.ndarray[Any, Any]
+WHOLE = -1
 _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
 
 
@@ -41,34 +43,36 @@ class SequenceSpec:
     """What a batch of sequences is."""
 
     size: int  # sequences per batch
-    length: int  # most steps of a sequence that enter the loss
+    length: int  # most steps of a sequence that enter the loss; WHOLE for whole episodes
     gamma: float
     burn_in: int = 0  # steps before them that only warm up the memory
     episode_weight: float = 0.0  # 0: every start is equally likely; large: every episode is
 
-    @property
-    def steps(self) -> int:
-        """Steps of a batch in time, burn-in included."""
-        return self.burn_in + self.length
-
     def refuse_unfit(self, replay: ReplaySpec) -> None:
-        """Raise an error if the buffer keeps fewer steps per environment than a sequence has, or has no room beside."""
-        if replay.most < self.steps:
-            raise SettingsError(
-                f"a sequence has {self.steps} steps, but {replay.name} keeps only the last {replay.most} of each of "
-                f"{replay.n_envs} environments",
-                hint=f"keep at least {self.steps * replay.n_envs} steps, or use shorter sequences",
-            )
-        replay.refuse_too_large(beside=self.size * self.bytes_of_one(replay))
+        """Raise an error if the buffer keeps fewer steps per environment than a sequence has, or has no room beside.
 
-    def bytes_of_one(self, replay: ReplaySpec) -> int:
-        """Bytes of the observations of one sequence."""
-        return (self.steps + 1) * sum(entry_bytes(leaf, 1) for leaf in leaves_of(replay.observation_space))
+        The size of a batch of whole episodes is not known in advance.
+        """
+        if self.length == WHOLE:
+            return
+        steps = self.burn_in + self.length
+        if replay.most < steps:
+            raise SettingsError(
+                f"a sequence has {steps} steps, but {replay.name} keeps only the last {replay.most} of each of "
+                f"{replay.n_envs} environments",
+                hint=f"keep at least {steps * replay.n_envs} steps, or use shorter sequences",
+            )
+        replay.refuse_too_large(beside=self.size * (steps + 1) * bytes_of_row(replay))
+
+
+def bytes_of_row(replay: ReplaySpec) -> int:
+    """Bytes of one observation."""
+    return sum(entry_bytes(leaf, 1) for leaf in leaves_of(replay.observation_space))
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """A batch of sequences. Steps with the mask 0 are warm-up or padding.
+    """A batch of sequences, as long as the longest of them. Steps with the mask 0 are warm-up or padding.
 
     Padding repeats the last observation; its actions, rewards and discounts are 0. The observation after the last step
     of a truncated episode is its true final one.
@@ -87,10 +91,11 @@ class Sequences:
 
 
 def joined_sequences(parts: Sequence[Sequences]) -> Sequences:
-    """Join batches of equally many steps, in order."""
+    """Join batches, in order."""
     first = parts[0]
     if len(parts) == 1:
         return first
+    parts = [_padded(part, max(len(part.mask) for part in parts)) for part in parts]
     width = next((part.allowed.shape[2] for part in parts if part.allowed is not None), 0)
     free = [np.ones((*part.mask.shape, width), np.bool_) for part in parts]
     free = [np.concatenate([each[:1], each]) for each in free]  # [time + 1, batch, action]
@@ -106,6 +111,28 @@ def joined_sequences(parts: Sequence[Sequences]) -> Sequences:
         along_batch("discounts"),
         along_batch("mask"),
         np.concatenate(allowed, axis=1) if width else None,
+    )
+
+
+def _padded(part: Sequences, steps: int) -> Sequences:
+    """Make a batch as long as others, by padding."""
+    more = steps - len(part.mask)
+    if not more:
+        return part
+
+    def with_zeros(values: Array) -> Array:
+        return np.concatenate([values, np.zeros((more, *values.shape[1:]), values.dtype)])
+
+    def with_last(values: Array) -> Array:
+        return np.concatenate([values, np.broadcast_to(values[-1:], (more, *values.shape[1:]))])
+
+    return Sequences(
+        {name: with_last(values) for name, values in part.observations.items()},
+        with_zeros(part.actions),
+        with_zeros(part.rewards),
+        with_zeros(part.discounts),
+        with_zeros(part.mask),
+        None if part.allowed is None else with_last(part.allowed),
     )
 
 
@@ -149,8 +176,10 @@ class SequenceSampler:
 
     def __init__(self, replay: Replay, spec: SequenceSpec) -> None:
         self._replay, self._spec = replay, spec
-        self._times = np.arange(spec.steps + 1)[:, None]
-        self._bytes = spec.bytes_of_one(replay.spec)
+        most = replay.spec.most
+        self._length = most - spec.burn_in if spec.length == WHOLE else spec.length
+        self._times = np.arange(spec.burn_in + self._length + 1)[:, None]
+        self._bytes = len(self._times) * bytes_of_row(replay.spec)  # of the longest sequence
         self._forget()
 
     def _forget(self) -> None:
@@ -199,10 +228,10 @@ class SequenceSampler:
         envs = np.flatnonzero(self._running)
         newest = np.full(len(envs), self._replay.written - 1)
         episodes = _joined(self._over, _Episodes(envs, self._first[envs], newest))
-        oldest, length = self._replay.written - self._replay.filled, self._spec.length
+        oldest = self._replay.written - self._replay.filled
         whole = episodes.first >= oldest
         first = np.where(whole, episodes.first, oldest + self._spec.burn_in)
-        count = np.maximum(episodes.last - first - length + 2, np.where(whole, 1, 0))
+        count = np.maximum(episodes.last - first - self._length + 2, np.where(whole, 1, 0))
         there = count > 0
         self._over = self._over.chosen(there[: len(self._over.env)])
         weights = count[there] + self._spec.episode_weight
@@ -229,26 +258,28 @@ class SequenceSampler:
         """The sequences that start at these rows of these episodes, [batch, sequence] each."""
         replay, spec = self._replay, self._spec
         warm = np.minimum(spec.burn_in, start - episodes.first)
-        steps = warm + np.minimum(spec.length, episodes.last - start + 1)  # without padding
+        steps = warm + np.minimum(self._length, episodes.last - start + 1)  # without padding
+        longest = steps.max(axis=1)  # [batch]
+        all_times = self._times[: longest.max() + 1]
         size, n_envs = replay.rows * replay.n_envs, replay.n_envs
         begin = (replay.head - replay.written + start - warm) % replay.rows * n_envs + episodes.env
-        padded = bool(steps.min() < spec.steps)
-        times = np.minimum(self._times, steps[:, None]) if padded else self._times
+        padded = bool(steps.min() < longest.max())
+        times = np.minimum(all_times, steps[:, None]) if padded else all_times
         entries = times * n_envs + begin[:, None]  # [batch, time + 1, sequence]
-        if begin.max() + spec.steps * n_envs >= size:
+        if begin.max() + len(all_times) * n_envs >= size:
             entries %= size
         allowed, seen = replay.allowed(entries), replay.seen_at(entries.reshape(-1))
         seen = {name: values.reshape(*entries.shape, *values.shape[1:]) for name, values in seen.items()}
         actions, rewards = replay.steps_at(entries[:, :-1])
         mask = np.ones(rewards.shape, np.float32)
         if padded:
-            padding = self._times[:-1] >= steps[:, None]
+            padding = all_times[:-1] >= steps[:, None]
             np.subtract(1.0, padding, out=mask)
             rewards *= mask
             actions[padding] = 0
         discounts = mask * np.float32(spec.gamma)
         if spec.burn_in:
-            mask[self._times[:-1] < warm[:, None]] = 0.0
+            mask[all_times[:-1] < warm[:, None]] = 0.0
         # Only the last step of a sequence can be the end of an episode.
         of_batch, column = np.indices(steps.shape)
         last = entries[of_batch, steps - 1, column]
@@ -259,21 +290,22 @@ class SequenceSampler:
             self._put_finals(seen, allowed, last, cut, steps)
         return [
             Sequences(
-                {name: values[i] for name, values in seen.items()},
-                actions[i],
-                rewards[i],
-                discounts[i],
-                mask[i],
-                None if allowed is None else allowed[i],
+                {name: values[i, : time + 1] for name, values in seen.items()},
+                actions[i, :time],
+                rewards[i, :time],
+                discounts[i, :time],
+                mask[i, :time],
+                None if allowed is None else allowed[i, : time + 1],
             )
-            for i in range(len(start))
+            for i, time in enumerate(longest.tolist())
         ]
 
     def _put_finals(self, seen: dict[str, Array], allowed: Array | None, last: Array, cut: Array, steps: Array) -> None:
         """Replace the observations after truncated episodes, where the buffer has the first of the next one."""
         finals, final_allowed = self._replay.finals_at(last[cut])
         number = np.cumsum(cut).reshape(cut.shape) - 1
-        at = np.nonzero((self._times >= steps[:, None]) & cut[:, None])  # [batch, time, sequence]
+        times = self._times[: next(iter(seen.values())).shape[1]]
+        at = np.nonzero((times >= steps[:, None]) & cut[:, None])  # [batch, time, sequence]
         which = number[at[0], at[2]]
         for name, values in seen.items():
             values[at] = finals[name][which]

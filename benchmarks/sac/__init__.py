@@ -1,0 +1,1 @@
+"""Benchmark of SAC: training, recurrent updates, replay buffer, schedules."""

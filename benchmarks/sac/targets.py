@@ -1,0 +1,79 @@
+"""Targets of the SAC benchmark, with the measured values and whether each is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.interleave import quartiles
+from benchmarks.ppo.rounds import fastest, ratio
+from benchmarks.ppo.targets import at_least
+from benchmarks.sac.tables import LENGTHS, MEMORIES
+
+Target = dict[str, Any]
+Rows = Mapping[str, Any]
+PEERS = ("sb3", "pomdp")
+
+
+def check_targets(results: Mapping[str, Any]) -> list[Target]:
+    """Return every target that these results cover."""
+    tables = results.get("tables", {})
+    targets: list[Target] = []
+    if "halfcheetah" in tables:
+        targets += _halfcheetah(tables["halfcheetah"]["rows"])
+    for memory in MEMORIES:
+        for length in LENGTHS:
+            rows = tables.get(f"{memory}-{length}", {}).get("rows")
+            if rows:
+                name = f"update with {memory.upper()}, {length} steps: relative to pomdp-baselines' way"
+                targets.append(at_least(name, times_peer(rows, "ours"), 2.0))
+    if "balanced" in tables:
+        found = ratio(tables["balanced"]["rows"], "overlap", "sync")
+        targets.append(at_least("collecting as long as learning: `overlap` relative to `sync`", found, 1.6))
+    for row in results.get("sampling", {}).get("rows", []):
+        targets.append(at_least(f"{row['title']}: share of a plain gather's speed", row["share_of_gather"], 0.7))
+    return targets
+
+
+def _halfcheetah(rows: Rows) -> Iterator[Target]:
+    ours = best_of_ours(rows)
+    yield at_least(f"HalfCheetah-v5, `{ours}`: relative to the faster SB3 row", times_peer(rows, ours), 1.8)
+    peer = frugal(rows, PEERS)
+    found = None if peer is None else cpu_ratio(rows, "sync", peer)
+    yield at_least("HalfCheetah-v5, `sync`: steps per CPU second relative to the better SB3 row", found, 1.3)
+    yield at_least(f"HalfCheetah-v5, `{ours}`: relative to SBX", ratio(rows, ours, "sbx"), 1.0)
+
+
+def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
+    """Return how many times as fast a row is as the fastest of the peer's rows."""
+    peer = fastest(rows, PEERS)
+    return None if peer is None else ratio(rows, name, peer)
+
+
+def best_of_ours(rows: Rows) -> str:
+    return fastest({name: row for name, row in rows.items() if row["ours"]}, "") or "sync"
+
+
+# ------------------------------------------------------------------------------------------- CPU time
+
+
+def cpu_per_step(row: Mapping[str, Any]) -> dict[int, float]:
+    """Return CPU seconds per step by round; empty for an absent row."""
+    return {each["round"]: each["cpu_seconds_per_step"] for each in row.get("rounds", [])}
+
+
+def cpu_ratio(rows: Rows, one: str, other: str) -> dict[str, float] | None:
+    """Return how many times as many steps `one` makes per CPU second as `other`."""
+    ours, theirs = (cpu_per_step(rows.get(name, {})) for name in (one, other))
+    common = sorted(ours.keys() & theirs.keys())
+    return quartiles(theirs[number] / ours[number] for number in common) if common else None
+
+
+def frugal(rows: Rows, prefix: str | tuple[str, ...]) -> str | None:
+    """Return the row with the lowest CPU time per step whose name starts with `prefix`; None if all are absent."""
+    there = {
+        name: quartiles(cpu_per_step(row).values())["median"]
+        for name, row in rows.items()
+        if name.startswith(prefix) and "absent" not in row
+    }
+    return min(there, key=lambda name: there[name]) if there else None
