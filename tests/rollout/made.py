@@ -17,7 +17,7 @@ def rollout_of(
     observations: Array, finals: Array, actions: Array, masks: Array | None = None, **steps: Array
 ) -> Rollout:
     """Return a rollout with one observation leaf; `steps` are rewards and flags [time, env]."""
-    time, envs = actions.shape
+    time, envs = actions.shape[:2]
     return Rollout(
         number=0,
         observations={"": observations},

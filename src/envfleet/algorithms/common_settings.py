@@ -270,6 +270,11 @@ class TrainingSettings(Settings):
             changes["checkpoint_every"] = self.checkpoint_frequency * steps
         return changes
 
+    @classmethod
+    def translated_file(cls, values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Translate a settings file of another system; return settings and messages for the user, one line each."""
+        return values, []
+
     # --- contract between training and an algorithm; `envfleet.algorithms.learner` explains it
 
     @property

@@ -187,7 +187,8 @@ class SACLearner(Learner):
             )
         metrics = SACUpdateMetrics()
         if self._collected >= settings.learning_starts:
-            self._owed += rollout.rewards.size * settings.updates_per_step
+            per_rollout = settings.updates_per_rollout
+            self._owed += per_rollout or rollout.rewards.size * settings.updates_per_step
             due, before = int(self._owed), self.updates
             for parts, batch in self._batches(due):
                 check_time(until)

@@ -35,6 +35,18 @@ _IMAGES = Preset(
     "SAC, images",
     {"n_envs": 8, "rollout_steps": 4, "replay_size": 100_000, "updates_per_step": 0.25, "minibatch_size": 64},
 )
+_MEMORY = Preset(
+    "SAC with memory",
+    {
+        "n_envs": 8,
+        "rollout_steps": 32,
+        "minibatch_size": 32,
+        "updates_per_step": 0.2,
+        "hidden": (128, 128),
+        "max_gradient_norm": 10.0,
+        "learning_starts": 5_000,
+    },
+)
 _GENERAL = Preset("SAC, general", {"n_envs": 8, "rollout_steps": 4})
 
 # DroQ (Hiraoka et al. 2022): layer normalisation and a little dropout keep many updates per step stable.
@@ -56,9 +68,12 @@ NAMED: dict[str, Callable[[], Preset]] = {
 }
 
 
-def family_preset(env: EnvFacts) -> Preset:
-    """The preset of the environment's family."""
-    if (own := env.own_preset("sac")) is not None:
+def family_preset(env: EnvFacts, *, memory: bool) -> Preset:
+    """The preset of the environment's family, for a policy with or without memory."""
+    own = env.own_preset("sac")
+    if memory and not (own is not None and own.for_memory):
+        return _MEMORY
+    if own is not None:
         return own
     if ".mujoco" in env.entry_point:
         return _MUJOCO

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from envfleet.algorithms.common_settings import TrainingSettings
 from envfleet.algorithms.off_policy_settings import OffPolicySettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
+from envfleet.algorithms.sac_files import is_foreign, translated
 from envfleet.policies.history_settings import HistorySettings
 from envfleet.policies.sac_settings import SACPolicySettings
 from envfleet.policies.settings import network_problems
 from envfleet.settings import setting
 from envfleet.settings.presets import Preset
+from envfleet.settings.spelling import last_name
 
 if TYPE_CHECKING:
     from envfleet.algorithms.env_facts import EnvFacts
@@ -68,6 +70,9 @@ class SAC(OffPolicySettings):
     minibatch_size: int = setting(256, "Transitions per minibatch (update).", minimum=1)
     updates_per_step: float = setting(
         1.0, "Updates per environment step (update-to-data ratio); 0.25 is one update per four steps.", above=0
+    )
+    updates_per_rollout: int | None = setting(
+        None, "Updates after each rollout, in place of updates_per_step.", minimum=1
     )
     actor_frequency: int = setting(
         1, "Updates of the critics per update of the actor and the temperature (policy delay).", minimum=1
@@ -170,12 +175,26 @@ class SAC(OffPolicySettings):
         found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
         return found
 
+    @classmethod
+    def translated_file(cls, values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        return translated(values) if is_foreign(values) else (values, [])
+
+    @classmethod
+    def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Convert a key of pomdp-baselines: a whole number of updates is per rollout, a fraction is per step."""
+        keys = [key for key in values if last_name(key) == "num_updates_per_iter"]
+        if not keys:
+            return values
+        whole = isinstance(values[keys[0]], int) or str(values[keys[0]]).strip().isdecimal()
+        name = "updates_per_rollout" if whole else "updates_per_step"
+        return {**{key: value for key, value in values.items() if key not in keys}, name: values[keys[0]]}
+
     @property
     def threads(self) -> int:
         """Threads of the learner: two if a batch is large enough, but not beside workers that are busy."""
         if self.learner_threads is not None:
             return self.learner_threads
-        rows = self.minibatch_size * (1 if self.memory == "none" else max(1, self.sampled_seq_len))
+        rows = self.minibatch_size * (1 if self.memory == "none" else abs(self.sampled_seq_len) or 1)
         work = rows * sum(n * m for n, m in pairwise(self.hidden))
         return 2 if work >= _ENOUGH_FOR_TWO and self.schedule == "sync" else 1
 
@@ -232,7 +251,7 @@ class SAC(OffPolicySettings):
     def family_preset(self, env: EnvFacts) -> Preset:
         from envfleet.algorithms.sac_presets import family_preset
 
-        return family_preset(env)
+        return family_preset(env, memory=self.memory != "none")
 
     @classmethod
     def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:

@@ -23,7 +23,7 @@ from envfleet.settings.spelling import as_flag, dotted_name
 __all__ = ["Flags"]
 
 # Inputs of `Settings.prepared`, which computes other settings from them; they are not in `aliases`.
-_COMPUTED = ("num_envs_per_worker",)
+_COMPUTED = ("num_envs_per_worker", "num_updates_per_iter")
 _METAVARS = {
     "backend": "{auto,sequential,threads,processes}",
     "checkpoint_dir": "DIR",

@@ -68,6 +68,7 @@ class Train:
         if ":" in named:
             make_folder_importable()
         kind = find_algorithm(named)
+        from_file, notices = kind.translated_file(from_file)
         own = _own_settings(kind, from_file, flags_only)
         flags = Flags(kind, own=own)
         config = tyro.conf.arg(metavar="FILE", help="YAML or JSON file with settings.", help_behavior_hint="")
@@ -82,9 +83,9 @@ class Train:
         if own is not None:
             from_file, given = _with_env_kwargs(kind, own, from_file, given, source)
         values = layered(kind, from_file, given)
-        notices: list[str] = []
         if isinstance(own, Translates):
-            values, notices = own.translated(values, given.get(_ENV_KWARGS, {}))
+            values, said = own.translated(values, given.get(_ENV_KWARGS, {}))
+            notices = [*notices, *said]
         several: tuple[int, ...] = ()
         if any(argument.partition("=")[0] == "--seeds" for argument in flags_only):
             several = read_seeds(parsed.seeds, with_seed="--seed" in given)

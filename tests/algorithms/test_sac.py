@@ -1,0 +1,382 @@
+"""SAC: one update against an independent implementation, for every form; the number of updates; random actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from envfleet.algorithms.sac import SACLearner
+from envfleet.algorithms.sac_batch import split_sequences, split_transitions
+from envfleet.algorithms.sac_metrics import SACUpdateMetrics
+from envfleet.algorithms.settings import SAC
+from envfleet.errors import SettingsError, TrainingError
+from envfleet.rollout.replay import Experience
+from envfleet.rollout.sequences import Sequences
+from tests.algorithms.sac_reference import Reference, half_of_even_choice
+from tests.rollout.made import rollout_of
+from tests.rollout.test_replay import ENVS, GAMMA, World
+
+SIZE, ROWS, ACTIONS, CHOICES = 6, 16, 2, 4
+SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
+BOX, DISCRETE = spaces.Box(-2.0, 2.0, (ACTIONS,), np.float32), spaces.Discrete(CHOICES)
+PARTS = {"action": ["", 3, 5], "reward": ["", 5, 6]}
+TIMES, BATCH = 5, 6
+
+
+def learner_of(action_space: Any = BOX, **changes: Any) -> SACLearner:
+    base: dict[str, Any] = {
+        "n_envs": 3,
+        "rollout_steps": 4,
+        "replay_size": 200,
+        "learning_starts": 8,
+        "minibatch_size": ROWS,
+        "hidden": (8, 7),
+        "seed": 3,
+        "temperature": 0.6,
+        "learning_rate": 0.01,
+        "memory_size": 5,
+        "history_parts": PARTS,
+        "sampled_seq_len": TIMES,
+        "observation_embedding": 4,
+        "action_embedding": 3,
+        "reward_embedding": 2,
+    }
+    settings = SAC(**{**base, **changes})
+    learner = settings.build_learner(SPACE, action_space, n_envs=3, seed=3, device=torch.device("cpu"))
+    with torch.no_grad():
+        learner._target_weights.flat.data.mul_(1.1)  # makes the two networks differ
+        learner._critic_weights.flat.parameters.mul_(1.7)  # and the twins
+        learner._target_weights.flat.parameters.mul_(1.3)
+    return learner
+
+
+def transitions(*, discrete: bool, masked: bool = False) -> Experience:
+    generator = np.random.default_rng(0)
+    actions = generator.integers(CHOICES, size=ROWS) if discrete else generator.uniform(-1, 1, (ROWS, ACTIONS))
+    masks = (generator.random((2, ROWS, CHOICES)) < 0.5) if masked else [None, None]
+    if masked:
+        masks[:, 0] = False  # nothing allowed counts as everything
+        masks[1, 1:, 0] = True
+    return Experience(
+        np.arange(ROWS),
+        {"": generator.normal(size=(2 * ROWS, SIZE)).astype(np.float32)},
+        actions if discrete else actions.astype(np.float32),
+        generator.normal(size=ROWS).astype(np.float32),
+        np.where(generator.random(ROWS) < 0.3, 0.0, 0.97).astype(np.float32),
+        masks[0],
+        allowed=masks[1],
+    )
+
+
+def sequences() -> Sequences:
+    generator = np.random.default_rng(0)
+    mask = np.ones((TIMES, BATCH), np.float32)
+    mask[3:, 1] = mask[:2, 4] = 0.0  # padding, and steps that warm up
+    return Sequences(
+        {"": generator.normal(size=(TIMES + 1, BATCH, SIZE)).astype(np.float32)},
+        generator.uniform(-1, 1, (TIMES, BATCH, ACTIONS)).astype(np.float32),
+        generator.normal(size=(TIMES, BATCH)).astype(np.float32),
+        np.where(generator.random((TIMES, BATCH)) < 0.2, 0.0, 0.97).astype(np.float32),
+        mask,
+    )
+
+
+def doubles(found: Any) -> Any:
+    if found is None:
+        return None
+    tensor = torch.from_numpy(np.asarray(found))
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def reference_of(learner: SACLearner, *, discrete: bool) -> Reference:
+    settings = learner._settings
+
+    def copied(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach().double().clone().requires_grad_() for name, tensor in state.items()}
+
+    return Reference(
+        copied(learner.policy.state_dict()),
+        copied(learner._target.state_dict()),
+        discrete=discrete,
+        hidden=len(settings.hidden),
+        layer_norm=settings.layer_norm,
+        actor_memory="none" if settings.architecture == "memory-markov" else settings.memory,
+        critic_memory=settings.memory,
+        action_columns=(3, 5),
+        reward_columns=(5, 6),
+        action_scale=0.5,  # of actions in [-2, 2]
+    )
+
+
+def batch_of(learner: SACLearner, taken: Any, shares: Any) -> dict[str, Any]:
+    """A batch as the reference reads it."""
+    with_memory = isinstance(taken, Sequences)
+    noise = learner._draw_noise((TIMES, BATCH) if with_memory else (ROWS,))
+    batch = {
+        "actions": doubles(taken.actions),
+        "returns": doubles(taken.rewards if with_memory else taken.returns),
+        "discounts": doubles(taken.discounts),
+        "weights": doubles(shares),
+        "noise": [None, None] if noise.actions is None else doubles(noise.actions),
+        "dropout": [None] * 3 if noise.dropout is None else doubles(noise.dropout),
+        "masks": None if with_memory else doubles(taken.masks),
+        "allowed": None if with_memory else doubles(taken.allowed),
+    }
+    if with_memory:
+        return {**batch, "seen": doubles(taken.observations[""])}
+    return {**batch, "now": doubles(taken.observations[""]), "following": doubles(taken.following[""])}
+
+
+def one_update(reference: Reference, batch: dict[str, Any], settings: SAC, target_entropy: Any) -> dict[str, float]:
+    """Update the reference with torch's Adam; return its metrics."""
+    weights, metrics = reference.weights, {}
+
+    def step(names: list[str], loss: torch.Tensor, rate: float, *, clips: bool = True) -> float:
+        chosen = [weights[name] for name in names]
+        for tensor, gradient in zip(chosen, torch.autograd.grad(loss, chosen), strict=True):
+            tensor.grad = gradient
+        largest = settings.max_gradient_norm if clips and settings.max_gradient_norm is not None else 1e9
+        norm = float(torch.nn.utils.clip_grad_norm_(chosen, largest))
+        remembers = [name for name in names if ".history." in name]
+        slow = settings.memory_learning_rate
+        groups = [{"params": [weights[name] for name in names if name not in remembers], "lr": rate}]
+        if remembers:
+            groups.append({"params": [weights[name] for name in remembers], "lr": rate if slow is None else slow})
+        torch.optim.Adam(groups, eps=1e-8).step()
+        return norm
+
+    trained = [name for name in weights if name != "actor.random"]
+    loss, _ = reference.losses(batch, target_entropy)
+    metrics["train/critic_loss"] = loss.item()
+    critics = [name for name in trained if name.startswith("critics.")]
+    metrics["train/critic_gradient_norm"] = step(critics, loss, settings.learning_rate)
+    loss, of_temperature = reference.actor_losses(batch, target_entropy)
+    metrics["train/actor_loss"] = loss.item()
+    actor = [name for name in trained if name.startswith("actor.")]
+    metrics["train/actor_gradient_norm"] = step(actor, loss, settings.learning_rate)
+    rate = settings.temperature_learning_rate or settings.learning_rate
+    step(["temperature.log"], of_temperature, rate, clips=False)
+    return metrics
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "box": {},
+    "box, two threads": {"learner_threads": 2},
+    "box, three threads": {"learner_threads": 3},
+    "box, clipped": {"max_gradient_norm": 0.3, "temperature_learning_rate": 0.05},
+    "box, normalised layers": {"layer_norm": True},
+    "box, normalised layers and dropout": {"layer_norm": True, "dropout": 0.3, "learner_threads": 2},
+    "box, target": {"target_entropy": 0.7},
+    "discrete": {},
+    "discrete, masks": {"learner_threads": 2},
+    "gru": {"memory": "gru"},
+    "gru, two threads, clipped": {"memory": "gru", "learner_threads": 2, "max_gradient_norm": 0.2},
+    "gru, slow": {"memory": "gru", "memory_learning_rate": 0.001},
+    "lstm": {"memory": "lstm", "memory_learning_rate": 0.02},
+    "memory-markov": {"memory": "gru", "architecture": "memory-markov", "layer_norm": True},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_update_is_that_of_the_formulas(form: str) -> None:
+    discrete, masked, remembers = form.startswith("discrete"), "masks" in form, "memory" in FORMS[form]
+    learner = learner_of(DISCRETE if discrete else BOX, **FORMS[form])
+    settings, threads = learner._settings, learner._threads.count
+    reference = reference_of(learner, discrete=discrete)
+    taken: Any
+    if remembers:
+        taken = sequences()
+        shares = taken.mask / taken.mask.sum()
+        noise = learner._draw_noise((TIMES, BATCH))
+        parts = split_sequences(taken, noise, learner._actor.inputs, threads, learner.device)
+    else:
+        taken, importance = transitions(discrete=discrete, masked=masked), np.linspace(0.2, 1.0, ROWS)
+        shares = importance / ROWS
+        noise = learner._draw_noise((ROWS,))
+        importance = importance.astype(np.float32)
+        parts = split_transitions(taken, importance, noise, learner._actor.inputs, threads, learner.device)
+    assert len(parts) == threads
+    batch = batch_of(learner, taken, shares)
+    target_entropy: Any = settings.target_entropy
+    if target_entropy is None:
+        target_entropy = half_of_even_choice(batch["allowed"], CHOICES) if discrete else -float(ACTIONS)
+    metrics = SACUpdateMetrics()
+    before = learner._target_weights.flat.data.clone()
+    with torch.no_grad():
+        learner._update(parts, None if remembers else taken, 1.0, metrics)
+
+    expected = one_update(reference, batch, settings, target_entropy)
+    found = metrics.means()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-4), name
+    assert found["train/ent_coef"] == pytest.approx(0.6)
+    for name, tensor in learner.policy.state_dict().items():
+        torch.testing.assert_close(tensor.double(), reference.weights[name].detach(), rtol=2e-3, atol=2e-5, msg=name)
+    torch.testing.assert_close(
+        learner._target_weights.flat.data, 0.995 * before + 0.005 * learner._critic_weights.flat.data
+    )
+    learner.close()
+
+
+def worldly(**changes: Any) -> tuple[SACLearner, World]:
+    """A learner for the observations of `World`: environment and time."""
+    settings = SAC(
+        n_envs=ENVS, rollout_steps=4, replay_size=200, learning_starts=8, minibatch_size=16, hidden=(8,), **changes
+    )
+    space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    learner = settings.build_learner(space, DISCRETE, n_envs=ENVS, seed=3, device=torch.device("cpu"))
+    return learner, World(0, choices=CHOICES)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_transitions_end_with_their_episode_and_never_hold_a_lost_step(n_step: int) -> None:
+    """A truncated episode bootstraps from its final observation, which has a negative time in this world."""
+    learner, world = worldly(n_step=n_step, gamma=GAMMA, learner_threads=2)
+    learner.experience.add(world.rollout(60))
+    seen: set[str] = set()
+    for parts, _ in learner._batches(40):
+        assert len(parts) == 2
+        for part in parts:
+            rows = zip(part.now[0].tolist(), part.following[0].tolist(), strict=True)
+            for (env, time), following, total, discount in (
+                (*pair, total, discount)
+                for pair, total, discount in zip(rows, part.returns.tolist(), part.discounts.tolist(), strict=True)
+            ):
+                assert world.valid[int(time)][int(env)]
+                expected, led_to, factor = world.transition(int(time), int(env), n_step)
+                assert (total, discount) == pytest.approx((expected, factor), abs=1e-5)
+                if factor:
+                    assert following == list(led_to)
+                seen.add("terminated" if not factor else "truncated" if following[1] < 0 else "runs on")
+    assert seen == {"terminated", "truncated", "runs on"}
+    learner.close()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "updates"), [(1.0, [0, 12, 24]), (0.25, [0, 3, 6]), (0.2, [0, 2, 4]), (2.0, [0, 24, 48])]
+)
+def test_updates_are_in_proportion_to_the_collected_steps(ratio: float, updates: list[int]) -> None:
+    """A rollout has 12 steps, and the first ends before `learning_starts`. Fractions of an update are carried over."""
+    learner, world = worldly(updates_per_step=ratio)
+    object.__setattr__(learner._settings, "learning_starts", 13)
+    found = []
+    for _ in updates:
+        learner.learn(world.rollout(4), 0.0)
+        found.append(learner.updates)
+    assert found == updates
+    learner.learn(world.rollout(4), 0.0)
+    assert learner.updates == int(36 * ratio)
+
+
+def test_actions_are_random_until_learning_starts() -> None:
+    learner, world = worldly()
+    assert float(learner.policy.actor.random) == 1.0
+    learner.learn(world.rollout(2), 0.0)
+    assert float(learner.policy.actor.random) == 1.0  # 6 steps of 8
+    learner.learn(world.rollout(4), 0.0)
+    assert float(learner.policy.actor.random) == 0.0
+
+
+def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> None:
+    learner = learner_of()
+    learner.start_from({"normaliser": {}})
+    assert float(learner.policy.actor.random) == 0.0
+    assert torch.equal(learner._target_weights.flat.data, learner._critic_weights.flat.data)
+    assert learner.state()["random_steps"] == 0
+
+
+def test_the_actor_can_wait_for_several_updates_of_the_critics() -> None:
+    learner = learner_of(actor_frequency=3)
+    moved = []
+    for number in range(6):
+        before = [each.flat.data.clone() for each in learner._trained.values()]
+        noise = learner._draw_noise((ROWS,))
+        taken = transitions(discrete=False)
+        parts = split_transitions(taken, None, noise, learner._actor.inputs, 1, learner.device)
+        with torch.no_grad():
+            learner._update(parts, taken, 1.0, SACUpdateMetrics())
+        changed = [not torch.equal(a, b.flat.data) for a, b in zip(before, learner._trained.values(), strict=True)]
+        moved.append(changed)
+        assert learner.updates == number + 1
+    assert moved == [[number % 3 == 0, True, number % 3 == 0] for number in range(6)]
+
+
+def test_a_fixed_temperature_stays() -> None:
+    learner, world = worldly(tune_temperature=False, temperature=0.3)
+    for _ in range(3):
+        metrics = learner.learn(world.rollout(4), 0.0)
+    assert metrics["train/ent_coef"] == pytest.approx(0.3)
+    assert float(learner.policy.temperature.alpha) == pytest.approx(0.3)
+
+
+def test_the_temperature_rises_if_there_is_too_little_entropy() -> None:
+    low, high = (worldly(target_entropy=target)[0] for target in (0.0, 2.0))
+    for learner in (low, high):
+        world = World(0, choices=CHOICES)
+        for _ in range(4):
+            learner.learn(world.rollout(4), 0.0)
+    assert float(low.policy.temperature.alpha) < 1.0 < float(high.policy.temperature.alpha)
+
+
+def test_weights_that_are_no_longer_numbers_stop_the_run() -> None:
+    learner, world = worldly()
+    with torch.no_grad():
+        learner._critic_weights.flat.data[0] = torch.nan
+    with pytest.raises(TrainingError, match="no longer numbers"):
+        learner.learn(world.rollout(8), 0.0)
+
+
+def test_demonstrated_actions_are_scaled_to_one() -> None:
+    learner = learner_of(demonstrations="file.npz", demonstration_share=0.5, pretrain_steps=2)
+    given = np.array([[-2.0, 2.0], [0.0, 1.0], [-3.0, 0.5]], np.float32)
+    flags = {"terminated": np.zeros((3, 1), np.bool_), "truncated": np.zeros((3, 1), np.bool_)}
+    flags["terminated"][-1] = True
+    observations = np.random.default_rng(0).normal(size=(4, 1, SIZE)).astype(np.float32)
+    rollout = rollout_of(
+        observations,
+        observations[:0],
+        given[:, None],
+        None,
+        rewards=np.zeros((3, 1), np.float32),
+        **flags,
+        valid=np.ones((3, 1), np.bool_),
+    )
+    learner.show(rollout)
+    assert learner.updates == 2
+    for parts, _ in learner._batches(1, shown=1.0):
+        found = {tuple(row) for row in parts[0].actions.tolist()}
+    assert found <= {(-1.0, 1.0), (0.0, 0.5), (-1.0, 0.25)} and len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "memory"}, "architecture is 'memory' with memory 'none', expected markov"),
+        ({"architecture": "markov", "memory": "gru"}, "architecture is 'markov' with memory 'gru'"),
+        ({"memory": "gru", "n_step": 3}, "n_step does not work with memory"),
+        ({"memory": "lstm", "prioritised": True}, "prioritised does not work with memory"),
+        ({"sampled_seq_len": 0}, "sampled_seq_len is 0"),
+        ({"network": "cnn"}, "network is 'cnn'"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        SAC(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "threads"),
+    [
+        ({}, 2),
+        ({"schedule": "overlap"}, 1),
+        ({"hidden": (64, 64)}, 1),
+        ({"learner_threads": 3}, 3),
+        ({"minibatch_size": 64}, 1),
+    ],
+)
+def test_threads_follow_from_the_settings_alone(changes: dict[str, Any], threads: int) -> None:
+    assert SAC(**changes).threads == threads
