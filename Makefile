@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-slow learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-meta bench-ppo bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -146,6 +146,9 @@ bench-ppo: $(STAMP)  ## benchmark PPO against Stable-Baselines3 and a plain loop
 bench-slow: $(STAMP)  ## benchmark backend=auto with slow simulators; writes docs/benchmarks-slow.md
 	@$(BIN)/python -m benchmarks.peers.install gymnasium
 	@$(BIN)/python -m benchmarks.slow $(ARGS)
+
+bench-meta: $(STAMP)  ## benchmark the collection of trials (meta-RL); writes docs/benchmarks/meta.json
+	@$(BIN)/python -m benchmarks.meta --output docs/benchmarks/meta.json $(ARGS)
 
 bench-dqn: $(STAMP)  ## benchmark DQN; writes docs/benchmarks/dqn.json
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
