@@ -157,7 +157,7 @@ bench-dqn: $(STAMP)  ## benchmark DQN; writes docs/benchmarks/dqn.json
 learning: $(STAMP)  ## train the longer runs and write their curves to docs/learning; LEARNING_DIR=folder keeps and resumes them
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn coinrun \
-		bandit bandit-100 pointrobotsparse tabular-mdp $(ARGS)
+		bandit bandit-100 pointrobotsparse pointrobotsparse-markov tabular-mdp $(ARGS)
 
 proof: $(STAMP)  ## run the long tests: full matrices, more seeds, a soak test; writes docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \
