@@ -15,7 +15,7 @@ PIP   := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-ppo bench-sac bench-slow learning proof clean
+.PHONY: help setup train train-20k train-parallel train-pure-rl compare rom demo settings-page test digests lint format bench bench-dqn bench-meta bench-ppo bench-sac bench-slow learning proof clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +151,9 @@ bench-sac: $(STAMP)  ## benchmark SAC against Stable-Baselines3 and SBX; writes 
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3 sbx
 	@$(BIN)/python -m benchmarks.sac --output docs/benchmarks/sac.json $(ARGS)
 
+bench-meta: $(STAMP)  ## benchmark the collection of trials (meta-RL); writes docs/benchmarks/meta.json
+	@$(BIN)/python -m benchmarks.meta --output docs/benchmarks/meta.json $(ARGS)
+
 bench-dqn: $(STAMP)  ## benchmark DQN; writes docs/benchmarks/dqn.json
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.dqn --output docs/benchmarks/dqn.json $(ARGS)
@@ -158,7 +161,7 @@ bench-dqn: $(STAMP)  ## benchmark DQN; writes docs/benchmarks/dqn.json
 learning: $(STAMP)  ## train the longer runs and write their curves to docs/learning; LEARNING_DIR=folder keeps and resumes them
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn coinrun \
-		bandit bandit-100 pointrobotsparse tabular-mdp $(ARGS)
+		bandit bandit-100 pointrobotsparse pointrobotsparse-markov tabular-mdp $(ARGS)
 
 proof: $(STAMP)  ## run the long tests: full matrices, more seeds, a soak test; writes docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \

@@ -117,6 +117,8 @@ WORKLOADS = {
         Workload("halfcheetah", "HalfCheetah-v5", "HalfCheetah-v5"),
         Workload("breakout", "Breakout 210×160×3", "ALE/Breakout-v5", "ale_py"),
         Workload("coinrun", "CoinRun 64×64×3", "procgen/coinrun", "envfleet", COINRUN),
+        Workload("antdir", "AntDir", "envfleet/AntDir-v0", "envfleet"),
+        Workload("pointrobotsparse", "PointRobotSparse", "envfleet/PointRobotSparse-v0", "envfleet"),
         Workload("python", "1 ms of Python, 84×84", PythonMillisecond),
         Workload("hash", "1 ms without the GIL", HashMillisecond),
         *(

@@ -159,6 +159,7 @@ def test_the_page_of_settings_is_current() -> None:
     [
         "benchmarks.tables",
         "benchmarks.dqn.page",
+        "benchmarks.meta.page",
         "benchmarks.ppo.page",
         "benchmarks.learning.page",
         "benchmarks.soak_page",

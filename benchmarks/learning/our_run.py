@@ -71,7 +71,10 @@ def _folder() -> Iterator[Path]:
 
 
 def _figures(played: RunEvaluation) -> dict[str, Any]:
-    return {"mean": played.mean_reward, "std": played.std_reward, "episodes": played.episodes}
+    figures = {"mean": played.mean_reward, "std": played.std_reward, "episodes": played.episodes}
+    if played.adaptation is None:
+        return figures
+    return {**figures, "interval": played.confidence_interval, "trial": played.adaptation.episode_returns}
 
 
 def main() -> None:

@@ -34,8 +34,12 @@ _PEERS = {
 
 
 def _title(task: Task) -> str:
-    own = [f"{value} {name}" for name, value in task.settings.get("env_kwargs", {}).items()]
+    own = [f"{_said(value)} {name.replace('_', ' ')}" for name, value in task.settings.get("env_kwargs", {}).items()]
     return ", ".join([task.env, *own, *([task.algorithm.upper()] if task.algorithm != "ppo" else [])])
+
+
+def _said(value: Any) -> str:
+    return {True: "with", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -142,7 +146,7 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
     if not task.beside_peer:
         own = {**task.settings, **task.settings.get("env_kwargs", {})}
-        flags = "".join(f" --{name.replace('_', '-')} {own[name]}" for name in own if name != "env_kwargs")
+        flags = "".join(_flag(name, own[name]) for name in own if name != "env_kwargs")
         words = (
             f"With the preset{' alone' if not flags else ''}: `envfleet train {task.algorithm} --env {task.env}{flags} "
             f"--seed S`, then `envfleet evaluate RUN --episodes {task.evaluation_episodes}`. {where}"
@@ -152,6 +156,11 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
         return words
     settings = ", ".join(f"`{name}={value}`" for name, value in task.settings.items())
     return f"Compared with Stable-Baselines3 at equal settings: {_PEERS[task.algorithm].format(settings)}. {where}"
+
+
+def _flag(name: str, value: Any) -> str:
+    spelled = name.replace("_", "-")
+    return f" --{'' if value else 'no-'}{spelled}" if isinstance(value, bool) else f" --{spelled} {value}"
 
 
 def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
@@ -168,8 +177,14 @@ def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
             run["seed"],
             f"{run['steps']:,}",
             _number(end_of_curve(run, task.recent)),
-            *(f"{_number(each['mean'])} ± {_number(each['std'])}" for each in figures),
+            *(f"{_number(each['mean'])} ± {_number(each['std'])}{_trial(each)}" for each in figures),
         )
+
+
+def _trial(figures: Mapping[str, Any]) -> str:
+    """The returns of the first and the last episode of a trial, if there are several."""
+    returns = figures.get("trial", ())
+    return f" (first and last episode {_number(returns[0])} and {_number(returns[-1])})" if len(returns) > 1 else ""
 
 
 def _number(value: float) -> str:
@@ -227,6 +242,15 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             episodes = run["evaluation"]["episodes"]
             name = f"{_title(task)}, seed {run['seed']}: mean of {episodes} episodes on {task.splits[1]}"
             yield _at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
+            trial = run["evaluation"]["held_out"].get("trial")
+            if task.least_last_episode is not None and trial:
+                yield _at_least(f"{name}, last episode of the trial", trial[-1], task.least_last_episode)
+    if task.most_held_out is not None:
+        for run in ours:
+            found = run["evaluation"]["held_out"]["mean"]
+            name = f"{_title(task)}, seed {run['seed']}: a control, on {task.splits[1]}"
+            wanted = f"<= {_number(task.most_held_out)}"
+            yield {"target": name, "wanted": wanted, "measured": found, "reached": found <= task.most_held_out}
     if ours and theirs:
         name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's lowest seed"
         lowest = min(end_of_curve(run, task.recent) for run in theirs)

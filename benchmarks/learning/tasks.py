@@ -32,6 +32,8 @@ class Task:
     least: float | None = None  # target: mean return in evaluation
     least_in_training: float | None = None  # target: mean return of the last training episodes
     least_held_out: float | None = None  # target: mean return in evaluation on all levels, or on held-out tasks
+    least_last_episode: float | None = None  # target: mean return of the last episode of a trial, on held-out tasks
+    most_held_out: float | None = None  # target of a control: at most this mean return on held-out tasks
     splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
@@ -89,8 +91,10 @@ _TRAIN_PROCGEN = Published(
     {250_000: 5.63, 500_000: 6.41, 1_000_000: 7.45, 2_000_000: 7.83},
 )
 
-# RL²: with memory, and over trials. A trial of 100 pulls is one rollout.
+# RL²: with memory, and over trials.
 _MEMORY, _TASKS = {"memory": "gru"}, ("training tasks", "held-out tasks")
+
+TASKS = {"memory": "gru"}, ("training tasks", "held-out tasks")
 _LONG_TRIALS = {
     **_MEMORY,
     "env_kwargs": {"pulls": 100},
@@ -140,7 +144,7 @@ TASKS = {
             (1,),
             1000,
             1000,
-            settings=_LONG_TRIALS,
+            settings={**_MEMORY, "env_kwargs": {"pulls": 100}, "steps": 20_000_000},
             least_held_out=77.0,
             splits=_TASKS,
         ),
@@ -152,6 +156,17 @@ TASKS = {
             500,
             settings={**_MEMORY, "steps": 30_000_000},
             least_held_out=75.0,
+            least_last_episode=42.0,
+            splits=_TASKS,
+        ),
+        Task(  # a control: it sees neither rewards nor its past, so it cannot adapt
+            "pointrobotsparse-markov",
+            "envfleet/PointRobotSparse-v0",
+            (1,),
+            500,
+            500,
+            settings={"env_kwargs": {"show_previous": False}, "steps": 3_000_000},
+            most_held_out=20.0,
             splits=_TASKS,
         ),
         Task(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from benchmarks.stepping import Stepper, serve
 from benchmarks.workloads import WORKLOADS
@@ -19,19 +20,25 @@ STEPS = 128  # of each environment in a rollout
 
 
 class RandomActor:
-    """Implements `envfleet.rollout.acting.Actor` for Discrete actions: its noise is the actions."""
+    """Implements `envfleet.rollout.acting.Actor` for Discrete actions and Boxes: its noise is the actions."""
 
     memory_size = weights_size = 0
 
     def __init__(self, observation_space: Any, action_space: Any) -> None:
-        self._actions = self.mask_size = int(action_space.n)
-        self.columns: Mapping[str, Column] = {"actions": Column((), "<i8")}
+        self._space = action_space
+        self._is_box = isinstance(action_space, Box)
+        self.mask_size = 0 if self._is_box else int(action_space.n)
+        shape, kind = (action_space.shape, "<f4") if self._is_box else ((), "<i8")
+        self.columns: Mapping[str, Column] = {"actions": Column(shape, kind)}
 
     def load(self, weights: Array) -> None:
         """Do nothing: there are no weights."""
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
-        return generator.integers(self._actions, size=shape)
+        if self._is_box:
+            uniform = generator.random((*shape, *self._space.shape), np.float32)
+            return np.asarray(self._space.low + (self._space.high - self._space.low) * uniform)
+        return generator.integers(self.mask_size, size=shape)
 
     def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> RandomActor:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from typing import Any
 
 from envfleet.environments import REGISTERED
 from envfleet.settings.presets import Preset
@@ -11,8 +12,10 @@ from envfleet.settings.presets import Preset
 __all__ = ["declared_presets", "named_presets"]
 
 
-def declared_presets(entry_point: str) -> dict[str, Preset]:
+def declared_presets(entry_point: str, env: Any = None) -> dict[str, Preset]:
     """Return the presets of a built-in environment, by algorithm; empty for any other environment.
+
+    If `env` is given, unwrapped, its family may adapt them to its settings with a function `for_env`.
 
     This imports the family's package. Call it where the environment is, so that nothing more is loaded.
     """
@@ -22,7 +25,8 @@ def declared_presets(entry_point: str) -> dict[str, Preset]:
             presets: dict[str, Preset] = getattr(module, "OF_CLASS", {}).get(
                 entry_point.rpartition(":")[2], module.PRESETS
             )
-            return presets
+            adapt = getattr(module, "for_env", None)
+            return presets if env is None or adapt is None else adapt(presets, env)
     return {}
 
 

@@ -119,7 +119,7 @@ def _look(env: Any) -> EnvFacts:
         *copy.deepcopy((env.observation_space, env.action_space)),
         entry_point=entry_point,
         own_settings=frozenset(() if own is None else kinds_of(own)),
-        presets=declared_presets(entry_point),
+        presets=declared_presets(entry_point, unwrapped),
         frames=frames_stacked(env),
         simulators=simulator_versions(simulator.__module__),
         history=history_of(env),

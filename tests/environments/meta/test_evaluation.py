@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from envfleet import cli
 from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.confidence import confidence_interval
 from envfleet.environments.meta.settings import TaskSettings
+from envfleet.environments.presets import declared_presets
 from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.adaptation_plot import plot_adaptation
 from envfleet.training.evaluating import evaluate_run
@@ -184,8 +186,6 @@ def test_settings_are_flags(tmp_path: Path) -> None:
 
 
 def test_presets_are_for_memory_and_for_their_environment(tmp_path: Path) -> None:
-    from envfleet.environments.presets import declared_presets
-
     found = {}
     for name in ("bandit:Bandit", "point_robot:Wind", "locomotion:AntDir"):
         entry_point = f"envfleet.environments.meta.{name}"
@@ -202,3 +202,31 @@ def test_presets_are_for_memory_and_for_their_environment(tmp_path: Path) -> Non
         "locomotion:AntDir": "walking robot with tasks",
     }
     assert TaskSettings().episodes_per_task == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "rollout", "sequence"),
+    [
+        ("Bandit", {}, 50, 50),
+        ("Bandit", {"pulls": 100}, 100, 100),
+        ("PointRobotSparse", {}, 120, 120),
+        ("PointRobotSparse", {"episodes_per_task": 3}, 180, 180),
+        ("Wind", {}, 75, 75),
+        ("TabularMDP", {"episodes_per_task": 25}, 250, 125),
+    ],
+)
+def test_rollouts_of_presets_are_whole_trials(env: str, kwargs: dict[str, int], rollout: int, sequence: int) -> None:
+    made: Any = gymnasium.make(f"envfleet/{env}-v0", **kwargs)
+    values = declared_presets(made.spec.entry_point, made.unwrapped)["ppo"].values
+    assert (values["rollout_steps"], values["sequence_length"]) == (rollout, sequence)
+    assert values["minibatch_size"] >= sequence and values["minibatch_size"] <= rollout * values["n_envs"]
+
+
+def test_a_run_takes_the_preset_for_its_trials(tmp_path: Path) -> None:
+    flags = ["--env", "envfleet/Bandit-v0", "--pulls", "20", "--memory", "gru", "--n-envs", "4", "--eval-every", "0"]
+    folder = tmp_path / "run"
+    assert (
+        cli.main(["train", "ppo", *flags, "--steps", "80", "--backend", "sequential", "--output-dir", str(folder)]) == 0
+    )
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert (config["rollout_steps"], config["sequence_length"]) == (40, 40), "two trials"

@@ -229,3 +229,17 @@ def test_a_state_continues_in_the_middle_of_a_trial(steps: int) -> None:
     """At the start, inside the first episode, inside the second one, and before the end."""
     assert_continues_exactly(lambda: gymnasium.make("envfleet/PointRobotSparse-v0", oracle=True), steps, 200)
     assert_continues_exactly(lambda: gymnasium.make("envfleet/TabularMDP-v0", num_train_tasks=3), steps, 200)
+
+
+@pytest.mark.parametrize("name", ["PointRobotSparse", "Bandit"])
+def test_without_the_past_the_observation_is_the_state(name: str) -> None:
+    """For a control that cannot adapt."""
+    shown, hidden = (gymnasium.make(f"envfleet/{name}-v0", show_previous=each, oracle=True) for each in (True, False))
+    parts = shown.get_wrapper_attr("parts")
+    kept = parts["task"].stop
+    assert hidden.observation_space.shape == (kept,)
+    one, other = shown.reset(seed=1)[0], hidden.reset(seed=1)[0]
+    action = shown.action_space.sample()
+    for _ in range(5):
+        assert np.array_equal(one[:kept], other)
+        one, other = shown.step(action)[0], hidden.step(action)[0]

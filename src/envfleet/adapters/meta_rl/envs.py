@@ -61,7 +61,7 @@ class VariBadWrapper(gymnasium.Wrapper[NDArray[np.float32], Any, Any, Any], Reco
         RecordConstructorArgs.__init__(self, episodes_per_task=episodes_per_task, oracle=oracle, seed=seed)
         inner = env.env if isinstance(env, Trial) else env  # the registered environments are trials already
         own = getattr(inner.unwrapped, "settings", None)
-        chosen = {"episodes_per_task": episodes_per_task, "oracle": oracle}
+        chosen = {"episodes_per_task": episodes_per_task, "oracle": oracle, "show_previous": True}
         known = isinstance(own, TaskSettings)
         trial = Trial(inner, dataclasses.replace(own, **chosen) if known else TaskSettings(**chosen))  # type: ignore[type-var, arg-type]  # `own` is TaskSettings
         super().__init__(trial)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from envfleet.settings.presets import Preset
 
-__all__ = ["OF_CLASS", "PRESETS"]
+__all__ = ["OF_CLASS", "PRESETS", "for_env"]
+
+_LONGEST_SEQUENCE = 200  # steps
 
 # A rollout is five trials of each environment. A low lambda is what the paper of RL² uses (0.3); it is clearly better
 # here, because what follows a pull depends little on it.
@@ -151,3 +154,16 @@ OF_CLASS = {  # of single environments, in place of those of the family
     "PointRobotSparse": {"ppo": _ROBOT, "sac": _SAC_ROBOT},
     "Wind": {"ppo": _ROBOT, "sac": _SAC_WIND},
 }
+
+
+def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
+    """Let rollouts of PPO consist of whole trials, and sequences of a whole trial if it is not too long."""
+    horizon, settings = getattr(env, "horizon", None), getattr(env, "settings", None)
+    if "ppo" not in presets or horizon is None or settings is None:
+        return presets
+    preset, trial = presets["ppo"], horizon * settings.episodes_per_task
+    steps = trial * max(1, preset.values["rollout_steps"] // trial)
+    longest = min(_LONGEST_SEQUENCE, steps)
+    sequence = next(length for length in range(longest, 0, -1) if steps % length == 0)
+    fitted = {**preset.values, "rollout_steps": steps, "sequence_length": sequence}
+    return {**presets, "ppo": replace(preset, values=fitted)}

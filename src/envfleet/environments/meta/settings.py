@@ -18,6 +18,9 @@ class TaskSettings(Settings):
 
     episodes_per_task: int = setting(2, _TRIAL_HELP, minimum=1)
     oracle: bool = setting(False, "Show the task to the agent, for an upper bound.")
+    show_previous: bool = setting(
+        True, "Show the previous action, the previous reward and the first step of an episode, which a memory needs."
+    )
     num_train_tasks: int = setting(0, "Number of training tasks; 0: a new one for every trial.", minimum=0)
     num_eval_tasks: int = setting(0, "Number of held-out tasks; 0: a new one for every trial.", minimum=0)
     task_set: Literal["train", "eval"] = setting(

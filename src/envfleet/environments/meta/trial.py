@@ -29,9 +29,9 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
     """Joins the episodes of a task to a trial. The environment follows `envfleet.capabilities.HasTasks`.
 
     Observation: a vector of `parts`: the state, the task (for an oracle only), the previous action (one-hot if
-    discrete), the previous reward, and 1 at the first step of an episode. A trial begins with a zero action and a zero
-    reward. After the end of an episode, the observation is the first one of the next; its previous action and reward
-    are the last of the old one.
+    discrete), the previous reward, and 1 at the first step of an episode. The last three are empty without
+    `show_previous`. A trial begins with a zero action and a zero reward. After the end of an episode, the observation
+    is the first one of the next; its previous action and reward are the last of the old one.
 
     An end within a trial is neither terminated nor truncated. The trial ends as its last episode does.
 
@@ -83,12 +83,14 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             "reward": (np.full(1, -np.inf), np.full(1, np.inf)),
             "first": (np.zeros(1), np.ones(1)),
         }
+        if not self._settings.show_previous:
+            bounds |= dict.fromkeys(("action", "reward", "first"), (np.zeros(0), np.zeros(0)))
         parts, place = {}, 0
         for name, (low, _) in bounds.items():
             parts[name] = slice(place, place + len(low))
             place += len(low)
         low, high = (np.concatenate([np.float32(both[end]) for both in bounds.values()]) for end in (0, 1))
-        if not self._arms:  # zero before the first action, whatever the bounds
+        if not self._arms and self._settings.show_previous:  # zero before the first action, whatever the bounds
             low[parts["action"]] = np.minimum(low[parts["action"]], 0)
             high[parts["action"]] = np.maximum(high[parts["action"]], 0)
         return parts, spaces.Box(low, high, dtype=np.float32)
@@ -155,6 +157,8 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         seen = np.zeros(self._size, np.float32)
         seen[parts["state"]] = state
         seen[parts["task"]] = self._task_seen
+        if not self._settings.show_previous:
+            return seen
         if action is not None:
             if self._arms:
                 seen[parts["action"].start + int(action)] = 1.0

@@ -1,0 +1,1 @@
+"""Benchmarks of collecting trials: our fleet, independent processes, and a process per environment with pipes."""
