@@ -191,11 +191,15 @@ def test_a_second_signal_has_its_own_exit_code(number: signal.Signals, code: int
         assert caught.value.code == code
 
 
-@pytest.mark.parametrize("acting", ["worker", "central"])
-def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: str) -> None:
+@pytest.mark.parametrize(
+    ("acting", "workers"),
+    [("worker", 1), ("central", 1), *(pytest.param(way, 2, marks=pytest.mark.proof) for way in ("worker", "central"))],
+)
+def test_a_second_signal_does_not_wait_for_the_rollout(tmp_path: Path, acting: str, workers: int) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    # A rollout takes 1,000 s, so only the second signal can end this before the test times out.
-    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--workers", "1", "--acting", acting]
+    # A rollout takes 500 s or more, so only the second signal can end this before the test times out.
+    flags = ["--env", "slow:Slow", "--n-envs", "8", "--rollout-steps", "250", "--acting", acting]
+    flags += ["--workers", str(workers)]
     with training(tmp_path, *flags) as process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -20,9 +20,9 @@ from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary
 
 Array = np.ndarray[Any, Any]
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+FORKED = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [FORKED, pytest.mark.usefixtures("start_method")]
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
-RESTARTS = pytest.mark.usefixtures("restarts")
 GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
@@ -72,7 +72,6 @@ def pool_with(kind: str, mark: Path) -> Any:
     return PoolMaker(CounterPool, {"fault": Fault(kind, SEED + STRUCK, STEP, f"{mark}-once")})
 
 
-@RESTARTS
 @pytest.mark.parametrize(
     ("kind", "env", "acting"),
     [
@@ -127,7 +126,6 @@ def kill(rig: Rig, worker: int) -> None:
     os.kill(rig.fleet.statistics().workers[worker].pid, signal.SIGKILL)
 
 
-@RESTARTS
 @pytest.mark.parametrize(
     ("env", "acting"),
     [("loop", "worker"), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
@@ -150,7 +148,6 @@ def test_a_worker_that_dies_between_rollouts(env: str, acting: str) -> None:
         assert rig.collect(2).valid.all()
 
 
-@RESTARTS
 @pytest.mark.parametrize(
     ("env", "acting"),
     [("loop", "worker"), ("loop", "central"), ("pool", "worker"), ("pool", "central")],
@@ -166,7 +163,6 @@ def test_a_worker_that_dies_in_its_first_step(env: str, acting: str, tmp_path: P
         assert np.isfinite(rollout.observations[""]).all()
 
 
-@RESTARTS
 @pytest.mark.parametrize("env", ["loop", "pool"])
 def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_path: Path) -> None:
     found = []
@@ -182,7 +178,6 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_pat
         assert one.tobytes() == two.tobytes()
 
 
-@RESTARTS
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:
     """One worker hosts both groups and dies in the second, when the first has finished."""
     env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))

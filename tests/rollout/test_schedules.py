@@ -69,7 +69,9 @@ def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_takes_as_many_messages_whatever_its_length(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, start_method: str
+) -> None:
     """If the workers act, no step needs a message or a pickle."""
     sent: list[int] = []
     send = CallerChannel.send_packed
@@ -84,7 +86,7 @@ def test_a_rollout_takes_as_many_messages_whatever_its_length(tmp_path: Any, mon
     for steps in (8, 64):
         sent.clear()
         changes = {"rollout_steps": steps, "steps": 3 * SMALL["n_envs"] * steps, "minibatch_size": 48}
-        where = {"backend": "processes", "workers": 2, "start_method": "fork"}  # such workers do not import torch again
+        where = {"backend": "processes", "workers": 2, "start_method": start_method}
         run(tmp_path / str(steps), acting="worker", **where, **changes)
         counts.append(len(sent))
     assert counts[0] == counts[1] > 0

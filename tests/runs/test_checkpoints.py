@@ -7,12 +7,14 @@ import hashlib
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -310,34 +312,32 @@ def test_leftovers_go_unless_their_process_lives(checkpoints: Checkpoints) -> No
     assert names(checkpoints.folder) == [f".writing-step-3-{os.getppid()}", "last", "step-1"]
 
 
-def save_for_ever(checkpoints: Checkpoints, step: int, saving: int) -> None:
-    """Save one checkpoint after the other; write to the descriptor `saving` after the first."""
+def save_for_ever(folder: Path, step: int, saving: Connection) -> None:
+    """Save one checkpoint after the other; write to `saving` after the first."""
+    checkpoints = Checkpoints(folder, keep=2)
     torch.set_num_threads(1)
     for number in itertools.count(step + 1):
         checkpoints.save(number, {"w": torch.full((50_000,), float(number))}, {"step": number})
         if number % 3 == 0:
             checkpoints.mark("best", number)
         if number == step + 1:
-            os.write(saving, b".")
+            saving.send_bytes(b".")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns about leftover threads
-def test_killed_at_random_moments_there_is_always_a_sound_one(checkpoints: Checkpoints) -> None:
+def test_killed_at_random_moments_there_is_always_a_sound_one(checkpoints: Checkpoints, start_method: str) -> None:
     random, step = np.random.default_rng(1), 0
+    context = multiprocessing.get_context(start_method)
     for _ in range(4):
-        reader, saving = os.pipe()
-        child = os.fork()  # a new interpreter would import torch first
-        if child == 0:
-            try:
-                save_for_ever(Checkpoints(checkpoints.folder, keep=2), step, saving)
-            finally:
-                os._exit(1)  # pytest must not continue in the child
-        os.close(saving)
-        with open(reader, "rb") as pipe:
-            assert pipe.read(1) == b"."
+        reader, saving = context.Pipe(duplex=False)
+        child = context.Process(target=save_for_ever, args=(checkpoints.folder, step, saving))
+        child.start()
+        saving.close()
+        assert reader.recv_bytes() == b"."
         time.sleep(float(random.uniform(0, 0.15)))
-        os.kill(child, signal.SIGKILL)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        child.kill()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
         loaded = checkpoints.load_newest_sound()
         assert loaded.step > step
         assert loaded.state == {"step": loaded.step}

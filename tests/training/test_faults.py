@@ -17,11 +17,10 @@ from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
 from tests.training.running import run, weights
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("no_trial")]
+pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("start_method")]
 SEED, ENVS, STEPS, GROUP = 5, 8, 32, 4
 PROCESSES: dict[str, Any] = {"backend": "processes", "workers": 2, "start_method": "fork"}
 SETTINGS: dict[str, Any] = {"env": faulty_counter, "n_envs": ENVS, "group_size": GROUP, "steps": 3 * ENVS * STEPS}
-RESTARTS = pytest.mark.usefixtures("restarts")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
 
 
@@ -63,7 +62,6 @@ def fault(kind: str, tmp_path: Path, step: int = STEPS + 10) -> dict[str, Any]:
     return {"kind": kind, "seed": SEED + 1, "step": step, "marker": str(tmp_path / f"{marker}-once")}
 
 
-@RESTARTS
 @pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("central", "sync")])
 def test_a_worker_that_is_killed_in_a_rollout(acting: str, schedule: str, tmp_path: Path) -> None:
     witness = Witness()
@@ -109,7 +107,6 @@ def test_an_environment_that_raises_stops_the_training_where_nothing_else_was_as
     assert failure.value.context.seed == SEED + 1
 
 
-@RESTARTS
 @pytest.mark.parametrize(
     ("schedule", "acting"),
     [
@@ -130,7 +127,6 @@ def test_a_worker_that_dies_idle_does_not_fail_a_call_of_a_callback(acting: str,
     assert [row["step"] for row in done.metrics] == [256, 512, 768]
 
 
-@RESTARTS
 @pytest.mark.parametrize(("acting", "schedule"), [("worker", "overlap"), ("worker", "sync"), ("central", "overlap")])
 def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule: str, tmp_path: Path) -> None:
     """After the first update: with sync no rollout is in progress, with overlap the second one may be."""
@@ -146,7 +142,6 @@ def test_a_worker_that_is_killed_while_the_learner_learns(acting: str, schedule:
         assert len(witness.lost) == GROUP
 
 
-@RESTARTS
 @pytest.mark.parametrize("shared", [False, True])
 def test_both_ways_of_acting_learn_the_same_from_a_death(shared: bool, tmp_path: Path) -> None:
     for acting in ("worker", "central"):
@@ -155,7 +150,6 @@ def test_both_ways_of_acting_learn_the_same_from_a_death(shared: bool, tmp_path:
     assert weights(tmp_path / "worker") == weights(tmp_path / "central")
 
 
-@RESTARTS
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_the_metrics_tell_of_the_restart(schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envfleet.training.reporting.HEALTH_SECONDS", 0.0)

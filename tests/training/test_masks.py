@@ -14,7 +14,7 @@ from tests.training.running import SMALL, run
 KINDS = pytest.mark.parametrize("kind", ["discrete", "row", "tuple", "switches"])
 
 
-@pytest.mark.usefixtures("no_trial")
+@pytest.mark.usefixtures("start_method")
 @KINDS
 @pytest.mark.parametrize("acting", ["worker", "central"])
 def test_training_and_evaluation_keep_to_the_mask(kind: str, acting: str, tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ def test_memory_that_processes_share_is_counted_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: str) -> None:
     monkeypatch.setattr(sampling, "LEAST_SECONDS", 0.0)
-    run(tmp_path / "run", backend="processes", workers=2, start_method="fork")
+    run(tmp_path / "run", backend="processes", workers=2, start_method=start_method)
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "system/memory_mb" in row]
     assert rows and rows[-1].keys() >= KEYS
     assert rows[-1]["system/memory_mb"] > 50

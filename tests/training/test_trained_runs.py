@@ -228,7 +228,7 @@ class Telling(CartPoleEnv):
 
 if __name__ == "__main__":
     assert "torch" not in sys.modules
-    settings = PPO(env=Telling, n_envs=8, backend="processes", workers=1, start_method={method!r}, seed=1)
+    settings = PPO(env=Telling, n_envs=8, backend="processes", workers={workers}, start_method={method!r}, seed=1)
     parts = assemble(resolve(settings))
     import torch
     print(*parts.fleet.call("threads"), torch.get_num_threads())
@@ -237,14 +237,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        "spawn",
-        "fork",
-    ],
+    ("method", "workers"),
+    [("spawn", 1), ("fork", 1), *(pytest.param(method, 2, marks=pytest.mark.proof) for method in ("spawn", "fork"))],
 )
-def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str) -> None:
-    (tmp_path / "script.py").write_text(THREADS.format(method=method))
+def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str, workers: int) -> None:
+    (tmp_path / "script.py").write_text(THREADS.format(method=method, workers=workers))
     finished = subprocess.run([sys.executable, str(tmp_path / "script.py")], check=True, capture_output=True, text=True)
     assert finished.stdout.split() == ["1"] * 9
 
