@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.acting import PolicyMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
@@ -37,6 +37,7 @@ class PPO(TrainingSettings):
     """Proximal policy optimisation (Schulman et al. 2017)."""
 
     algorithm: ClassVar[str] = "ppo"
+    schedules: ClassVar[tuple[str, ...]] = ("sync", "overlap", "async")
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": TrainingSettings.groups["env"],
         "steps": TrainingSettings.groups["steps"],
@@ -133,10 +134,11 @@ class PPO(TrainingSettings):
         return found
 
     def notices(self) -> list[str]:
-        if "minibatch_size" not in self.given or self.minibatch_size <= self.rollout_size:
-            return []
-        size = f"minibatch_size (batch_size) is {self.minibatch_size:,}"
-        return [f"{size}, more than the rollout of {self.rollout_size:,} steps: each epoch is one minibatch"]
+        found = super().notices()
+        if "minibatch_size" in self.given and self.minibatch_size > self.rollout_size:
+            size = f"minibatch_size (batch_size) is {self.minibatch_size:,}"
+            found.append(f"{size}, more than the rollout of {self.rollout_size:,} steps: each epoch is one minibatch")
+        return found
 
     @classmethod
     def prepared(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -187,6 +189,10 @@ class PPO(TrainingSettings):
         from envfleet.algorithms.ppo_presets import family_preset
 
         return family_preset(env, memory=self.memory != "none")
+
+    def adapted(self, env: EnvFacts) -> Self:
+        """With async, pass over each batch once: it is off-policy already, and every pass makes it more so."""
+        return self.filled({"epochs": 1}) if self.schedule == "async" else self
 
     @classmethod
     def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:

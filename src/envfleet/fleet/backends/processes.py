@@ -183,6 +183,9 @@ class ProcessesBackend:
             del self._channels[channel.fd]
         return not channel.closed
 
+    def interrupt(self) -> None:
+        self._caller_bell.ring()
+
     def death(self, index: int) -> str | None:
         return self._workers[index].process.ending()
 
