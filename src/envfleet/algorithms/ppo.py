@@ -139,13 +139,13 @@ class PPOLearner(Learner):
         if self._scaler is not None:
             rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid, rollout.valid, rollout.env_ids)
         ends = (rollout.terminated, rollout.truncated, rollout.valid, final_values)
-        discounts = {"gamma": settings.gamma, "lam": settings.lam}
+        gamma, lam = settings.gamma, settings.lam
         if settings.schedule == "async":
             log_ratios = self._values.log_probs(rollout) - rollout.columns["log_probs"]
-            returns, advantages = vtrace(rewards, values, log_ratios, *ends, **discounts)
+            returns, advantages = vtrace(rewards, values, log_ratios, *ends, gamma=gamma, lam=lam)
             values = values[:-1]
         else:
-            advantages = generalized_advantages(rewards, values, *ends, **discounts)
+            advantages = generalized_advantages(rewards, values, *ends, gamma=gamma, lam=lam)
             values = values[:-1]
             returns = advantages + values
         collected = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]

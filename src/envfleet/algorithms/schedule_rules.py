@@ -36,7 +36,6 @@ def schedule_notices(settings: TrainingSettings) -> list[str]:
     if settings.replay_order is not None:
         return [f"schedule async: the order of {settings.replay_order} is replayed, one rollout after the other"]
     recorded = "order.jsonl records it for --replay-order" if settings.record_order else "--record-order records it"
-    return [
-        "schedule async: this run is not reproducible, because the order in which workers finish shapes what is "
-        f"learned ({recorded}); a resume continues exactly what was learned, but begins fresh episodes"
-    ]
+    why = f"because the order in which workers finish shapes what is learned ({recorded})"
+    resumed = "a resume continues exactly what was learned, but begins fresh episodes"
+    return [f"schedule async: this run is not reproducible, {why}; {resumed}"]

@@ -65,13 +65,13 @@ class RolloutValues:
             steps["actions"] = rollout.columns["actions"][part]
             if rollout.masks is not None:
                 steps["mask"] = rollout.masks[part]
+            memory = starts = None
             if remembers:
                 tensors = self._tensors(steps)
                 memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
                 starts = torch.from_numpy(rollout.starts[part]).to(self._device)
             else:
                 tensors = self._tensors({name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()})
-                memory = starts = None
             actions, mask = tensors.pop("actions"), tensors.pop("mask", None)
             observations = {name.removeprefix("observations/"): rows for name, rows in tensors.items()}
             evaluated = self._policy.evaluate(observations, actions, mask, memory, starts)

@@ -99,9 +99,7 @@ class RewardScaler:
         self.moments = RunningMoments()
         self._returns: Array | None = None  # [env], float64: the discounted return of each running episode
 
-    def scale(
-        self, rewards: Array, ended: Array, valid: Array | None = None, env_ids: Array | None = None
-    ) -> Array:
+    def scale(self, rewards: Array, ended: Array, valid: Array | None = None, env_ids: Array | None = None) -> Array:
         """Return scaled `rewards` [time, env] of one rollout; `ended` marks the last steps of episodes.
 
         The variance is updated once before, with all returns of the rollout in the order of environments. Rows that

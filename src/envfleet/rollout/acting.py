@@ -76,7 +76,7 @@ class ActorMaker(Protocol):
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A request for one rollout: its number in the run, its buffer, the seed of its noise, its deadline, its weights."""
+    """A request for one rollout: its number in the run, its buffer, the seed of its noise, its deadline, weights."""
 
     number: int
     buffer: int

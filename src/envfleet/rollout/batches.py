@@ -28,6 +28,7 @@ class RolloutBatch:
         own = dataclasses.replace(shape, buffers=1, weights=0, weight_sets=1)
         self._arrays = private_arrays(own.arrays())
         self._names = [name for name in self._arrays if name not in _NOT_COPIED]
+        self._length = shape.steps
         self._env_ids = np.zeros(shape.n_envs, np.int64)
         self._versions = np.zeros(shape.n_envs, np.int64)
         self.clear()
@@ -47,7 +48,7 @@ class RolloutBatch:
 
     def steps_of(self, groups: Iterable[int]) -> int:
         """Steps in the rollouts of these groups."""
-        return sum(len(self._groups[group]) for group in groups) * self._arrays["rewards"].shape[1]
+        return sum(len(self._groups[group]) for group in groups) * self._length
 
     def lost_steps(self, arrays: Mapping[str, Array], buffer: int, groups: Iterable[int]) -> int:
         """Steps in the rollouts of these groups that never happened."""

@@ -238,7 +238,7 @@ class StreamedRollouts:
             while self._begin_rollouts():
                 for group in self._fleet.run_first(self._requests.steps, lambda: self._disturbed):
                     self._finish(group)
-        except BaseException as error:  # raised in the learner's thread
+        except BaseException as error:  # noqa: BLE001  # raised in the learner's thread
             with self._changed:
                 self._error = error
                 self._changed.notify_all()

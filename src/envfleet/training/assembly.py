@@ -220,7 +220,8 @@ def _with_fleet(
     collector: WorkerCollector | CentralCollector | AsyncCollector
     schedule: Schedule | AsyncSchedule
     if settings.schedule == "async":
-        workers = _worker_rollouts(WorkerRequests(fleet, routine, seed, order and order.groups), order)
+        units = None if order is None else order.groups
+        workers = _worker_rollouts(WorkerRequests(fleet, routine, seed, units), order)
         batch = RolloutBatch(shape, groups)
         collector = AsyncCollector(workers, batch)
     elif placement.acting == "worker":

@@ -12,8 +12,8 @@ from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import OutOfTimeError, SettingsError
-from envfleet.runs.checkpoints import Checkpoints
 from envfleet.rollout.async_schedule import AsyncSchedule
+from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback, Moment

@@ -33,10 +33,10 @@ def take_parts(
     """
     assert parts.schedule.idle
     arrays = parts.collector.arrays
-    if not parts.schedule.saves_simulators:
-        fleet, reason = None, _NEVER_IDLE
-    else:
-        fleet, reason = (None, _GIVEN_UP) if given_up else _simulators(parts, exactness, progress)
+    given_up = given_up or not parts.schedule.saves_simulators
+    fleet, reason = (None, None) if given_up else _simulators(parts, exactness, progress)
+    if given_up:
+        reason = _GIVEN_UP if parts.schedule.saves_simulators else _NEVER_IDLE
     collected = parts.schedule.collected
     return {
         "learner": parts.learner.state(),
