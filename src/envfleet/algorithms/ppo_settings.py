@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PPO"]
 
+# With async and one pass over each batch: the smallest minibatch, and the highest factor of the learning rate.
+_SMALLEST, _FASTEST = 32, 2.0
 _POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettings)}
 
 
@@ -191,8 +193,18 @@ class PPO(TrainingSettings):
         return family_preset(env, memory=self.memory != "none")
 
     def adapted(self, env: EnvFacts) -> Self:
-        """With async, pass over each batch once: it is off-policy already, and every pass makes it more so."""
-        return self.filled({"epochs": 1}) if self.schedule == "async" else self
+        """With async, pass over each batch once: it is off-policy already, and every pass makes it more so.
+
+        For nearly as many gradient steps as the preset makes in all its passes, minibatches are smaller. If there are
+        still fewer steps, they are larger ones.
+        """
+        if self.schedule != "async" or "epochs" in self.given:
+            return self
+        before = min(self.minibatch_size, self.rollout_size)
+        size = before if "minibatch_size" in self.given else max(before // self.epochs, min(before, _SMALLEST))
+        fewer = self.epochs * size / before
+        rate = self.learning_rate * min(fewer, _FASTEST)
+        return self.filled({"epochs": 1, "minibatch_size": size, "learning_rate": rate})
 
     @classmethod
     def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
