@@ -37,17 +37,16 @@ def _speed_text(settings: Mapping[str, Any]) -> str:
     return (
         f"PPO with {N_ENVS} environments on {WORKERS} worker processes, in rollouts of {STEPS} steps. An environment "
         f"waits {MILLISECONDS:g} ms per step; those of the second worker wait several times as long. So the cores are "
-        f"mostly idle, and only the waiting of workers for each other counts. Each figure is the median of "
-        f"{settings['rounds']} rounds of {settings['seconds']:g} s, with quartiles in brackets; gains are ratios within "
-        "a round. If one worker is r times slower, `overlap` waits for it in every rollout, and at best `async` is "
+        "mostly idle, and only the waiting of workers for each other counts. Each figure is the median of "
+        f"{settings['rounds']} rounds of {settings['seconds']:g} s, with quartiles in brackets; gains are ratios "
+        "within a round. If one worker is r times slower, `overlap` waits for it in every rollout, and at best `async` is "
         "(r + 1) / 2 times as fast."
     )
 
 
 def _speed_table(cells: Mapping[str, Any]) -> list[str]:
     lines = [
-        "| slower worker | `sync`, steps/s | `overlap`, steps/s | `async`, steps/s | `async` / `overlap` | wanted "
-        "| mean lag |",
+        "| slower worker | `sync`, steps/s | `overlap` | `async` | `async` / `overlap` | wanted | mean lag |",
         "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for ratio, cell in cells.items():

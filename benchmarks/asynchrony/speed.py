@@ -33,6 +33,7 @@ def steps_per_second(schedule: str, ratio: int, seconds: float) -> tuple[float, 
         seed=SEED,
         backend="processes",
         workers=WORKERS,
+        start_method="fork",
         acting="worker",
         schedule=schedule,  # type: ignore[arg-type]
         quiet=True,
