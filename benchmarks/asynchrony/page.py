@@ -39,8 +39,8 @@ def _speed_text(settings: Mapping[str, Any]) -> str:
         f"waits {MILLISECONDS:g} ms per step; those of the second worker wait several times as long. So the cores are "
         "mostly idle, and only the waiting of workers for each other counts. Each figure is the median of "
         f"{settings['rounds']} rounds of {settings['seconds']:g} s, with quartiles in brackets; gains are ratios "
-        "within a round. If one worker is r times slower, `overlap` waits for it in every rollout, and at best `async` is "
-        "(r + 1) / 2 times as fast."
+        "within a round. If one worker is r times slower, `overlap` waits for it in every rollout, and at best `async` "
+        "is (r + 1) / 2 times as fast."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,7 @@ def _with_fleet(
     groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
     actor = routine.make_actor(fleet.single_observation_space, fleet.single_action_space)
     shape = routine.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
-    _refuse_too_large(shape)
+    _refuse_too_large(shape if settings.schedule != "async" else replace(shape, buffers=shape.buffers + 1))
     _, infos = fleet.reset()
     collector: WorkerCollector | CentralCollector | AsyncCollector
     schedule: Schedule | AsyncSchedule
