@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.asynchrony.environments import SEED
 from benchmarks.interleave import quartiles
 
-N_ENVS, WORKERS, STEPS, MILLISECONDS = 8, 2, 32, 1.0
+N_ENVS, WORKERS, STEPS, MILLISECONDS = 8, 2, 16, 2.0
 TARGETS = {1: 1.0, 2: 1.35, 3: 1.7}  # by how many times slower the second worker is
 SCHEDULES = ("sync", "overlap", "async")
 WARM_UP = 6  # updates: the first batches of `async` may have been collected in advance

@@ -201,18 +201,16 @@ def test_an_algorithm_says_whether_it_supports_async() -> None:
         Own(schedule="async")
 
 
-def test_one_pass_over_each_batch_is_the_default(tmp_path: Path) -> None:
-    """The preset of CartPole makes 20 gradient steps per batch of 256, now 8 of twice the size."""
+def test_fewer_passes_over_each_batch_are_the_default(tmp_path: Path) -> None:
+    """The preset of CartPole makes 20 passes over a batch of 256; with async there are as many gradient steps in 4."""
     given: dict[str, Any] = {"env": "CartPole-v1", "backend": "sequential", "eval_every": 0, "quiet": True, "seed": 1}
-    folder = str(tmp_path / "run")
-    done = train(
-        PPO(**given, schedule="async", steps=512, checkpoint_every=1, output_dir=folder), callbacks=[StopAfter(1)]
-    )
-    adapted = {"epochs": 1, "minibatch_size": 32, "learning_rate": 2e-3}
+    given |= {"schedule": "async", "steps": 512, "checkpoint_every": 1, "output_dir": str(tmp_path / "run")}
+    done = train(PPO(**given), callbacks=[StopAfter(1)])
+    adapted = {"epochs": 4, "minibatch_size": 51}
     assert {name: done.settings[name] for name in adapted} == adapted
-    resumed = resume(folder, quiet=True)
+    resumed = resume(tmp_path / "run", quiet=True)
     assert {name: resumed.settings[name] for name in adapted} == adapted  # not adapted again
-    assert [row["train/n_updates"] for row in resumed.metrics] == [8.0, 16.0]
+    assert [row["train/n_updates"] for row in resumed.metrics] == [24.0, 48.0]
 
 
 def test_given_passes_are_left_alone(tmp_path: Path) -> None:
