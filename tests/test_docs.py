@@ -158,6 +158,7 @@ def test_the_page_of_settings_is_current() -> None:
     "module",
     [
         "benchmarks.tables",
+        "benchmarks.asynchrony.page",
         "benchmarks.dqn.page",
         "benchmarks.meta.page",
         "benchmarks.ppo.page",

@@ -41,7 +41,7 @@ def collected(settings: TanhGaussianSettings, acting: str, backend: str) -> tupl
         policy = settings.build(fleet.single_observation_space, fleet.single_action_space, seed=SEED)
         weights = FlatParameters(policy.acting_module).numpy()
         with closing(collector_of(fleet, routine, SEED)) as collector:
-            assert collector.arrays["weights"].shape == weights.shape  # those of the critics are not published
+            assert collector.arrays["weights"].shape == (1, *weights.shape)  # those of the critics are not published
             collector.publish(weights)
             rollouts: dict[str, Array] = {}
             for number in range(2):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.acting import PolicyMaker
+from envfleet.algorithms.schedule_rules import schedule_notices, schedule_problems
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import Settings, setting
 from envfleet.settings.presets import Preset
@@ -67,6 +68,8 @@ class TrainingSettings(Settings):
     """Settings that all algorithms share: environment, fleet, budget, run."""
 
     algorithm: ClassVar[str] = ""  # its name in commands, files and run folders
+    schedules: ClassVar[tuple[str, ...]] = ("sync", "overlap")  # those that its learner supports
+    off_policy: ClassVar[bool] = False  # it learns from a replay buffer, so with async no rollout is too old
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": ("environment", "The environment, and the backend and workers that run it."),
         "steps": ("budget", "How long to train; the first limit reached ends the run."),
@@ -151,10 +154,25 @@ class TrainingSettings(Settings):
     )
 
     # --- how collecting and learning alternate
-    schedule: Literal["sync", "overlap"] = setting(
+    schedule: Literal["sync", "overlap", "async"] = setting(
         "sync",
         "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one "
-        "(faster; the policy lags by exactly one rollout, which is corrected for).",
+        "(faster; the policy lags by exactly one rollout, which is corrected for). async: no worker waits for another "
+        "or for the learner (fastest if workers differ in speed; results depend on timing).",
+    )
+    max_lag: int = setting(
+        8,
+        "With async: rollouts whose weights are more updates old than this are dropped. With a replay buffer none is: "
+        "a worker waits once it is this many rollouts ahead.",
+        minimum=1,
+    )
+    record_order: bool = setting(
+        False, "With async: write to order.jsonl in the run which rollout entered which update, for replay_order."
+    )
+    replay_order: str | Path | None = setting(
+        None,
+        "With async: the order.jsonl of a recorded run. With the other settings of that run, the result has the same "
+        "weights.",
     )
     acting: Literal["auto", "worker", "central"] = setting(
         "auto",
@@ -244,15 +262,16 @@ class TrainingSettings(Settings):
         if self.eval_every == 0 and (self.stop_score is not None or self.patience is not None):
             name = "patience" if self.stop_score is None else "stop_score"
             found.append(f"{name} looks at evaluations, but eval_every is 0: there are none; expected at least 1")
-        return found
+        return [*found, *schedule_problems(self)]
 
     def notices(self) -> list[str]:
         """Return notices about these settings for the user, one line each."""
-        return []
+        return schedule_notices(self)
 
     def with_absolute_inputs(self, folder: Path) -> Self:
         """Return a copy with absolute paths of input files; relative paths are resolved from `folder`."""
-        files = {} if self.init_from is None else {"init_from": str(folder / self.init_from)}
+        inputs = {name: getattr(self, name) for name in ("init_from", "replay_order")}
+        files = {name: str(folder / path) for name, path in inputs.items() if path is not None}
         return self.but(**files) if files else self
 
     def in_steps(self) -> Self:
@@ -286,6 +305,11 @@ class TrainingSettings(Settings):
     def piece_length(self) -> int:
         """Steps between two stored memories (recurrent states)."""
         return self.rollout_length
+
+    @property
+    def rollouts_waiting(self) -> int:
+        """With async: finished rollouts of a worker that may wait for the learner."""
+        return self.max_lag if self.off_policy else 1
 
     @property
     def threads(self) -> int:

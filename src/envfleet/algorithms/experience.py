@@ -79,6 +79,8 @@ class ReplayedExperience:
     def add(self, rollout: Rollout) -> None:
         """Store a rollout."""
         entries = self.replay.add(rollout)
+        if rollout.env_ids is not None:
+            self.replay.cut()  # the next batch's columns may be other environments
         self._pieces.count(len(entries) // self.replay.n_envs)
         if self.priorities is not None:
             # New steps get the highest priority, so that they are sampled soon; steps that never happened get none.

@@ -8,6 +8,9 @@ several times in shuffled minibatches. Each minibatch updates the weights by the
 where r is the probability ratio of the action (new policy to old), A its advantage, R its return, V the value and H the
 entropy. The old probability is the one recorded while acting, so r also corrects for a rollout that was collected with
 weights one update old (schedule "overlap").
+
+With the schedule "async", rollouts are several updates old, so A and R come from V-trace instead of GAE: values and
+probabilities are those of the newest policy, and the ratios to those recorded while acting correct for the difference.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from envfleet.policies.normalise import RewardScaler
 from envfleet.policies.policy import Policy
 from envfleet.rollout.advantages import generalized_advantages
 from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.vtrace import vtrace
 from envfleet.seeding import stream
 
 __all__ = ["PPOLearner"]
@@ -133,19 +137,17 @@ class PPOLearner(Learner):
         values, final_values = self._values.of(rollout)
         rewards = rollout.rewards
         if self._scaler is not None:
-            rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid, rollout.valid)
-        advantages = generalized_advantages(
-            rewards,
-            values,
-            rollout.terminated,
-            rollout.truncated,
-            rollout.valid,
-            final_values,
-            gamma=settings.gamma,
-            lam=settings.lam,
-        )
-        values = values[:-1]
-        returns = advantages + values
+            rewards = self._scaler.scale(rewards, rollout.ended | ~rollout.valid, rollout.valid, rollout.env_ids)
+        ends = (rollout.terminated, rollout.truncated, rollout.valid, final_values)
+        gamma, lam = settings.gamma, settings.lam
+        if settings.schedule == "async":
+            log_ratios = self._values.log_probs(rollout) - rollout.columns["log_probs"]
+            returns, advantages = vtrace(rewards, values, log_ratios, *ends, gamma=gamma, lam=lam)
+            values = values[:-1]
+        else:
+            advantages = generalized_advantages(rewards, values, *ends, gamma=gamma, lam=lam)
+            values = values[:-1]
+            returns = advantages + values
         collected = np.stack([rollout.columns["log_probs"], advantages, returns, values])  # [4, time, env]
         length = settings.piece_length
         return values, returns, Batch.of(rollout, collected, self.policy, piece_length=length, device=self.device)

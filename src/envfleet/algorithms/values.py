@@ -1,4 +1,4 @@
-"""The critic's values of a rollout, as targets need them."""
+"""The critic's values of a rollout, and the probabilities of its actions, as targets need them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,31 @@ class RolloutValues:
             memory = rollout.final_memory[k, env] if self._policy.memory_size else None
             final_values[at, env] = self._row_values(final, memory)
         return values, final_values
+
+    def log_probs(self, rollout: Rollout) -> Array:
+        """Return log-probabilities `[time, env]` of the rollout's actions under the newest weights."""
+        time, envs = rollout.rewards.shape
+        found = np.empty((time, envs), np.float32)
+        remembers = self._policy.memory_size > 0
+        length = self._piece_length if remembers else max(1, _ROWS_AT_ONCE // envs)
+        for start in range(0, time, length):
+            part = slice(start, min(start + length, time))
+            steps = {f"observations/{name}": array[part] for name, array in rollout.observations.items()}
+            steps["actions"] = rollout.columns["actions"][part]
+            if rollout.masks is not None:
+                steps["mask"] = rollout.masks[part]
+            memory = starts = None
+            if remembers:
+                tensors = self._tensors(steps)
+                memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
+                starts = torch.from_numpy(rollout.starts[part]).to(self._device)
+            else:
+                tensors = self._tensors({name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()})
+            actions, mask = tensors.pop("actions"), tensors.pop("mask", None)
+            observations = {name.removeprefix("observations/"): rows for name, rows in tensors.items()}
+            evaluated = self._policy.evaluate(observations, actions, mask, memory, starts)
+            found[part] = _array(evaluated.log_probs).reshape(-1, envs)
+        return found
 
     def _row_values(self, rows: dict[str, Array], memory: Array | None) -> Array:
         """Return flat values of observations `[time, env, ...]`; with memory `[env, memory]`, of a single time step."""

@@ -82,6 +82,10 @@ class Exchange:
         self._slots = [slot] * len(self._groups)
         return slot
 
+    def slots_of(self, groups: Sequence[int]) -> list[int]:
+        """The slots with the newest observations of these groups."""
+        return [self._slots[group] for group in groups]
+
     def next_slots(self, groups: Sequence[int]) -> list[int]:
         """The slots that these groups fill next: for each, its other one."""
         slots = [1 - self._slots[group] for group in groups]
@@ -130,9 +134,10 @@ class Exchange:
         return self._observations(answers, self.all), self._infos(answers, self.all)
 
     def routine_done(self, slots: dict[int, int], steps: int) -> None:
-        """Note where the groups' routines left the newest observations, after `steps` steps of each environment."""
-        self._slots = [slots[group] for group in range(len(self._groups))]
-        self._statistics.steps += steps * self.all.count
+        """Note where some groups' routines left the newest observations, after `steps` steps of each environment."""
+        for group, slot in slots.items():
+            self._slots[group] = slot
+            self._statistics.steps += steps * len(self._groups[group])
 
     def _observations(self, answers: Answers, rows: Rows) -> Any:
         if self._plain and rows is self.all:  # the usual case, without further calls

@@ -61,6 +61,7 @@ class Fleet(EnvAccess):
         self.groups = [range(group.start, group.stop) for group in groups]
         self.num_envs = self.groups[-1].stop
         self.backend, self.workers = backend, len(specs)
+        self.groups_of_workers = [[group.index for group in spec.groups] for spec in specs]
         self.observation_mode, self.autoreset_mode = observation_mode, settings.autoreset
         self._describe(specs, hellos)
         single = (self.single_observation_space, self.single_action_space)
@@ -251,11 +252,16 @@ class Fleet(EnvAccess):
 
     # --- routines: many steps without the caller
 
-    def run_async(self, argument: Any) -> None:
-        """Start the fleet's routine in every group with this argument; `run_wait` waits for it."""
-        self._expect("run_async()", READY)
-        requests = [RunRoutine(argument)] * len(self.groups)
-        self._supervisor.post_all(self._exchange.newest_slot(), requests)
+    def run_async(self, argument: Any, groups: Sequence[int] | None = None) -> None:
+        """Start the fleet's routine with this argument: in every group, or in some, even while others run it."""
+        if groups is None:
+            self._expect("run_async()", READY)
+            requests = [RunRoutine(argument)] * len(self.groups)
+            self._supervisor.post_all(self._exchange.newest_slot(), requests)
+        else:
+            self._expect("run_async()", READY, RUNNING)
+            requests = [RunRoutine(argument)] * len(groups)
+            self._supervisor.post(groups, self._exchange.slots_of(groups), requests)
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
@@ -269,6 +275,21 @@ class Fleet(EnvAccess):
         answers = self._guarded(self._supervisor.wait_run, waiting, until)
         self._exchange.routine_done(answers.messages, steps)
         self._state = READY
+
+    def run_first(self, steps: int, stop: Callable[[], bool]) -> list[int]:
+        """Wait until a group has run its routine, and return it; or nothing, once `stop()` is true.
+
+        Another thread that makes `stop()` true calls `interrupt` afterwards.
+        """
+        self._expect("run_first()", RUNNING)
+        groups, answers = self._guarded(self._supervisor.wait_first, 1, stop)
+        self._exchange.routine_done(answers.messages, steps)
+        self._state = RUNNING if self._supervisor.pending else READY
+        return groups
+
+    def interrupt(self) -> None:
+        """Let a `run_first` in another thread look at its `stop()`."""
+        self._supervisor.backend.interrupt()
 
     # --- the arrays, for callers that act on views
 

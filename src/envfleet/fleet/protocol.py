@@ -82,7 +82,13 @@ _PENDING = {
     FleetState.STREAMING: ("send", "call recv() until every environment that was sent to has answered"),
     FleetState.RUNNING: ("run", "call run_wait() first"),
 }
-_BEGUN_BY = {"reset_wait()": "reset_async", "step_wait()": "step_async", "recv()": "send", "run_wait()": "run_async"}
+_BEGUN_BY = {
+    "reset_wait()": "reset_async",
+    "step_wait()": "step_async",
+    "recv()": "send",
+    "run_wait()": "run_async",
+    "run_first()": "run_async",
+}
 
 
 def misplaced_call(call: str, state: FleetState) -> ProtocolError:

@@ -192,11 +192,11 @@ class Supervisor:
             return self._step_inline(slot)
         return self._gather_all() if self._waiter.wait_all(seconds) else None
 
-    def wait_first(self, wanted: int) -> tuple[list[int], Answers]:
+    def wait_first(self, wanted: int, stop: Callable[[], bool] = lambda: False) -> tuple[list[int], Answers]:
         """The groups that finish first, in the order they were posted, with their answers.
 
-        There are just enough for `wanted` environments. The caller sleeps until there are; spinning would take a core
-        from the groups that still step.
+        There are just enough for `wanted` environments, or fewer once `stop()` is true (see `Backend.interrupt`). The
+        caller sleeps until then; spinning would take a core from the groups that still step.
         """
         ready: list[int] = []
         largest = max(self._sizes)
@@ -204,7 +204,7 @@ class Supervisor:
         def lacking() -> int:
             nonlocal ready
             ready, missing = self._finished_first(wanted)
-            return -(-max(0, missing) // largest)
+            return 0 if stop() else -(-max(0, missing) // largest)
 
         self._waiter.sleep(lacking)
         return ready, self._gather(ready)

@@ -99,23 +99,27 @@ class RewardScaler:
         self.moments = RunningMoments()
         self._returns: Array | None = None  # [env], float64: the discounted return of each running episode
 
-    def scale(self, rewards: Array, ended: Array, valid: Array | None = None) -> Array:
+    def scale(self, rewards: Array, ended: Array, valid: Array | None = None, env_ids: Array | None = None) -> Array:
         """Return scaled `rewards` [time, env] of one rollout; `ended` marks the last steps of episodes.
 
         The variance is updated once before, with all returns of the rollout in the order of environments. Rows that
-        are not `valid` (of a restarted environment) are left out and reset the running return.
+        are not `valid` (of a restarted environment) are left out and reset the running return. `env_ids` has the
+        environment of each column, if they are not in order; a later column continues an earlier one of the same.
         """
         steps, envs = rewards.shape
         if self._returns is None:
             self._returns = np.zeros(envs, np.float64)
         returns: Array = np.empty((steps, envs), np.float64)
-        running = self._returns
         stops = ended if valid is None else ended | ~valid
-        for step in range(steps):
-            running = running * self.gamma + rewards[step]
-            returns[step] = running
-            running[stops[step]] = 0.0
-        self._returns = running
+        parts: list[Any] = [slice(None)] if env_ids is None else _in_turn(env_ids)
+        for columns in parts:
+            rows = columns if env_ids is None else env_ids[columns]
+            running = self._returns[rows]
+            for step in range(steps):
+                running = running * self.gamma + rewards[step, columns]
+                returns[step, columns] = running
+                running[stops[step, columns]] = 0.0
+            self._returns[rows] = running
         in_order = returns.T.reshape(-1) if valid is None else returns.T[valid.T]
         self.moments.update(in_order)
         scaled = rewards / np.sqrt(self.moments.var + _EPSILON)
@@ -135,3 +139,13 @@ class RewardScaler:
         self.moments.restore(state)
         running = np.array(state["returns"], np.float64)
         self._returns = running if len(running) else None
+
+
+def _in_turn(env_ids: Array) -> list[Array]:
+    """Columns of environments [env], in parts that have each environment at most once: its first columns come first."""
+    turns = np.zeros(len(env_ids), np.int64)
+    seen: dict[int, int] = {}
+    for column, env in enumerate(env_ids.tolist()):
+        turns[column] = seen.get(env, 0)
+        seen[env] = turns[column] + 1
+    return [np.flatnonzero(turns == turn) for turn in range(turns.max(initial=0) + 1)]

@@ -76,7 +76,7 @@ class ActorMaker(Protocol):
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """A request for one rollout: its number in the run, its buffer, the seed of its noise, and its deadline."""
+    """A request for one rollout: its number in the run, its buffer, the seed of its noise, its deadline, weights."""
 
     number: int
     buffer: int
@@ -84,6 +84,7 @@ class RolloutRequest:
     seed: int
     until: float = math.inf  # see `envfleet.clock`
     each_step: Callable[[], None] | None = None  # called after every step if the caller itself steps the fleet
+    weights: int = 0  # which of the published weights to act with
 
 
 class EpisodeStatistics(NamedTuple):
@@ -144,7 +145,7 @@ class RolloutRecorder:
         `request.steps` means that only the call of `finish` is missing; more means that the rollout is complete.
         """
         self._now = views = self._views[request.buffer]
-        self._actor.load(self._arrays["weights"])
+        self._actor.load(self._arrays["weights"][request.weights])
         begun = int(self._progress[self._group])
         self._noise = self._actor.draw_noise(
             stream(request.seed, _NOISE, self._group, request.number), (request.steps, self._size)

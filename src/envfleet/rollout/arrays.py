@@ -48,6 +48,7 @@ class RolloutShape:
     weights: int  # size of the policy's flat weights
     buffers: int  # 2 if one rollout is collected while the learner uses another
     log_info: tuple[str, ...] = ()  # info keys that are logged per episode
+    weight_sets: int = 1  # one per worker if each worker may act with other weights
 
     def __post_init__(self) -> None:
         for leaf in leaves_of(self.observation_space):
@@ -61,7 +62,7 @@ class RolloutShape:
         """Every array with its name, in the order of the memory block."""
         b, t, n = self.buffers, self.steps, self.n_envs
         listed = [
-            ExtraArray("weights", (self.weights,), "<f4"),
+            ExtraArray("weights", (self.weight_sets, self.weights), "<f4"),
             ExtraArray("progress", (self.groups,), "<i8"),
             ExtraArray("seconds", (b, self.groups, 2), "<f8"),
             ExtraArray("carried", (n, self.memory_size), "<f4"),
@@ -119,6 +120,9 @@ class Rollout:
     seconds: Array  # [group, 2]: in the environments, in the policy
     final_masks: Array | None = None  # [k, env, action]: the actions allowed at the k-th final
     episode_numbers: Mapping[str, Array] = field(default_factory=dict)  # log_info key -> [time, env], as the returns
+    # Of an asynchronous batch, whose columns are no continuation of the last batch's; None for a rollout of the fleet.
+    env_ids: Array | None = None  # [env]: the environment of each column; a later column continues an earlier one
+    versions: Array | None = None  # [env]: updates that the weights had which collected the column
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], buffer: int, number: int) -> Rollout:

@@ -65,7 +65,7 @@ class WorkerCollector:
         self._request: RolloutRequest | None = None
 
     def publish(self, weights: Array) -> None:
-        self.arrays["weights"][...] = weights
+        self.arrays["weights"][0] = weights
 
     def begin(self, number: int, until: float = math.inf) -> None:
         self.arrays["progress"][...] = 0
@@ -128,7 +128,7 @@ class CentralCollector:
         self.steps_so_far = 0
 
     def publish(self, weights: Array) -> None:
-        self.arrays["weights"][...] = weights
+        self.arrays["weights"][0] = weights
 
     def see_infos(self, infos: dict[str, Any]) -> None:
         """Record the action masks of a reset or step, and those of episodes that ended in it."""

@@ -32,6 +32,7 @@ class ActingRoutine:
     piece_length: int
     buffers: int
     log_info: tuple[str, ...] = ()  # info keys that are logged per episode
+    weight_sets: int = 1  # one per worker if each worker may act with other weights
 
     def load(self) -> None:
         self.make_actor.load()
@@ -49,6 +50,7 @@ class ActingRoutine:
             actor.weights_size,
             self.buffers,
             self.log_info,
+            self.weight_sets,
         )
 
     def arrays(

@@ -2,14 +2,14 @@
 
 `sync` collects, learns, repeats: every rollout uses the newest weights. `overlap` collects rollout k + 1 while the
 learner uses rollout k, so it uses the weights before that update. The lag is always exactly one, whatever the timing,
-so the same seed gives the same weights.
+so the same seed gives the same weights. `async` is in `envfleet.rollout.async_schedule`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ from envfleet.rollout.collectors import Collector
 __all__ = ["SCHEDULES", "Schedule"]
 
 Array = np.ndarray[Any, Any]
-SCHEDULES = {"sync": 0, "overlap": 1}  # lag of the weights, in rollouts
+SCHEDULES = {"sync": 0, "overlap": 1, "async": 1}  # lag of the weights, in rollouts; with async at least this
 
 
 class Schedule:
     """Returns rollouts in order, each collected with the weights that the schedule prescribes."""
+
+    saves_simulators = True  # between two rollouts they can be saved, for an exact resume
 
     def __init__(self, collector: Collector, weights: Callable[[], Array], *, lag: int) -> None:
         self._collector, self._weights, self.lag = collector, weights, lag
@@ -70,7 +72,14 @@ class Schedule:
         self._collector.begin(self.number, self.until)
         self._begun = True
 
-    def resume(self, number: int, *, collected: bool) -> None:
-        """Continue before rollout `number`; `collected` says that its arrays were restored."""
-        self.number = number
-        self._ready = self._collector.collected(number) if collected else None
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last rollout that depend on the schedule: none, the lag is known."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {"number": self.number, "collected": self._ready is not None}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Continue before the rollout of the state; if it was collected, its arrays have been restored."""
+        self.number = state["number"]
+        self._ready = self._collector.collected(self.number) if state["collected"] else None

@@ -60,6 +60,10 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def order(self) -> Path:
+        return self.path / "order.jsonl"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gymnasium import spaces
@@ -26,9 +27,13 @@ from envfleet.fleet.validation import Validation
 from envfleet.machine import available_memory, simulator_versions
 from envfleet.policies.protocol import ActingPolicy
 from envfleet.rollout.arrays import RolloutShape
+from envfleet.rollout.async_schedule import AsyncCollector, AsyncSchedule
+from envfleet.rollout.batches import RolloutBatch
 from envfleet.rollout.collectors import CentralCollector, Collector, WorkerCollector
+from envfleet.rollout.order import Order, ReplayedRollouts
 from envfleet.rollout.routine import ActingRoutine
 from envfleet.rollout.schedules import SCHEDULES, Schedule
+from envfleet.rollout.worker_rollouts import InlineRollouts, StreamedRollouts, WorkerRequests, WorkerRollouts
 from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
@@ -141,8 +146,8 @@ class Parts:
     """Everything a training needs."""
 
     fleet: Fleet
-    collector: Collector
-    schedule: Schedule
+    collector: Collector | AsyncCollector
+    schedule: Schedule | AsyncSchedule
     learner: Learner
     policy: ActingPolicy
     shape: RolloutShape
@@ -162,12 +167,21 @@ class Parts:
 def assemble(resolved: Resolved) -> Parts:
     """Build the parts. Workers come first: they import their libraries while this process imports its own."""
     settings, seed = resolved.settings, resolved.seed
-    lag = SCHEDULES[settings.schedule]
     log_info = followed(settings.log_info)
-    routine = ActingRoutine(
-        settings.actor_maker(lag), settings.rollout_length, settings.piece_length, 1 + lag, log_info
-    )
     placement = place(settings, seed, resolved.stage)
+    order = None if settings.replay_order is None else Order.read(Path(settings.replay_order))
+    lag, buffers, weight_sets = SCHEDULES[settings.schedule], 1 + SCHEDULES[settings.schedule], 1
+    if settings.schedule == "async":
+        buffers = 1 + settings.rollouts_waiting
+        weight_sets = placement.workers if order is None else len(order.groups)
+    routine = ActingRoutine(
+        settings.actor_maker(lag),
+        settings.rollout_length,
+        settings.piece_length,
+        buffers,
+        log_info,
+        weight_sets,
+    )
     in_worker = placement.acting == "worker"
     fleet = build_fleet(
         makers_of(resolved.env, settings.n_envs, settings.env_kwargs),
@@ -193,7 +207,7 @@ def assemble(resolved: Resolved) -> Parts:
     process = None
     try:
         process = TunedProcess()
-        return _with_fleet(resolved, fleet, routine, lag, placement, process)
+        return _with_fleet(resolved, fleet, routine, placement, process, order)
     except BaseException:
         fleet.close()
         if process is not None:
@@ -202,16 +216,27 @@ def assemble(resolved: Resolved) -> Parts:
 
 
 def _with_fleet(
-    resolved: Resolved, fleet: Fleet, routine: ActingRoutine, lag: int, placement: Choice, process: TunedProcess
+    resolved: Resolved,
+    fleet: Fleet,
+    routine: ActingRoutine,
+    placement: Choice,
+    process: TunedProcess,
+    order: Order | None,
 ) -> Parts:
     settings, seed = resolved.settings, resolved.seed
     groups = group_ranges(fleet.num_envs, group_count(fleet.num_envs, settings.group_size))
     actor = routine.make_actor(fleet.single_observation_space, fleet.single_action_space)
     shape = routine.shape(actor, fleet.single_observation_space, fleet.num_envs, len(groups))
-    _refuse_too_large(shape)
+    _refuse_too_large(shape if settings.schedule != "async" else replace(shape, buffers=shape.buffers + 1))
     _, infos = fleet.reset()
-    collector: WorkerCollector | CentralCollector
-    if placement.acting == "worker":
+    collector: WorkerCollector | CentralCollector | AsyncCollector
+    schedule: Schedule | AsyncSchedule
+    if settings.schedule == "async":
+        units = None if order is None else order.groups
+        workers = _worker_rollouts(WorkerRequests(fleet, routine, seed, units), order)
+        batch = RolloutBatch(shape, groups)
+        collector = AsyncCollector(workers, batch)
+    elif placement.acting == "worker":
         collector = WorkerCollector(fleet, routine, seed)
     else:
         collector = CentralCollector(fleet, routine, seed, groups)
@@ -223,8 +248,19 @@ def _with_fleet(
         seed=seed,
         device=_device(settings.device),
     )
-    schedule = Schedule(collector, learner.weights, lag=lag)
+    if isinstance(collector, AsyncCollector):
+        limit = None if settings.off_policy else settings.max_lag
+        schedule = AsyncSchedule(workers, batch, learner.weights, max_lag=limit)
+    else:
+        schedule = Schedule(collector, learner.weights, lag=SCHEDULES[settings.schedule])
     return Parts(fleet, collector, schedule, learner, learner.policy, shape, placement, process)
+
+
+def _worker_rollouts(requests: WorkerRequests, order: Order | None) -> WorkerRollouts:
+    if order is not None:
+        order.refuse_other(len(requests.fleet.groups))
+        return ReplayedRollouts(requests, order)
+    return InlineRollouts(requests) if requests.fleet.backend == "sequential" else StreamedRollouts(requests)
 
 
 def _refuse_too_large(shape: RolloutShape) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import OutOfTimeError, SettingsError
+from envfleet.rollout.async_schedule import AsyncSchedule
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
@@ -102,6 +103,7 @@ class Training:
         """Train until the budget is spent, the score is reached, or a callback or a signal stops it."""
         reporter = self._reporter
         reporter.begin(self._parts, self.progress.steps)
+        self._record_order()
         if not self._settings.quiet:
             self._parts.collector.while_waiting = lambda: reporter.console.collecting(self._so_far)
         with Interruption(quiet=self._settings.quiet) as interruption:
@@ -122,6 +124,11 @@ class Training:
             except OutOfTimeError:
                 self._discard()
             return self._end(interruption)
+
+    def _record_order(self) -> None:
+        schedule = self._parts.schedule
+        if self._settings.record_order and isinstance(schedule, AsyncSchedule):
+            schedule.record_to(self._reporter.folder.order)
 
     def _update(self, shares: TimeShares) -> None:
         """Collect one rollout, learn from it and report."""
@@ -148,6 +155,7 @@ class Training:
             "time/seconds": self.progress.seconds,
             **shares.shares(seconds, waited, learning, rollout.rewards.size),
             **learned,
+            **schedule.metrics(),
             **reporter.look(),
         }
         self._moment.metrics = {**self._metrics, **added}
@@ -282,7 +290,8 @@ class Training:
         """Save a full checkpoint, after the current rollout has ended."""
         if self._saved_steps == self.progress.steps:
             return
-        self._parts.schedule.settle()
+        if self._parts.schedule.saves_simulators:
+            self._parts.schedule.settle()
         with self.progress.aside():
             self._write_checkpoint()
 

@@ -18,6 +18,8 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
     """Choose backend, workers and where the policy acts. Measures what the settings leave open."""
     cores = usable_cores()
     backend, acting = BACKENDS[settings.backend], settings.acting
+    if settings.schedule == "async" and acting == "auto":
+        acting = "worker"  # a caller that acts for all workers would let each wait for the others
     n_envs, groups = settings.n_envs, group_count(settings.n_envs, settings.group_size)
     if backend == "sequential" or n_envs == 1 or settings.workers == 1:
         only = "sequential" if backend == "auto" else backend

@@ -104,6 +104,12 @@ class Reporter:
         """Write the metrics of an update."""
         self.write(progress.steps, metrics)
         self.console.update(progress.steps, metrics, self._health, share=progress.spent_share)
+        if metrics.get("lag/dropped_steps"):
+            self._notice_once(
+                "max_lag",
+                "schedule async: some rollouts are dropped, because their weights were more than "
+                f"{self._resolved.settings.max_lag} updates old (max_lag); lag/dropped_steps counts their steps",
+            )
         for key in progress.without_numbers:
             self._notice_once(
                 f"log_info {key}",

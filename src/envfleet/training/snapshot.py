@@ -19,6 +19,7 @@ __all__ = ["begin_fresh_episodes", "restore_parts", "take_parts"]
 # Arrays of the collector that outlive a rollout: memory and allowed actions of the running episodes.
 _LIVE = ("carried", "allowed", "masked")
 _GIVEN_UP = "the time was over in the middle of a rollout"
+_NEVER_IDLE = "with the schedule async, workers are always in the middle of a rollout"
 _FRESH = 0xF5E5  # separates the seeds of fresh episodes from the other streams of a run
 
 
@@ -32,14 +33,17 @@ def take_parts(
     """
     assert parts.schedule.idle
     arrays = parts.collector.arrays
-    fleet, reason = (None, _GIVEN_UP) if given_up else _simulators(parts, exactness, progress)
+    given_up = given_up or not parts.schedule.saves_simulators
+    fleet, reason = (None, None) if given_up else _simulators(parts, exactness, progress)
+    if given_up:
+        reason = _GIVEN_UP if parts.schedule.saves_simulators else _NEVER_IDLE
     collected = parts.schedule.collected
     return {
         "learner": parts.learner.state(),
         "fleet": fleet,
         "fleet_reason": reason,
         "fleet_tried": exactness.tried,
-        "schedule": {"number": parts.schedule.number, "collected": collected is not None},
+        "schedule": parts.schedule.state(),
         "live": {name: arrays[name].copy() for name in _LIVE},
         # With a lag, the collected rollout that has not been learned from yet.
         "rollout": None if collected is None else _unlearned(arrays, parts),
@@ -76,7 +80,6 @@ def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, A
     number, collected = state["schedule"]["number"], state["schedule"]["collected"]
     for name in _LIVE:
         parts.collector.arrays[name][...] = state["live"][name]
-    parts.schedule.resume(number, collected=False)
     if collected:
         buffer = number % parts.shape.buffers
         for name, array in parts.collector.arrays.items():
@@ -85,7 +88,7 @@ def restore_parts(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, A
                 array[buffer][: len(saved)] = saved
             elif name.startswith("episode_numbers/"):  # log_info was different when it was saved
                 array[buffer] = np.nan
-        parts.schedule.resume(number, collected=True)
+    parts.schedule.resume(state["schedule"])
 
 
 def begin_fresh_episodes(parts: Parts, state: Mapping[str, Any], pieces: Mapping[str, Any]) -> None:
@@ -101,7 +104,7 @@ def begin_fresh_episodes(parts: Parts, state: Mapping[str, Any], pieces: Mapping
     _, infos = fleet.reset(seed=[derive_seed(fleet.seed + i, _FRESH, number) >> 2 for i in range(fleet.num_envs)])
     if isinstance(collector, CentralCollector):
         collector.see_infos(infos)
-    parts.schedule.resume(number, collected=False)
+    parts.schedule.resume({**state["schedule"], "collected": False})
 
 
 def _unlearned(arrays: Mapping[str, Any], parts: Parts) -> dict[str, np.ndarray[Any, Any]]:

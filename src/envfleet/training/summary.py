@@ -48,6 +48,8 @@ def choices_of(resolved: Resolved, parts: Parts, folder: Path) -> list[tuple[str
         place += f" started by {settings.start_method or 'spawn'}"
     threads = counted(settings.threads, "thread")
     who = "each worker acts by itself" if parts.placement.acting == "worker" else "the learner acts for all"
+    if settings.schedule == "async" and fleet.backend == "sequential" and settings.replay_order is None:
+        who = "there is one worker, in this process: it collects and learns in turn, like sync"
     budgets = _budgets(settings)
     found = "an accelerator was found" if parts.learner.device.type != "cpu" else "no accelerator was found"
     device = f"device auto: {found}" if settings.device == "auto" else "device given"

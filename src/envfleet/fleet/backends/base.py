@@ -54,6 +54,9 @@ class Backend(Protocol):
     def wait(self, seconds: float) -> bool:
         """Sleep until a worker rings or dies, at most `seconds`; False if the caller should now check for deaths."""
 
+    def interrupt(self) -> None:
+        """Let a `wait` in another thread return at once."""
+
     def death(self, index: int) -> str | None:
         """How the worker ended, or None while it is alive."""
 

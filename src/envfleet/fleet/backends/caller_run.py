@@ -62,6 +62,9 @@ class CallerRunBackend:
     def wait(self, seconds: float) -> bool:
         return self._processes.wait(seconds)
 
+    def interrupt(self) -> None:
+        self._processes.interrupt()
+
     def death(self, index: int) -> str | None:
         return self._of(index).death(index)
 

@@ -61,8 +61,7 @@ class ProcessesBackend:
     def start(self, spec: WorkerSpec) -> None:
         again = spec.index in self._specs
         messages = self._pickled(spec)
-        if spec.index in self._workers:
-            self._workers.pop(spec.index).release()
+        before = self._workers.get(spec.index)  # replaced at once: another thread may ask for its pid
         channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
@@ -81,6 +80,8 @@ class ProcessesBackend:
         finally:
             os.close(channel.worker_fd)
         self._workers[spec.index] = _WorkerProcess(process, channel, bell, stack)
+        if before is not None:
+            before.release()
         self._watch_all()
         if messages and (self.start_method != "fork" or again):
             channel.send(Prelude.of_this_process())
@@ -182,6 +183,9 @@ class ProcessesBackend:
             self._poll.unregister(channel.fd)
             del self._channels[channel.fd]
         return not channel.closed
+
+    def interrupt(self) -> None:
+        self._caller_bell.ring()
 
     def death(self, index: int) -> str | None:
         return self._workers[index].process.ending()

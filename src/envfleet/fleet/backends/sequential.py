@@ -99,6 +99,9 @@ class SequentialBackend:
         """Return at once: the work was done inline."""
         return True
 
+    def interrupt(self) -> None:
+        """Do nothing: `wait` returns at once."""
+
     def death(self, index: int) -> str | None:
         return None
 

@@ -70,6 +70,9 @@ class ThreadsBackend:
     def wait(self, seconds: float) -> bool:
         return self._caller_bell.wait(seconds)
 
+    def interrupt(self) -> None:
+        self._caller_bell.ring()
+
     def death(self, index: int) -> str | None:
         return None if self._threads[index].is_alive() else "its thread ended"
 

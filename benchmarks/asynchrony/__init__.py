@@ -1,0 +1,1 @@
+"""Benchmarks of the asynchronous schedule: speed with unequal workers, and learning beside `sync`."""

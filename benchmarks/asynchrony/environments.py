@@ -1,0 +1,39 @@
+"""An environment that waits, for workers of different speed. It models a simulator that runs somewhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+SEED = 1  # of the runs: environment i has the seed SEED + i
+
+
+class Waits(gymnasium.Env[Any, Any]):
+    """Waits in every step; environments from `slow_from` on wait `ratio` times as long."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, milliseconds: float = 1.0, ratio: float = 1.0, slow_from: int = 0) -> None:
+        self._seconds, self._ratio, self._slow_from = milliseconds / 1000.0, ratio, slow_from
+        self._waits = self._seconds
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self._waits = self._seconds * (self._ratio if seed - SEED >= self._slow_from else 1.0)
+        self._steps = 0
+        return self._observed(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self._waits)
+        self._steps += 1
+        return self._observed(), float(action), self._steps >= 100, False, {}
+
+    def _observed(self) -> Any:
+        return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)

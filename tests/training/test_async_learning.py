@@ -1,0 +1,47 @@
+"""Asynchronous training learns. Timing changes its results, so the scores leave a wide margin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envfleet.algorithms.settings import DQN, PPO
+from envfleet.training import train
+from envfleet.training.evaluating import evaluate_run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
+SEED, STEPS, SCORE = 1, 60_000, 195.0  # random play gets 22; in twelve runs on a busy machine, the lowest score was 399
+WORKERS: dict[str, dict[str, Any]] = {
+    "threads": {"backend": "threads", "workers": 2},
+    "processes": {"backend": "processes", "workers": 2, "start_method": "fork"},
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_ppo_learns_cartpole(workers: str, tmp_path: Path) -> None:
+    where = WORKERS[workers]
+    given: dict[str, Any] = {"env": "CartPole-v1", "seed": SEED, "steps": STEPS, "schedule": "async", **where}
+    train(PPO(**given, eval_every=0, quiet=True, output_dir=str(tmp_path / "run")))
+    assert evaluate_run(tmp_path / "run", episodes=20).mean_reward >= SCORE
+
+
+@pytest.mark.proof
+def test_ppo_with_memory_learns_to_remember(tmp_path: Path) -> None:
+    """Always giving the same answer gets 0.5."""
+    env = "tests.training.worlds:RememberCue"
+    given: dict[str, Any] = {"env": env, "seed": SEED, "steps": 60_000, "memory": "gru", "schedule": "async"}
+    train(PPO(**given, **WORKERS["threads"], eval_every=0, quiet=True, output_dir=str(tmp_path / "run")))
+    assert evaluate_run(tmp_path / "run", episodes=100, trust=True).mean_reward >= 0.75
+
+
+@pytest.mark.proof
+def test_dqn_learns_cartpole(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"env": "CartPole-v1", "seed": SEED, "steps": 50_000, "schedule": "async"}
+    train(DQN(**given, **WORKERS["threads"], eval_every=0, quiet=True, output_dir=str(tmp_path / "run")))
+    assert evaluate_run(tmp_path / "run", episodes=20).mean_reward >= SCORE
