@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fleet.loop_back import use_loop_back
+
 BACKENDS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads", "workers": 2},
@@ -15,13 +17,18 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "forkserver": {"backend": "processes", "workers": 2, "start_method": "forkserver"},
     "caller-run": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
     "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
+    "loop-back": {"backend": "threads", "workers": 2},
+    "loop-back-hosts": {"backend": "threads", "workers": 2, "start_method": "spawn"},
 }
-PROCESSES = ["spawn", "fork", "forkserver", "portable"]
+PROCESSES = ["spawn", "fork", "forkserver", "portable", "loop-back-hosts"]
 
 
 @pytest.fixture(params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Arguments of make() for each backend; 'portable' forces the fallbacks for Linux-only calls."""
+    """Arguments of make() for each backend.
+
+    'portable' forces the fallbacks for Linux-only calls; 'loop-back' has no shared memory.
+    """
     return use(request.param, monkeypatch)
 
 
@@ -34,6 +41,8 @@ def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     if name == "portable":
         monkeypatch.setenv("ENVFLEET_PORTABLE", "1")
+    if name.startswith("loop-back"):
+        use_loop_back(name, monkeypatch)
     return dict(BACKENDS[name])
 
 

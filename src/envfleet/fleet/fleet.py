@@ -258,10 +258,13 @@ class Fleet(EnvAccess):
 
     # --- routines: many steps without the caller
 
-    def run_async(self, argument: Any) -> None:
-        """Start the fleet's routine in every group with this argument; `run_wait` waits for it."""
+    def run_async(self, argument: Any, buffer: int = 0) -> None:
+        """Start the fleet's routine in every group with this argument; `run_wait` waits for it.
+
+        It fills this `buffer` of the routine's arrays, if they have several.
+        """
         self._expect("run_async()", READY)
-        requests = [RunRoutine(argument)] * len(self.groups)
+        requests = [RunRoutine(argument, buffer)] * len(self.groups)
         self._supervisor.post_all(self._exchange.newest_slot(), requests)
         self._state = RUNNING
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -19,7 +20,7 @@ from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
-from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
+from envfleet.fleet.control import GROUP_WORDS, Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.lifecycle import WorkerLifecycle, WorkerLoad
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
@@ -47,6 +48,7 @@ class Supervisor:
         self.backend, self._specs, self._timeouts = backend, specs, timeouts
         self._workers = WorkerLifecycle(backend, specs, timeouts, restarts)
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
+        self._flush = backend.flush  # sends what was posted, if workers do not read it from the block themselves
         self._step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
@@ -71,7 +73,7 @@ class Supervisor:
         control = arrays.control
         self._words = control.words
         self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self._specs))]
-        self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
+        self._rows = [control.row(word) for word in range(GROUP_WORDS)]
         self._posted_at, self._finished_at = self._rows[GroupWord.POSTED], self._rows[GroupWord.FINISHED]
         self._outcomes = self._words[self._rows[GroupWord.OUTCOME] :][: shape.groups]
         self._columns = self._words[self._rows[GroupWord.COLUMNS] :][: shape.groups]
@@ -93,6 +95,8 @@ class Supervisor:
         if requests is not None or self._cut or self._posted:
             for group in self._groups:
                 self._post(group, slot, None if requests is None else requests[group])
+            if self._flush is not None:
+                self._flush()
             return
         self._lockstep = slot
         if self._step_inline is not None:
@@ -103,6 +107,8 @@ class Supervisor:
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
                 self.backend.wake(worker)
+        if self._flush is not None:
+            self._flush()
 
     def post(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None = None) -> None:
         """Post a step, or its request, to each of some groups; each has its own slot."""
@@ -110,13 +116,15 @@ class Supervisor:
             self._inform(groups)
         for i, group in enumerate(groups):
             self._post(group, slots[i], None if requests is None else requests[i])
+        if self._flush is not None:
+            self._flush()
 
     def _post(self, group: int, slot: int, request: Request | None) -> None:
         """Post a command to one group; if the group lost its episodes, a step becomes a recovery."""
         if group in self._cut and request is None:
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, RunRoutine):
-            request = RunRoutine(request.argument, lost=self.recovery(group))
+            request = replace(request, lost=self.recovery(group))
         worker = self._host[group]
         # Packing may fail, so it comes before anything is posted.
         message = None if request is None else self.backend.channel(worker).pack((group, request))
@@ -126,7 +134,9 @@ class Supervisor:
         words[line + WorkerWord.LOCKSTEP] = 0
         self._posted[group] = _Posted(slot, request)
         words[rows[GroupWord.SLOT] + group] = slot
-        words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
+        words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else request.command
+        if isinstance(request, RunRoutine):
+            words[rows[GroupWord.BUFFER] + group] = request.buffer
         self._number += 1
         words[rows[GroupWord.POSTED] + group] = self._number
         words[line] += 1
@@ -155,6 +165,8 @@ class Supervisor:
         if self._announced is not None:
             for group in behind:
                 self._post(group, 0, self._announced)
+            if self._flush is not None:
+                self._flush()
             self._answers_of(behind)
 
     def ask(
@@ -327,6 +339,8 @@ class Supervisor:
                     f"worker {worker} died during {type(posted.request).__name__}: {reason}",
                     hint="it was restarted; ask again",
                 )
+        if self._flush is not None:
+            self._flush()
 
     # --- what the workers are
 

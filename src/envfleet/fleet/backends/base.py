@@ -42,6 +42,10 @@ class Backend(Protocol):
     def wake(self, index: int) -> None:
         """Wake a sleeping worker."""
 
+    @property
+    def flush(self) -> Callable[[], None] | None:
+        """Sends all posted commands; None if the workers read them from the block by themselves."""
+
     def run_inline(self, timeouts: Timeouts) -> None:
         """Let workers in the caller's own thread carry out their posted commands."""
 
@@ -64,6 +68,9 @@ class Backend(Protocol):
         """Kill a worker and wait until it is gone, so that its memory can be reused."""
 
     def pid(self, index: int) -> int: ...
+
+    def memory(self, index: int) -> int:
+        """Private memory of the worker's process, in bytes."""
 
     def close(self, seconds: float) -> None:
         """Wait for all workers, which were told to stop; kill those still alive after `seconds`."""

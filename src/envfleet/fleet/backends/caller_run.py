@@ -21,6 +21,7 @@ class CallerRunBackend:
 
     name = "processes"
     killable = True
+    flush = None
 
     def __init__(self, start_method: str, workers: int) -> None:
         self._caller_run = workers - 1
@@ -73,6 +74,9 @@ class CallerRunBackend:
 
     def pid(self, index: int) -> int:
         return self._of(index).pid(index)
+
+    def memory(self, index: int) -> int:
+        return self._of(index).memory(index)
 
     def close(self, seconds: float) -> None:
         self._caller.close(seconds)

@@ -21,6 +21,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.watch import limit_of
 from envfleet.fleet.worker import Answers, Hello, Worker
+from envfleet.machine import private_memory
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class SequentialBackend:
     name = "sequential"
     killable = False
     spins = False
+    flush = None
 
     def __init__(self, block: Block | None = None) -> None:
         self.block = block or Block.create(shared=False)
@@ -106,6 +108,9 @@ class SequentialBackend:
 
     def pid(self, index: int) -> int:
         return os.getpid()
+
+    def memory(self, index: int) -> int:
+        return private_memory(self.pid(index))
 
     def close(self, seconds: float) -> None:
         if self._only_watchdog is not None:
