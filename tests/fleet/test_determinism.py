@@ -9,7 +9,7 @@ import pytest
 
 import envfleet
 from envfleet import PoolMaker
-from tests.fleet.backends import BACKENDS, same, trace, use
+from tests.fleet.backends import ALL_TESTS, BACKENDS, same, trace, use
 from tests.fleet.pools import CounterPool
 from tests.fleet.simulators import Counter, Masked, Nested, Talks
 
@@ -53,7 +53,7 @@ def reference(env: str, mode: str) -> Any:
 def pairwise() -> list[tuple[str, str, int, str]]:
     """Return every environment on every backend, rotating through worker counts and autoreset modes."""
     cases = []
-    for turn, (env, name) in enumerate(itertools.product(ENVS, [b for b in BACKENDS if b != "sequential"])):
+    for turn, (env, name) in enumerate(itertools.product(ENVS, [b for b in ALL_TESTS if b != "sequential"])):
         cases.append((env, name, WORKERS[turn % 3], MODES[(turn // 3) % 2]))
     return cases
 

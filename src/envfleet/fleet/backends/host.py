@@ -299,6 +299,9 @@ class Host:
             for worker in self._of_worker:
                 self._words[self._arrays.control.worker(worker, WorkerWord.STOP)] = 1
         self.backend.close(seconds)
+        self._arrays = None
+        for name in ("_words", "_transfer", "_waiter"):  # frees the memory
+            self.__dict__.pop(name, None)
 
 
 _SIGNS = (WorkerWord.CURRENT, WorkerWord.BUSY_NS, WorkerWord.TICK, WorkerWord.PHASE)

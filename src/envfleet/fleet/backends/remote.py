@@ -114,7 +114,7 @@ class RemoteBackend:
         self._lost: list[Link] = []
         self._moved: set[int] = set()  # workers that were started on another host, which does not have their rows yet
         self._begun: set[int] = set()  # workers that were started together with another one of a lost host
-        self._some_died = False
+        self._some_died = self._closed = False
         self._arrays: FleetArrays | None = None
         self._woken: dict[int, None] = {}
         self._sent: dict[int, int] = {}  # number of the last command that was sent to a group
@@ -195,7 +195,8 @@ class RemoteBackend:
                 if other is link:
                     self._dead[worker] = reason
             self._some_died = True
-        self._bell.ring()
+            if not self._closed:
+                self._bell.ring()
 
     def death(self, index: int) -> str | None:
         return self._dead.get(index)
@@ -229,10 +230,11 @@ class RemoteBackend:
 
     def close(self, seconds: float) -> None:
         with self._lock:
-            links, self._arrays = dict.fromkeys(self._links.values()), None
+            links, self._arrays, self._closed = dict.fromkeys(self._links.values()), None, True
             self._links.clear()
         for link in links:
             link.close(seconds)
+        self.__dict__.pop("_transfer", None)  # frees the memory
         self._bell.close()
         self.block.close()
 
