@@ -16,11 +16,12 @@ from envfleet.fleet import make
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.backends.host import Commands, Host, PackedSpec, Report
 from envfleet.fleet.backends.host_thread import HostThread
+from envfleet.fleet.backends.link import HostLost, Link
 from envfleet.fleet.backends.processes import ProcessesBackend
-from envfleet.fleet.backends.remote import HostLost, Link, RemoteBackend
+from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.backends.sequential import SequentialBackend
 from envfleet.fleet.channel import LocalChannel, dump, load_parts
-from envfleet.fleet.make import Hosting
+from envfleet.fleet.hosting import Hosting
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.worker import Worker
 
@@ -48,6 +49,7 @@ class Placement:
     def __init__(self, link: Callable[[RemoteBackend], Link], hosts: int, *, killable: bool) -> None:
         self._link, self._hosts, self.killable = link, hosts, killable
         self.links: list[Link] = []
+        self.facts: list[Any] = []
 
     def bind(self, backend: RemoteBackend) -> None:
         self._backend = backend
@@ -56,6 +58,9 @@ class Placement:
         while len(self.links) <= worker % self._hosts:
             self.links.append(self._link(self._backend))
         return self.links[worker % self._hosts]
+
+    def close(self) -> None:
+        """The links are closed."""
 
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
         self.links[self.links.index(lost)] = new = self._link(self._backend)
@@ -98,8 +103,8 @@ class InlineLink:
         work = self._host.backend.stack if method == "stack" else getattr(self._host, method)
         return travelled(work(*travelled(arguments)))
 
-    def send(self, commands: Commands) -> None:
-        self._host.post(travelled(commands))
+    def send(self, commands: Commands, whole: Any) -> None:
+        self._host.post(*travelled((commands, whole)))
 
     def run_inline(self, timeouts: Timeouts) -> None:
         while self._host.busy:
@@ -137,8 +142,8 @@ class ThreadLink:
             raise HostLost("its host was unplugged")
         return travelled(self._thread.call(method, *travelled(arguments)))
 
-    def send(self, commands: Commands) -> None:
-        self._thread.send(travelled(commands))
+    def send(self, commands: Commands, whole: Any) -> None:
+        self._thread.send(*travelled((commands, whole)))
 
     def run_inline(self, timeouts: Timeouts) -> None:
         """Its host has its own thread."""
@@ -161,9 +166,9 @@ BACKENDS = {"loop-back": sequential_hosts, "loop-back-hosts": hosts_in_this_proc
 
 def use_loop_back(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let fleets of the threads backend run on this backend instead."""
-    original = make._backend
+    original = make.backend_of
 
     def backend(named: str, workers: int, hosting: Hosting) -> Backend:
         return BACKENDS[name](workers) if named == "threads" else original(named, workers, hosting)
 
-    monkeypatch.setattr(make, "_backend", backend)
+    monkeypatch.setattr(make, "backend_of", backend)

@@ -80,7 +80,7 @@ def test_a_step_needs_actions_and_returns_its_results(sides: Any) -> None:
     tasks = [Task(group, Command.STEP, slot=1) for group in MINE]
     before = copies(worker)
     back.paste(out.cut(tasks), tasks)
-    assert changed(worker, before) == {"action/", "extra/masked", "extra/progress"}
+    assert changed(worker, before) == {"action/", "extra/progress"}
     assert_rows("action", worker.views["action/"], caller.views["action/"], before["action/"])
     worker.terminated[...] = False
     worker.truncated[...] = [True, False] * 4
@@ -99,7 +99,9 @@ def test_a_routine_returns_the_buffer_that_it_has_filled(sides: Any) -> None:
     caller, out, worker, back = sides
     tasks = [Task(group, Command.ROUTINE, slot=0, buffer=1) for group in MINE]
     back.paste(out.cut(tasks), tasks)
+    back.paste_whole(out.whole(Command.ROUTINE), Command.ROUTINE)
     assert np.array_equal(worker.extra["weights"], caller.extra["weights"])
+    assert np.array_equal(worker.extra["masked"], caller.extra["masked"])
     worker.extra["masked"][0] = 0
     worker.extra["truncated"][...] = False
     worker.extra["truncated"][1, 2, [0, 4, 6]] = True
@@ -130,7 +132,9 @@ def test_observations_that_the_caller_has_changed(sides: Any) -> None:
     for slot in (0, 1):
         name = f"observation/{slot}/a"
         assert_rows(name, worker.views[name], caller.views[name], before[name])
+    back.paste_whole(out.whole(Command.REQUEST), Command.REQUEST)
     assert not changed(worker, before) & {"action/", "extra/weights", "reward"}
+    assert np.array_equal(worker.extra["masked"], caller.extra["masked"])
 
 
 def test_a_new_block_gets_everything(sides: Any) -> None:

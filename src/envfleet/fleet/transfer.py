@@ -5,12 +5,13 @@ how an array is divided among the workers, and with which commands its rows trav
 commands out of one block, as a `Parcel`, and pastes them into the other. A parcel does not list its contents: both
 sides compute them in the same way, from the commands, from the layout, and from flags that come earlier in the parcel.
 
-An array that is not divided travels whole. If it also travels back, it has flags that any worker may raise, so the
-caller keeps the maximum.
+An array that is not divided is the same for all workers, so it is cut once for all hosts (`whole`). If it also travels
+back, it has flags that any worker may raise, so the caller keeps the maximum.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from envfleet.fleet.infos import ColumnDefinition, column_arrays
 from envfleet.fleet.memory import Division
 from envfleet.fleet.rows import Rows
 
-__all__ = ["Parcel", "RowTransfer", "Task"]
+__all__ = ["Array", "Parcel", "RowTransfer", "Task"]
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 8
@@ -128,6 +129,26 @@ class RowTransfer:
             at += size
         return Parcel(data, observations, without, columns)
 
+    def whole(self, command: int) -> Array:
+        """The bytes of all arrays that are not divided and that this command needs."""
+        parts = [entry.array.ravel().view(np.uint8) for entry in self._undivided(command)]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+    def paste_whole(self, data: Array, command: int) -> None:
+        at = 0
+        for entry in self._undivided(command):
+            entry.array[...] = np.ndarray(entry.array.shape, entry.array.dtype, data, at)
+            at += entry.array.nbytes
+        assert at == len(data), "both sides compute the same sizes"
+
+    def _undivided(self, command: int) -> list[_Entry]:
+        kind = Task(0, command)
+        return [
+            entry
+            for entry in self._entries
+            if entry.division.by == "nothing" and _travels(entry.division, kind, to_worker=True, observations=False)
+        ]
+
     def everything(self, groups: Iterable[int]) -> Parcel:
         """All rows of these groups, for a worker whose block is new."""
         return self.cut(_everything(groups), observations=True)
@@ -148,7 +169,7 @@ class RowTransfer:
             at += _padded(received.nbytes)
             if flags is not None:
                 view[flags] = received
-            elif raised and self._to_worker:  # this is the caller
+            elif raised:
                 np.maximum(view, received, out=view)
             else:
                 view[...] = received
@@ -176,18 +197,15 @@ class RowTransfer:
             batches.setdefault(task._replace(group=0), []).append(task.group)
         listed = [(kind, *self._slices_of(groups)) for kind, groups in batches.items()]
         for position, entry in enumerate(self._entries):
-            if position in without:
+            kinds = [] if position in without else listed
+            kinds = [each for each in kinds if _travels(entry.division, each[0], to_worker, observations)]
+            if kinds and entry.division.by == "nothing":
+                yield from [] if to_worker else [_Part(entry.array, raised=True)]
                 continue
-            for kind, envs, groups in listed:
-                if not _travels(entry.division, kind, to_worker, observations):
-                    continue
-                if entry.division.by == "nothing":
-                    yield _Part(entry.array, raised=True)
-                    break
+            for kind, envs, groups in kinds:
                 rows = envs if entry.division.by == "env" else groups
-                for buffer in self._buffers(entry, kind):
-                    for part in rows:
-                        yield _part(entry, buffer, part)
+                for buffer, part in itertools.product(self._buffers(entry, kind), rows):
+                    yield _part(entry, buffer, part)
         everyone = self._slices_of([task.group for task in tasks])[0] if columns else ()
         for number in columns:
             for array in self._columns[number]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.fleet.auto import Choice, choose, measure
-from envfleet.fleet.make import BACKENDS, group_count
+from envfleet.fleet.hosting import BACKENDS, group_count
 from envfleet.machine import usable_cores
 from envfleet.training.stage import Stage
 

@@ -23,7 +23,7 @@ from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import GroupWord, Outcome, WorkerWord
 from envfleet.fleet.infos import ColumnDefinition
 from envfleet.fleet.spec import Timeouts
-from envfleet.fleet.transfer import Parcel, RowTransfer, Task
+from envfleet.fleet.transfer import Array, Parcel, RowTransfer, Task
 from envfleet.fleet.waiting import Waiter
 from envfleet.fleet.watch import ProgressWatch
 from envfleet.fleet.worker import Hello
@@ -70,7 +70,8 @@ class Commands:
     numbers: list[int]  # of the commands, one per task
     requests: list[tuple[int, bytes]]  # worker, packed request
     parcel: Parcel
-    columns: list[ColumnDefinition] | None  # the info columns, if there are new ones
+    columns: list[ColumnDefinition] | None  # the info columns, if there are any
+    command: int  # the one of most consequence; it decides which arrays that are not divided come along
 
 
 class Sign(NamedTuple):
@@ -172,11 +173,12 @@ class Host:
 
     # --- commands
 
-    def post(self, commands: Commands) -> None:
-        """Write the commands into the block and wake the workers."""
+    def post(self, commands: Commands, whole: Array) -> None:
+        """Write the commands and the arrays that are not divided into the block, and wake the workers."""
         assert self._arrays is not None
         if commands.columns is not None:
             self._transfer.define_columns(commands.columns)
+        self._transfer.paste_whole(whole, commands.command)
         self._transfer.paste(commands.parcel, commands.tasks)
         words, control = self._words, self._arrays.control
         lockstep = {posted.worker for posted in commands.workers if posted.lockstep}

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from envfleet.fleet.backends.host import Commands, Host, Report
+from envfleet.fleet.transfer import Array
 
 __all__ = ["HostThread"]
 
@@ -29,9 +30,9 @@ class HostThread:
         work = self._host.backend.stack if method == "stack" else getattr(self._host, method)
         return self._submit(lambda: work(*arguments)).result()
 
-    def send(self, commands: Commands) -> None:
+    def send(self, commands: Commands, whole: Array) -> None:
         """Post commands; the report comes later."""
-        self._submit(lambda: self._host.post(commands))
+        self._submit(lambda: self._host.post(commands, whole))
 
     def _submit(self, job: Callable[[], Any]) -> Future[Any]:
         result: Future[Any] = Future()

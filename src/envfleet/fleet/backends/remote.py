@@ -12,16 +12,16 @@ ignored.
 from __future__ import annotations
 
 import itertools
-import pickle
 import threading
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.by_value import by_value
 from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, Sign
+from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel
 from envfleet.fleet.backends.processes import packed_spec
-from envfleet.fleet.channel import Channel, ChannelClosed, dump
+from envfleet.fleet.channel import Channel, ChannelClosed
 from envfleet.fleet.control import Command, GroupWord, WorkerWord
 from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell
@@ -29,66 +29,7 @@ from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.transfer import RowTransfer, Task
 from envfleet.fleet.worker import Hello
 
-__all__ = ["HostLost", "HostPlacement", "Link", "RemoteBackend"]
-
-
-class HostLost(Exception):
-    """A host does not answer any more; the message says why."""
-
-
-class Link(Protocol):
-    """The connection to one host. It passes reports, and the loss of the host, to the backend it was given."""
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of `Host`; raise HostLost if the host is gone."""
-
-    def send(self, commands: Commands) -> None:
-        """Send commands, without waiting for their report."""
-
-    def run_inline(self, timeouts: Timeouts) -> None:
-        """Let a host in the caller's own thread carry out its commands."""
-
-    def close(self, seconds: float) -> None: ...
-
-
-class HostPlacement(Protocol):
-    """Decides which host runs which worker."""
-
-    killable: bool  # a hung worker can be killed and restarted
-
-    def bind(self, backend: RemoteBackend) -> None:
-        """Remember the backend that gets the reports."""
-
-    def host_of(self, worker: int) -> Link:
-        """The host of a worker, at its first start."""
-
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """Another host for the workers of a lost one; raise WorkerError if there is none."""
-
-
-class _RelayedChannel:
-    """The caller's end of a channel to a worker on a host; messages travel with commands and reports."""
-
-    def __init__(self) -> None:
-        self.requests: list[bytes] = []
-        self.replies: deque[bytes] = deque()
-
-    def pack(self, value: Any) -> bytes:
-        return dump(value)
-
-    def send_packed(self, packed: bytes) -> None:
-        self.requests.append(packed)
-
-    def send(self, value: Any) -> None:
-        self.send_packed(dump(value))
-
-    def receive(self, seconds: float | None = None) -> Any:
-        return pickle.loads(self.receive_packed(seconds))
-
-    def receive_packed(self, seconds: float | None = None) -> bytes:
-        if not self.replies:  # they come with the report that announces them
-            raise ChannelClosed
-        return self.replies.popleft()
+__all__ = ["RemoteBackend"]
 
 
 class RemoteBackend:
@@ -107,7 +48,7 @@ class RemoteBackend:
         self._groups: dict[int, range] = {}  # environments of each group
         self._large: list[bytes] = []
         self._links: dict[int, Link] = {}
-        self._channels: dict[int, _RelayedChannel] = {}
+        self._channels: dict[int, RelayedChannel] = {}
         self._pids: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._dead: dict[int, str] = {}
@@ -127,18 +68,22 @@ class RemoteBackend:
         index = spec.index
         if index not in self._specs:
             groups = tuple(group.index for group in spec.groups)
-            self._specs[index] = PackedSpec(index, spec.name, groups, packed_spec(spec, self._large))
+            self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec))
             self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
             self._links[index] = self._placement.host_of(index)
         with self._lock:
             self._epochs[index] = self._epochs.get(index, 0) + 1
-            self._channels[index] = _RelayedChannel()
+            self._channels[index] = RelayedChannel()
             self._dead.pop(index, None)
         if self._links[index] in self._lost:
             self._move(self._links[index])
         if index not in self._begun:
             self._begin(index)
         self._begun.discard(index)
+
+    def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
+        with by_value():
+            return packed_spec(spec, self._large)
 
     def _move(self, lost: Link) -> None:
         """Start all workers of a lost host on another one, at the same time."""
@@ -234,6 +179,7 @@ class RemoteBackend:
             self._links.clear()
         for link in links:
             link.close(seconds)
+        self._placement.close()
         self.__dict__.pop("_transfer", None)  # frees the memory
         self._bell.close()
         self.block.close()
@@ -254,10 +200,11 @@ class RemoteBackend:
             if worker not in self._dead:
                 by_link.setdefault(self._links[worker], []).append(worker)
         self._woken.clear()
-        for link, workers in by_link.items():
-            commands = self._commands(workers)
+        messages = [(link, self._commands(workers)) for link, workers in by_link.items()]
+        whole = {command: self._transfer.whole(command) for command in {message.command for _, message in messages}}
+        for link, commands in messages:
             try:
-                link.send(commands)
+                link.send(commands, whole[commands.command])
             except HostLost as lost:
                 self.lose(link, str(lost))
 
@@ -293,7 +240,14 @@ class RemoteBackend:
         self._transfer.define_columns(arrays.column_definitions)
         parcel = self._transfer.cut(tasks, observations=rewritten)
         return Commands(
-            next(self._numbers), posted, tasks, numbers, requests, parcel, arrays.column_definitions or None
+            next(self._numbers),
+            posted,
+            tasks,
+            numbers,
+            requests,
+            parcel,
+            arrays.column_definitions or None,
+            max(task.command for task in tasks),
         )
 
     # --- results
