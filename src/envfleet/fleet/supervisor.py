@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import gymnasium
-
 from envfleet.clock import GRACE_SECONDS
 from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
@@ -95,8 +93,7 @@ class Supervisor:
         if requests is not None or self._cut or self._posted:
             for group in self._groups:
                 self._post(group, slot, None if requests is None else requests[group])
-            if self._flush is not None:
-                self._flush()
+            self._send()
             return
         self._lockstep = slot
         if self._step_inline is not None:
@@ -116,8 +113,7 @@ class Supervisor:
             self._inform(groups)
         for i, group in enumerate(groups):
             self._post(group, slots[i], None if requests is None else requests[i])
-        if self._flush is not None:
-            self._flush()
+        self._send()
 
     def _post(self, group: int, slot: int, request: Request | None) -> None:
         """Post a command to one group; if the group lost its episodes, a step becomes a recovery."""
@@ -148,6 +144,10 @@ class Supervisor:
             except ChannelClosed:
                 pass  # the wait for the answer will notice that the worker died
 
+    def _send(self) -> None:
+        if self._flush is not None:
+            self._flush()
+
     def _name_lockstep(self) -> None:
         """Turn a pending lockstep into one posted step per group, when groups must be handled separately."""
         if self._lockstep is not None:
@@ -165,8 +165,7 @@ class Supervisor:
         if self._announced is not None:
             for group in behind:
                 self._post(group, 0, self._announced)
-            if self._flush is not None:
-                self._flush()
+            self._send()
             self._answers_of(behind)
 
     def ask(
@@ -339,21 +338,13 @@ class Supervisor:
                     f"worker {worker} died during {type(posted.request).__name__}: {reason}",
                     hint="it was restarted; ask again",
                 )
-        if self._flush is not None:
-            self._flush()
+        self._send()
 
     # --- what the workers are
 
     def loads(self) -> list[WorkerLoad]:
         """The process, working time and restarts of each worker."""
         return self._workers.loads()
-
-    def local_envs(self) -> list[gymnasium.Env[Any, Any]] | None:
-        """The environment objects, if they are in the caller's own thread; else None."""
-        workers = self.backend.local_workers()
-        if workers is None:
-            return None
-        return [env for worker in workers for group in worker.groups for env in group.envs()]
 
     def stop(self, seconds: float) -> None:
         """Tell all workers to stop and wait for them; free the memory."""

@@ -73,7 +73,7 @@ class Stage:
             "autoreset": "disabled",
             "quiet": True,
         }
-        if backend == "auto":
+        if backend in ("auto", "ray"):  # a single environment stays on this machine
             return one_env(self._source, **options)
         return make(self._source, 1, backend=backend, **options)
 

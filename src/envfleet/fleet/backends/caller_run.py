@@ -22,6 +22,7 @@ class CallerRunBackend:
     name = "processes"
     killable = True
     flush = None
+    hosts = ()
 
     def __init__(self, start_method: str, workers: int) -> None:
         self._caller_run = workers - 1
@@ -57,7 +58,7 @@ class CallerRunBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: not all workers run in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: not all workers run in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:

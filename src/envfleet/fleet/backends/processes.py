@@ -49,6 +49,7 @@ class ProcessesBackend:
     name = "processes"
     killable = True
     flush = None
+    hosts = ()
 
     def __init__(self, start_method: str) -> None:
         self.start_method = start_method
@@ -164,7 +165,7 @@ class ProcessesBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: no worker runs in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:

@@ -22,6 +22,7 @@ from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, S
 from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel
 from envfleet.fleet.backends.processes import packed_spec
 from envfleet.fleet.channel import Channel, ChannelClosed
+from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.control import Command, GroupWord, WorkerWord
 from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell
@@ -61,6 +62,10 @@ class RemoteBackend:
         self._sent: dict[int, int] = {}  # number of the last command that was sent to a group
         self._rewrites: dict[int, int] = {}
         self._numbers = itertools.count(1)
+
+    @property
+    def hosts(self) -> Sequence[tuple[str, HostFacts]]:
+        return self._placement.facts
 
     # --- the life of workers
 
@@ -170,7 +175,7 @@ class RemoteBackend:
         except ChannelClosed:
             return 0
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: the workers are elsewhere."""
 
     def close(self, seconds: float) -> None:

@@ -25,6 +25,7 @@ class ThreadsBackend:
     killable = False
     spins = False
     flush = None
+    hosts = ()
 
     def __init__(self) -> None:
         self.block = Block.create(shared=False)
@@ -66,7 +67,7 @@ class ThreadsBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: no worker runs in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
