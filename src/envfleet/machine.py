@@ -22,6 +22,7 @@ import psutil
 __all__ = [
     "affinity_cores",
     "available_memory",
+    "cpu_model",
     "describe",
     "keep_freed_memory",
     "open_file_limit",
@@ -260,7 +261,7 @@ def describe(*, root: Path = ROOT, libraries: Mapping[str, str] | None = None) -
     versions = {name: version for name in _DESCRIBED_LIBRARIES if (version := _version(name))}
     return {
         "cores": usable_cores(root=root),
-        "cpu": _cpu_model(root),
+        "cpu": cpu_model(root=root),
         "memory_bytes": total_memory(root=root),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": f"{platform.system()} {platform.machine()}",
@@ -276,7 +277,7 @@ def simulator_versions(module: str) -> dict[str, str]:
     return {name: version for name in names if name != "envfleet" and (version := _version(name))}
 
 
-def _cpu_model(root: Path) -> str:
+def cpu_model(*, root: Path = ROOT) -> str:
     for line in (_read(root / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

@@ -8,6 +8,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from tests.fleet.loop_back import use_loop_back
+
 BACKENDS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads", "workers": 2},
@@ -16,14 +18,20 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "forkserver": {"backend": "processes", "workers": 2, "start_method": "forkserver"},
     "caller-run": {"backend": "processes", "workers": 2, "start_method": "fork", "trusted": True},
     "portable": {"backend": "processes", "workers": 2, "start_method": "fork"},
+    "loop-back": {"backend": "threads", "workers": 2, "start_method": "spawn"},  # workers share nothing, as spawned
+    "loop-back-hosts": {"backend": "threads", "workers": 2, "start_method": "spawn"},
 }
-PROCESSES = ["spawn", "fork", "forkserver", "portable"]
+ALL_TESTS = [name for name in BACKENDS if name != "loop-back-hosts"]  # whose workers start slowly
+PROCESSES = ["spawn", "fork", "forkserver", "portable", "loop-back-hosts"]
 SLOW_STARTS = ["spawn", "forkserver"]  # they start new interpreters
 
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Arguments of make() for each backend; 'portable' forces the fallbacks for Linux-only calls."""
+    """Arguments of make() for each backend.
+
+    'portable' forces the fallbacks for Linux-only calls; 'loop-back' has no shared memory.
+    """
     return use(request.param, monkeypatch)
 
 
@@ -44,7 +52,7 @@ def run_on_backends(metafunc: pytest.Metafunc) -> None:
     both_matter = metafunc.module.__name__.endswith(("test_faults", "test_signals"))
     chosen = SLOW_STARTS[turn % 2] if both_matter or turn % 4 < 2 else None
     own = str([marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")])
-    for fixture, names in (("backend", list(BACKENDS)), ("processes", PROCESSES)):
+    for fixture, names in (("backend", ALL_TESTS), ("processes", PROCESSES)):
         if fixture in metafunc.fixturenames and fixture not in own:
             left = {name for name in SLOW_STARTS if name != chosen}
             cases = [pytest.param(name, marks=pytest.mark.proof) if name in left else name for name in names]
@@ -54,6 +62,8 @@ def run_on_backends(metafunc: pytest.Metafunc) -> None:
 def use(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     if name == "portable":
         monkeypatch.setenv("ENVFLEET_PORTABLE", "1")
+    if name.startswith("loop-back"):
+        use_loop_back(name, monkeypatch)
     return dict(BACKENDS[name])
 
 

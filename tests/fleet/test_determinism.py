@@ -9,7 +9,7 @@ import pytest
 
 import envfleet
 from envfleet import PoolMaker
-from tests.fleet.backends import BACKENDS, SLOW_STARTS, same, trace, use
+from tests.fleet.backends import ALL_TESTS, BACKENDS, SLOW_STARTS, same, trace, use
 from tests.fleet.pools import CounterPool
 from tests.fleet.simulators import Counter, Masked, Nested, Talks
 
@@ -56,7 +56,7 @@ def pairwise() -> list[tuple[str, str, int, str]]:
     Of the two start methods that need new interpreters, each environment gets one.
     """
     cases = []
-    for turn, (env, name) in enumerate(itertools.product(ENVS, [b for b in BACKENDS if b != "sequential"])):
+    for turn, (env, name) in enumerate(itertools.product(ENVS, [b for b in ALL_TESTS if b != "sequential"])):
         if name not in SLOW_STARTS or name == SLOW_STARTS[list(ENVS).index(env) % 2]:
             cases.append((env, name, WORKERS[turn % 3], MODES[(turn // 3) % 2]))
     return cases

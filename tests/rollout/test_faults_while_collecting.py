@@ -15,6 +15,7 @@ from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.spec import Timeouts
 from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.arrays import Rollout
+from tests.fleet.loop_back import use_loop_back
 from tests.fleet.pools import CounterPool
 from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary
@@ -90,6 +91,17 @@ def test_a_worker_that_dies_or_hangs(env: str, acting: str, kind: str, limits_ho
     with collecting(faulty(kind, limits_hold), acting=acting, timeout=timeout, **PROCESSES) as rig:
         rollout = rig.collect(0)
         assert_cut(rollout, [0, 1, 2, 3])
+        assert sum(worker.restarts for worker in rig.fleet.statistics().workers) == 1
+        assert rig.collect(1).valid.all()
+
+
+@pytest.mark.parametrize("kind", ["kill", pytest.param("hang", marks=pytest.mark.proof)])
+def test_a_worker_of_a_host_that_dies_or_hangs(kind: str, limits_hold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host outlives its worker, and with it the rows that were collected."""
+    use_loop_back("loop-back-hosts", monkeypatch)
+    hosting = {**PROCESSES, "backend": "threads"}
+    with collecting(counter_with(kind, limits_hold), acting="worker", timeout=Timeouts(1.0, 600.0), **hosting) as rig:
+        assert_cut(rig.collect(0), [0, 1, 2, 3])
         assert sum(worker.restarts for worker in rig.fleet.statistics().workers) == 1
         assert rig.collect(1).valid.all()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.fleet.loop_back import use_loop_back
 from tests.training.running import run, weights
 
 BACKENDS: dict[str, dict[str, Any]] = {
@@ -20,6 +21,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "threads": {"backend": "threads"},
     "spawn": {"backend": "processes", "start_method": "spawn"},
     "fork": {"backend": "processes", "start_method": "fork"},
+    "loop-back": {"backend": "threads"},  # workers with a block of their own
 }
 WORKERS, ACTING, SCHEDULES, MEMORIES = (1, 2, 3), ("worker", "central"), ("sync", "overlap"), ("none", "gru")
 WORLDS: dict[str, dict[str, Any]] = {
@@ -41,6 +43,9 @@ PAIRWISE: list[Case] = [
     ("fork", 1, "worker", "sync", "gru", "vectors"),
     ("fork", 2, "worker", "sync", "none", "pictures"),
     ("fork", 3, "central", "overlap", "none", "pictures"),
+    ("loop-back", 1, "worker", "overlap", "gru", "pictures"),
+    ("loop-back", 2, "central", "sync", "none", "vectors"),
+    ("loop-back", 3, "worker", "sync", "gru", "vectors"),
 ]
 MATRIX = [
     case
@@ -65,10 +70,18 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return look_up
 
 
+@pytest.fixture(autouse=True)
+def _prepared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the threads backend in cases of 'loop-back'."""
+    if "loop-back" in request.node.name:
+        use_loop_back("loop-back", monkeypatch)
+
+
 def assert_same(folder: Path, reference: Any, case: Case) -> None:
     backend, workers, acting, schedule, memory, world = case
+    expected = reference(schedule, memory, world)
     run(folder, **WORLDS[world], **BACKENDS[backend], workers=workers, acting=acting, schedule=schedule, memory=memory)
-    assert weights(folder) == reference(schedule, memory, world)
+    assert weights(folder) == expected
 
 
 @pytest.mark.parametrize("case", PAIRWISE, ids=lambda case: "-".join(map(str, case)))

@@ -27,6 +27,7 @@ DEFAULT_STEPS = 100_000  # if neither the user nor the preset sets a budget
 HARMLESS = frozenset(
     {
         "acting",
+        "address",
         "backend",
         "checkpoint_every",
         "checkpoint_minutes",
@@ -38,11 +39,13 @@ HARMLESS = frozenset(
         "keep_checkpoints",
         "log_info",
         "num_episodes",
+        "numerics",
         "patience",
         "pin_cores",
         "quiet",
         "random_steps",
         "restarts",
+        "runtime_env",
         "start_method",
         "steps",
         "stop_score",
@@ -54,10 +57,13 @@ HARMLESS = frozenset(
         "workers",
     }
 )
+# Settings that a run folder does not keep: where a cluster is, and what its nodes need, is nobody else's business.
+NOT_RECORDED = frozenset({"address", "runtime_env"})
 # The fleet's list, including spellings of other systems. It is repeated here because importing the fleet loads
 # Gymnasium; a test compares the two.
 BACKENDS = (
-    "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc"
+    "auto", "sequential", "threads", "processes", "sync", "serial", "threading", "multiprocessing", "async", "subproc",
+    "ray",
 )  # fmt: skip
 # Stands for n_envs if a file gives environments per worker; messages quote it as the key.
 WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
@@ -92,8 +98,21 @@ class TrainingSettings(Settings):
     )
     backend: str = setting(
         "auto",
-        "Where environments run: auto, sequential, threads or processes. It never changes results.",
+        "Where environments run: auto, sequential, threads, processes or ray (a cluster). It never changes results.",
         choices=BACKENDS,
+    )
+    address: str | None = setting(
+        None,
+        "Ray cluster for backend ray: auto on one of its nodes, or HOST:PORT. Without it, a cluster is started on this "
+        "machine. Not recorded in the run.",
+    )
+    runtime_env: str | None = setting(
+        None, "A YAML or JSON file with a runtime environment for the nodes of the cluster. Not recorded in the run."
+    )
+    numerics: Literal["warn", "strict", "portable"] = setting(
+        "warn",
+        "What to do if nodes of the cluster compute differently than this machine. warn: say so; strict: refuse; "
+        "portable: use the same kernels on all nodes.",
     )
     workers: int | None = setting(
         None,
@@ -363,5 +382,6 @@ class TrainingSettings(Settings):
         return f"{cls.__module__}:{cls.__qualname__}" if outside else cls.algorithm
 
     def recorded(self) -> dict[str, Any]:
-        """Return the algorithm and all settings as plain data, for a run folder."""
-        return {"algorithm": self.recorded_name(), **self.to_json()}
+        """Return the algorithm and all settings as plain data, for a run folder; nothing that describes a cluster."""
+        plain = {name: value for name, value in self.to_json().items() if name not in NOT_RECORDED}
+        return {"algorithm": self.recorded_name(), **plain}

@@ -25,7 +25,8 @@ __all__ = ["Flags"]
 # Inputs of `Settings.prepared`, which computes other settings from them; they are not in `aliases`.
 _COMPUTED = ("num_envs_per_worker", "num_updates_per_iter")
 _METAVARS = {
-    "backend": "{auto,sequential,threads,processes}",
+    "address": "ADDRESS",
+    "backend": "{auto,sequential,threads,processes,ray}",
     "checkpoint_dir": "DIR",
     "env": "ENV",
     "env_kwargs": "NAME=VALUE ...",
@@ -35,6 +36,7 @@ _METAVARS = {
     "network": "NAME|MODULE:CLASS",
     "output_dir": "DIR",
     "policy": "MODULE:CLASS",
+    "runtime_env": "FILE",
     "wrappers": "NAME|MODULE:FUNCTION [ARGUMENT=VALUE ...] ...",
 }
 

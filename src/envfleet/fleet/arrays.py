@@ -15,7 +15,8 @@ import numpy as np
 from gymnasium import spaces
 
 from envfleet.fleet.control import Control
-from envfleet.fleet.memory import Layout
+from envfleet.fleet.infos import ColumnDefinition
+from envfleet.fleet.memory import Division, Layout
 from envfleet.fleet.routine import ExtraArray
 from envfleet.fleet.spaces import Leaf, Path, leaves_of
 
@@ -23,6 +24,7 @@ __all__ = ["FleetArrays", "FleetShape"]
 
 Array = np.ndarray[Any, Any]
 SLOTS = 2
+EXTRA = "extra/"  # prefix of the arrays of a routine
 COLUMN_BYTES_PER_ENV, COLUMN_BYTES = 4096, 65536  # reserved for info columns; uses no memory until written
 
 
@@ -49,40 +51,46 @@ class FleetShape:
     def layout(self) -> Layout:
         layout, n = Layout(), self.n_envs
         Control(self.workers, self.groups).add_to(layout)
-        for name, dtype in _PER_ENV:
-            layout.add(name, (n,), dtype)
-        layout.add("episode_numbers", (n, self.numbers), np.float64)
+        for name, dtype, division in _PER_ENV:
+            layout.add(name, (n,), dtype, division)
+        layout.add("episode_numbers", (n, self.numbers), np.float64, _AT_ENDS)
         for leaf in self.action_leaves:
             if leaf.fixed:
-                layout.add(f"action/{leaf.name}", (n, *leaf.shape), leaf.dtype)
+                layout.add(f"action/{leaf.name}", (n, *leaf.shape), leaf.dtype, Division(to_worker="step"))
         layout.add("columns", (COLUMN_BYTES + n * COLUMN_BYTES_PER_ENV,), np.uint8)
         for leaf in self.observation_leaves:
             if leaf.fixed:
-                for name in ("final", *range(SLOTS)):
-                    layout.add(f"observation/{name}/{leaf.name}", (n, *leaf.shape), leaf.dtype)
+                layout.add(f"observation/final/{leaf.name}", (n, *leaf.shape), leaf.dtype, _AT_ENDS)
+                for slot in range(SLOTS):
+                    division = Division(to_caller="routine", slot=slot)
+                    layout.add(f"observation/{slot}/{leaf.name}", (n, *leaf.shape), leaf.dtype, division)
         for array in self.extra:
-            layout.add(f"extra/{array.name}", array.shape, array.dtype)
+            layout.add(f"{EXTRA}{array.name}", array.shape, array.dtype, array.division)
         return layout
 
 
+_RESULT = Division(to_caller="always")
+_AT_ENDS = Division(to_caller="always", only_at=("terminated", "truncated"))
 _PER_ENV = [
-    ("reward", np.float64),
-    ("terminated", np.bool_),
-    ("truncated", np.bool_),
-    ("lost", np.bool_),  # the step never happened: its environment failed or its worker died
-    ("episode_return", np.float64),
-    ("episode_length", np.int64),
-    ("episode_seconds", np.float64),
+    ("reward", np.float64, _RESULT),
+    ("terminated", np.bool_, _RESULT),
+    ("truncated", np.bool_, _RESULT),
+    ("lost", np.bool_, _RESULT),  # the step never happened: its environment failed or its worker died
+    ("episode_return", np.float64, _AT_ENDS),
+    ("episode_length", np.int64, _AT_ENDS),
+    ("episode_seconds", np.float64, _AT_ENDS),
 ]
 
 
 class FleetArrays:
-    """The arrays of the mapped block, as attributes."""
+    """The arrays of the mapped block, as attributes, and by name (`views`)."""
 
     def __init__(self, shape: FleetShape, layout: Layout, buffer: mmap.mmap) -> None:
         self.shape = shape
-        self._views = views = layout.views(buffer)
-        self._places, self._buffer = layout.places, buffer
+        self.views = views = layout.views(buffer)
+        self.places, self._buffer = layout.places, buffer
+        self.rewrites = 0  # how often the caller itself has changed observations
+        self.column_definitions: list[ColumnDefinition] = []  # columns of infos that the caller has defined so far
         self.control = Control(shape.workers, shape.groups)
         self.control.map(layout, buffer)
         self.reward, self.terminated, self.truncated = (views[n] for n in ("reward", "terminated", "truncated"))
@@ -91,7 +99,7 @@ class FleetArrays:
         self.episode_numbers = views["episode_numbers"]  # [env, key of log_info], set when an episode ends
         self.lost = views["lost"]
         self.columns = views["columns"]
-        self.extra = {array.name: views[f"extra/{array.name}"] for array in shape.extra}
+        self.extra = {array.name: views[f"{EXTRA}{array.name}"] for array in shape.extra}
         self.actions: dict[Path, Array] = {
             leaf.path: views[f"action/{leaf.name}"] for leaf in shape.action_leaves if leaf.fixed
         }
@@ -103,7 +111,7 @@ class FleetArrays:
 
     def bytes_of(self, name: str, start: int, stop: int, kind: Literal["B", "d"]) -> memoryview[Any]:
         """Part of a one-dimensional array as a memoryview, which is the fastest way to set one number."""
-        place = self._places[name]
+        place = self.places[name]
         size = np.dtype(place.dtype).itemsize
         part = memoryview(self._buffer)[place.offset + start * size : place.offset + stop * size]
         return part.cast("d") if kind == "d" else part.cast("B")

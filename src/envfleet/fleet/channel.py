@@ -47,6 +47,9 @@ class Channel(Protocol):
     def receive(self, seconds: float | None = None) -> Any:
         """Return the next object; raise TimeoutError after `seconds`, ChannelClosed if the other side is gone."""
 
+    def receive_packed(self, seconds: float | None = None) -> Any:
+        """As `receive`, in the form in which it was sent, to pass it on."""
+
 
 class LocalChannel:
     """A channel between threads of one process, which passes objects by reference."""
@@ -73,6 +76,8 @@ class LocalChannel:
             return self._inbox.get(timeout=seconds)
         except queue.Empty:
             raise TimeoutError from None
+
+    receive_packed = receive
 
 
 class SocketChannel:
@@ -102,8 +107,11 @@ class SocketChannel:
             raise ChannelClosed from error
 
     def receive(self, seconds: float | None = None) -> Any:
+        return pickle.loads(self.receive_packed(seconds))
+
+    def receive_packed(self, seconds: float | None = None) -> bytearray:
         assert seconds is None, "a worker waits for its caller as long as that lives"
-        return pickle.loads(self._receive_bytes())
+        return self._receive_bytes()
 
     def receive_parts(self) -> list[bytearray]:
         """Receive what the caller sent with `send_parts`."""
@@ -174,13 +182,17 @@ class CallerChannel:
 
     def receive(self, seconds: float | None = None) -> Any:
         """Return the next message; raise TimeoutError if no byte was sent or received for `seconds`."""
+        return pickle.loads(self.receive_packed(seconds))
+
+    def receive_packed(self, seconds: float | None = None) -> bytes:
+        """As `receive`, still pickled."""
         while not self._received:
             if self.closed:
                 raise ChannelClosed
             if not wait_ready(self.fd, seconds, writing=self.unsent):
                 raise TimeoutError
             self.pump()
-        return pickle.loads(self._received.popleft())
+        return bytes(self._received.popleft())
 
     def pump(self) -> None:
         """Send what fits into the socket and read what has arrived."""

@@ -10,16 +10,17 @@ Enum members would cost more than the step.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, final
 
 from envfleet.fleet.memory import Layout
 
-__all__ = ["Command", "Control", "GroupWord", "Outcome", "Phase", "Progress", "WorkerWord"]
+__all__ = ["GROUP_WORDS", "Command", "Control", "GroupWord", "Outcome", "Phase", "Progress", "WorkerWord"]
 
 LINE = 8
 WORKER_LINES = 3
+GROUP_WORDS = 7
 
 
 @final
@@ -28,6 +29,7 @@ class Command:
 
     STEP: Final = 1  # step with the actions in the block
     REQUEST: Final = 2  # carry out a request from the channel
+    ROUTINE: Final = 3  # as REQUEST; the request is to run the routine
 
 
 @final
@@ -72,6 +74,7 @@ class GroupWord:
     SLOT: Final = 3  # written by the caller: which observation array to fill
     OUTCOME: Final = 4  # written by the worker
     COLUMNS: Final = 5  # written by the worker: a bit per info column it filled
+    BUFFER: Final = 6  # written by the caller: which buffer of its arrays a routine fills
 
 
 class Control:
@@ -87,7 +90,7 @@ class Control:
 
     @property
     def count(self) -> int:
-        return (1 + WORKER_LINES * self.workers) * LINE + 6 * self._row
+        return (1 + WORKER_LINES * self.workers) * LINE + GROUP_WORDS * self._row
 
     def map(self, layout: Layout, buffer: mmap.mmap) -> None:
         start = layout.places["control"].offset
@@ -100,6 +103,20 @@ class Control:
 
     def worker(self, index: int, word: int) -> int:
         return (1 + WORKER_LINES * index) * LINE + word
+
+    def clear(self, worker: int, groups: Iterable[int]) -> None:
+        """Set the words of a worker and its groups to their values before the first command."""
+        for word in (
+            WorkerWord.POSTED,
+            WorkerWord.FINISHED,
+            WorkerWord.SLEEPING,
+            WorkerWord.LOCKSTEP,
+            WorkerWord.PHASE,
+        ):
+            self.words[self.worker(worker, word)] = 0
+        for group in groups:
+            for word in (GroupWord.POSTED, GroupWord.FINISHED):
+                self.words[self.row(word) + group] = 0
 
     def row(self, word: int) -> int:
         """Index of the first entry of a row; the word of group g is g places further."""

@@ -101,6 +101,7 @@ class Exchange:
                 rows = slice(self._groups[group].start, self._groups[group].stop)
                 for path, array in self.arrays.observations[other].items():
                     self.arrays.observations[slot][path][rows] = array[rows]
+                self.arrays.rewrites += 1
                 self._slots[group] = slot
         return slot
 
@@ -173,6 +174,7 @@ class Exchange:
                 add_info(infos, info, first + i, rows.count)
                 self._columns.learn(info)
         if self._columns.count > known:
+            self.arrays.column_definitions = self._columns.definitions
             self._announce(DefineColumns(self._columns.definitions))
         return infos
 
@@ -216,6 +218,7 @@ class Exchange:
             if leaf.name not in saved or saved[leaf.name].shape != array.shape:
                 raise StateError(f"the state has no observations for {leaf.name!r} of shape {array.shape}")
             array[...] = saved[leaf.name]
+        self.arrays.rewrites += 1
         self._slots = [0] * len(self._groups)
 
     def observations(self) -> Any:

@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, ProtocolError, SettingsError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
+from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.group import Capability
@@ -252,15 +253,15 @@ class Fleet(EnvAccess):
 
     # --- routines: many steps without the caller
 
-    def run_async(self, argument: Any, groups: Sequence[int] | None = None) -> None:
-        """Start the fleet's routine with this argument: in every group, or in some, even while others run it."""
+    def run_async(self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None) -> None:
+        """Start the routine, to fill this `buffer` of its arrays: in every group, or in some, while others run it."""
         if groups is None:
             self._expect("run_async()", READY)
-            requests = [RunRoutine(argument)] * len(self.groups)
+            requests = [RunRoutine(argument, buffer)] * len(self.groups)
             self._supervisor.post_all(self._exchange.newest_slot(), requests)
         else:
             self._expect("run_async()", READY, RUNNING)
-            requests = [RunRoutine(argument)] * len(groups)
+            requests = [RunRoutine(argument, buffer)] * len(groups)
             self._supervisor.post(groups, self._exchange.slots_of(groups), requests)
         self._state = RUNNING
 
@@ -314,7 +315,7 @@ class Fleet(EnvAccess):
         self._state = NEW
 
     def _local_envs(self) -> list[gymnasium.Env[Any, Any]] | None:
-        return None if self._state is CLOSED else self._supervisor.local_envs()
+        return None if self._state is CLOSED else self._supervisor.backend.local_envs()
 
     def state(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """State of all simulators, their episodes and last observations as plain data, for `restore`.
@@ -338,6 +339,11 @@ class Fleet(EnvAccess):
         self._guarded(self._supervisor.ask, requests, self._exchange.newest_slot())
         self._state = READY
         return self._exchange.observations()
+
+    @property
+    def hosts(self) -> Sequence[tuple[str, HostFacts]]:
+        """For each node of a cluster that hosts workers, its address and how it computes; empty on one machine."""
+        return self._supervisor.backend.hosts
 
     def statistics(self) -> FleetStatistics:
         """Steps, episodes and workers since the fleet was made."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info"]
+__all__ = ["NODE", "ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info", "column_arrays"]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str, ...]
@@ -50,6 +50,15 @@ def _kind_of(value: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]] | None:
     return None
 
 
+def column_arrays(definition: ColumnDefinition, area: Array, n_envs: int) -> tuple[Array, Array]:
+    """The mask and the values of a column, for all environments, as views of the area of columns."""
+    mask = area[definition.mask_offset : definition.mask_offset + n_envs].view(np.bool_)
+    dtype, shape = np.dtype(definition.dtype), definition.shape
+    count = n_envs * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    values = area[definition.offset : definition.offset + count].view(dtype).reshape(n_envs, *shape)
+    return mask, values
+
+
 class _Column:
     """A definition with its arrays: the mask and the values of all environments."""
 
@@ -60,13 +69,10 @@ class _Column:
         self.mask_key = f"_{self.key}"
         self.dtype = np.dtype(definition.dtype)
         self.type = _TYPES.get(self.kind) or self.dtype.type  # required type of a value
-        self.mask = area[definition.mask_offset : definition.mask_offset + n_envs].view(np.bool_)
-        count = n_envs * int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        raw = area[definition.offset : definition.offset + count]
-        self.values = raw.view(self.dtype).reshape(n_envs, *self.shape)
+        self.mask, self.values = column_arrays(definition, area, n_envs)
         # Numbers are set through a memoryview if the type has one: twice as fast as through an array.
         simple = self.shape == () and self.kind != NODE and self.dtype.char in "?bBhHiIlLqQfd"
-        self.cells: Any = raw.data.cast("B").cast(self.dtype.char) if simple else self.values  # type: ignore[arg-type]
+        self.cells: Any = self.values.data if simple else self.values
         self.mask_cells = self.mask.view(np.uint8).data
 
     def takes(self, values: list[Any]) -> bool:

@@ -11,7 +11,7 @@ from envfleet.errors import ClosedError, EnvContext, EnvError, EnvHungError, Wor
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
-from envfleet.fleet.control import GroupWord, WorkerWord
+from envfleet.fleet.control import WorkerWord
 from envfleet.fleet.restart_limiter import RestartLimiter
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang
@@ -23,11 +23,12 @@ _log = logging.getLogger("envfleet")
 
 
 class WorkerLoad(NamedTuple):
-    """One worker's process, the time it has worked so far, and its restarts."""
+    """One worker's process, the time it has worked so far, its restarts and its memory."""
 
     pid: int
     busy_ns: int
     restarts: int
+    memory: int  # private memory of its process, in bytes
 
 
 class WorkerLifecycle:
@@ -83,6 +84,7 @@ class WorkerLifecycle:
                 self._backend.pid(spec.index),
                 self._word(spec.index, WorkerWord.BUSY_NS),
                 self._restart_counts[spec.index],
+                self._backend.memory(spec.index),
             )
             for spec in self._specs
         ]
@@ -141,11 +143,11 @@ class WorkerLifecycle:
             time.sleep(delay)
             self._restart_counts[worker] += 1
             spec = self._specs[worker]
-            self._clear_words(spec)
+            assert self._arrays is not None
+            self._arrays.control.clear(worker, [group.index for group in spec.groups])
             self._backend.start(spec)
             try:
                 self._hello(spec)
-                assert self._arrays is not None
                 self._backend.attach(worker, self._arrays)
                 return reason
             except (ChannelClosed, WorkerError):  # it died again before it was ready
@@ -167,21 +169,6 @@ class WorkerLifecycle:
                 hung=stack is not None,
             )
         return restarts.count()
-
-    def _clear_words(self, spec: WorkerSpec) -> None:
-        assert self._arrays is not None
-        control = self._arrays.control
-        for word in (
-            WorkerWord.POSTED,
-            WorkerWord.FINISHED,
-            WorkerWord.SLEEPING,
-            WorkerWord.LOCKSTEP,
-            WorkerWord.PHASE,
-        ):
-            control.words[control.worker(spec.index, word)] = 0
-        for group in spec.groups:
-            for word in (GroupWord.POSTED, GroupWord.FINISHED):
-                control.words[control.row(word) + group.index] = 0
 
     # --- end
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import CannotBeSentError, ResourceError, SettingsError
-from envfleet.fleet import auto
 from envfleet.fleet.arrays import COLUMN_BYTES_PER_ENV, FleetShape
-from envfleet.fleet.backends.base import Backend
+from envfleet.fleet.cluster import ClusterSettings
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.group import Capability, unsupported
+from envfleet.fleet.hosting import BACKENDS, Hosting, backend_of, group_count, named, positive
 from envfleet.fleet.makers import Makers, makers_of
 from envfleet.fleet.observation_modes import ObservationMode, checked_mode
 from envfleet.fleet.pool import PoolMaker
@@ -30,33 +27,18 @@ from envfleet.fleet.spec import (
     Restarts,
     Timeouts,
     WorkerSpec,
-    default_group_count,
     group_ranges,
-    stepping_group_count,
+    split_evenly,
 )
 from envfleet.fleet.supervisor import Supervisor
 from envfleet.fleet.validation import Validation
 from envfleet.fleet.worker import Hello
-from envfleet.machine import available_memory, open_file_limit, open_files, usable_cores
+from envfleet.machine import available_memory
 from envfleet.seeding import draw_seed
 
 __all__ = ["Hosting", "build_fleet", "group_count", "make", "one_env"]
 
-BACKENDS = {
-    "auto": "auto",
-    "sequential": "sequential",
-    "sync": "sequential",
-    "serial": "sequential",
-    "threads": "threads",
-    "threading": "threads",
-    "processes": "processes",
-    "multiprocessing": "processes",
-    "async": "processes",
-    "subproc": "processes",
-}
-START_METHODS = ("spawn", "fork", "forkserver")
 VALIDATIONS = {name: name for name in ("strict", "warn", "off")}
-FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and a few more during the start
 
 
 def make(
@@ -80,6 +62,9 @@ def make(
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
+    address: str | None = None,
+    runtime_env: str | None = None,
+    numerics: str = "warn",
     quiet: bool = False,
 ) -> Fleet:
     """Make a fleet of `n_envs` environments on all cores.
@@ -87,7 +72,7 @@ def make(
     Args:
         env: a Gymnasium id, a function that builds an environment, a list of such functions, or a `PoolMaker`.
         n_envs: number of environments; not needed with a list of functions or of `env_kwargs`.
-        backend: "sequential", "threads", "processes", or "auto", which times a step and chooses.
+        backend: "sequential", "threads", "processes", "ray" (a cluster), or "auto", which times a step and chooses.
         workers: number of workers (default: the usable cores; "auto" uses more if steps only wait). It never
             changes a result.
         group_size: environments that one worker steps together, the unit of send() and recv() (default: at least one
@@ -109,26 +94,31 @@ def make(
             makes those errors too; "off" does not check bounds and NaN. True and False mean "warn" and "off".
         copy: return copies; False returns views that stay valid until the step after the next.
         trusted: let the caller's own process act as the last worker: faster, without isolation.
+        address: of a Ray cluster, or "auto" on one of its nodes; without it, "ray" starts a cluster on this machine.
+        runtime_env: a YAML or JSON file with a runtime environment for Ray.
+        numerics: if nodes compute differently than this machine: "warn", refuse it ("strict"), or use the same
+            kernels on all nodes ("portable").
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
     makers = makers_of(env, n_envs, env_kwargs, wrappers)
+    cluster = ClusterSettings(address, runtime_env, numerics)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
     settings = GroupSettings(
         draw_seed() if seed is None else int(seed),
         _autoreset_mode(autoreset),
-        OnError(_named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
+        OnError(named("on_error", on_error, {"raise": "raise", "restart": "restart"})),
         Restarts(restarts) if isinstance(restarts, int) else restarts,
-        _positive("recycle_every", recycle_every),
-        Validation(_named("validate", validate, VALIDATIONS), quiet),
+        positive("recycle_every", recycle_every),
+        Validation(named("validate", validate, VALIDATIONS), quiet),
         sampler,
         own_spaces=checked_mode(observation_mode) != "same",
     )
     fleet = build_fleet(
         makers,
         settings,
-        Hosting(_named("backend", backend, BACKENDS), workers, group_size, start_method, trusted),
+        Hosting(named("backend", backend, BACKENDS), workers, group_size, start_method, trusted, cluster=cluster),
         timeouts=timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0)),
         observation_mode=observation_mode,
         copy=copy,
@@ -167,10 +157,10 @@ def build_fleet(
     if hosting.pin_cores and hosting.trusted:
         raise SettingsError("pin_cores and trusted were both asked for: the caller's own process would be bound too")
     cores = _cores_to_pin(name, count) if hosting.pin_cores else [None] * count
-    worker_specs = [
-        WorkerSpec(w, f"envfleet-{w}", tuple(groups[w::count]), settings, routine, cores[w]) for w in range(count)
-    ]
-    supervisor = Supervisor(_backend(name, count, hosting), worker_specs, timeouts, settings.restarts)
+    # On a cluster each worker gets neighbouring groups, so that the rows of a host are one slice of each array.
+    dealt = split_evenly(groups, count) if name == "ray" else [groups[w::count] for w in range(count)]
+    worker_specs = [WorkerSpec(w, f"envfleet-{w}", tuple(dealt[w]), settings, routine, cores[w]) for w in range(count)]
+    supervisor = Supervisor(backend_of(name, count, hosting), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()
         _refuse_unsupported(hellos[0], settings)
@@ -193,95 +183,6 @@ def _cores_to_pin(backend: str, workers: int) -> Sequence[int | None]:
     return [cores[worker % len(cores)] for worker in range(workers)]
 
 
-# --- the user's arguments
-
-
-def group_count(n_envs: int, group_size: int | None, workers: int | None = None) -> int:
-    """Number of groups, from the requested `group_size` or by default.
-
-    If the policy acts per group, the group size affects the results. Pass no `workers` then: the default depends on
-    `n_envs` alone. If groups are only stepped, there are at least as many groups as workers.
-    """
-    size = _positive("group_size", group_size)
-    if size is not None:
-        return -(-n_envs // size)
-    return default_group_count(n_envs) if workers is None else stepping_group_count(n_envs, workers)
-
-
-def _groups(makers: Makers, count: int) -> list[GroupSpec]:
-    ranges = group_ranges(makers.n_envs, count)
-    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows), makers.together) for g, rows in enumerate(ranges)]
-
-
-def _named(setting: str, value: str, names: dict[str, str]) -> str:
-    if value in names:
-        return names[value]
-    near = difflib.get_close_matches(str(value), list(names), n=1)
-    raise SettingsError(
-        f"{setting} is {value!r}, expected one of {', '.join(dict.fromkeys(names.values()))}",
-        hint=f"did you mean {near[0]!r}?" if near else None,
-    )
-
-
-def _positive(setting: str, value: int | None) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < 1):
-        raise SettingsError(f"{setting} is {value!r}, expected a whole number of at least 1")
-    return value
-
-
-def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
-    if isinstance(value, AutoresetMode):
-        return value
-    names = {mode.name.lower(): mode.value for mode in AutoresetMode} | {m.value: m.value for m in AutoresetMode}
-    return AutoresetMode(_named("autoreset", value, names))
-
-
-# --- where it runs
-
-
-@dataclass(frozen=True)
-class Hosting:
-    """Where the environments shall run. With `pin_cores`, every worker process is bound to one core, in turn."""
-
-    backend: str = "auto"
-    workers: int | None = None
-    group_size: int | None = None
-    start_method: str | None = None
-    trusted: bool = False
-    pin_cores: bool = False
-
-    def settle(self, makers: Makers, seed: int, acting_groups: int | None) -> tuple[str, int, str]:
-        """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
-        group_size = self.group_size
-        if self.start_method is not None:
-            _named("start_method", self.start_method, {name: name for name in START_METHODS})
-        n_envs, cores, given = makers.n_envs, usable_cores(), _positive("workers", self.workers)
-        most = n_envs if group_size is None and acting_groups is None else group_count(n_envs, group_size)
-        backend, count, reason = self.backend, min(given or cores, most), ""
-        if backend == "auto" and acting_groups is not None:
-            backend = "sequential" if count == 1 else "processes"
-            reason = (
-                f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
-            )
-        elif backend == "auto":
-            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers, seed)
-            choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
-            backend, count, reason = choice.backend, choice.workers, choice.reason
-        if given is not None and given > count and backend != "sequential":
-            what = "environments" if most == n_envs else "groups of environments"
-            reason = "; ".join([*filter(None, [reason]), f"{count} workers, not {given}: there are {most} {what}"])
-        if self.trusted and backend != "processes" and self.backend != "auto":
-            raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
-        return backend, 1 if backend == "sequential" else count, reason
-
-    def _measured(self, makers: Makers, seed: int) -> auto.StepCost:
-        """Measure the cost of a step, in a separate process because the environment may crash or hang."""
-        with one_env(makers.single, start_method=self.start_method, seed=seed, quiet=True) as fleet:
-            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed, n_envs=makers.n_envs))
-        assert isinstance(cost, auto.StepCost)
-        return cost
-
-
 def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings: Any) -> Fleet:
     """Make a fleet of one environment in a separate process, or in this one if it cannot be sent to another."""
     try:
@@ -290,34 +191,22 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
         return make(env, 1, backend="sequential", **settings)
 
 
-def _backend(name: str, workers: int, hosting: Hosting) -> Backend:
-    if name == "sequential":
-        from envfleet.fleet.backends.sequential import SequentialBackend
-
-        return SequentialBackend()
-    _refuse_too_few_files(workers)
-    if name == "threads":
-        from envfleet.fleet.backends.threads import ThreadsBackend
-
-        return ThreadsBackend()
-    method = hosting.start_method or "spawn"
-    if hosting.trusted:
-        from envfleet.fleet.backends.caller_run import CallerRunBackend
-
-        return CallerRunBackend(method, workers)
-    from envfleet.fleet.backends.processes import ProcessesBackend
-
-    return ProcessesBackend(method)
+# --- the user's arguments
 
 
-def _refuse_too_few_files(workers: int) -> None:
-    free = open_file_limit() - open_files()
-    if workers * FILES_PER_WORKER + 8 > free:
-        raise ResourceError(
-            f"{workers} workers need {workers * FILES_PER_WORKER + 8} open files, but only {free} are left of "
-            f"the limit of {open_file_limit()}",
-            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close what is open",
-        )
+def _groups(makers: Makers, count: int) -> list[GroupSpec]:
+    ranges = group_ranges(makers.n_envs, count)
+    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows), makers.together) for g, rows in enumerate(ranges)]
+
+
+def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
+    if isinstance(value, AutoresetMode):
+        return value
+    names = {mode.name.lower(): mode.value for mode in AutoresetMode} | {m.value: m.value for m in AutoresetMode}
+    return AutoresetMode(named("autoreset", value, names))
+
+
+# --- what is refused
 
 
 def _refuse_unsupported(hello: Hello, settings: GroupSettings) -> None:

@@ -10,25 +10,46 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from envfleet.fleet.os_compat import nameless_file
 
-__all__ = ["ArrayPlace", "Block", "Layout", "aligned"]
+__all__ = ["ArrayPlace", "Block", "Division", "Layout", "aligned"]
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 64
+Travels = Literal["never", "step", "routine", "always"]  # with which commands the rows of an array travel
+
+
+@dataclass(frozen=True)
+class Division:
+    """How an array is divided among the workers, and when its rows travel to or from a worker with its own block.
+
+    Workers that share the caller's block need none of this (`transfer.py` reads it). The arrays named in `only_at` and
+    `only_first` are divided alike and come earlier in the block.
+    """
+
+    by: Literal["env", "group", "nothing"] = "env"
+    axis: int = 0  # the axis of the environments or groups
+    to_worker: Travels = "never"
+    to_caller: Travels = "never"
+    buffered: bool = False  # the first axis is the buffer; only the one that a routine fills travels
+    slot: int | None = None  # an array of observations: it also travels if it is the slot that a command fills
+    only_at: tuple[str, ...] = ()  # it has values only where one of these flags is set
+    only_first: tuple[str, ...] = ()  # [buffer, time, env]: its first rows have values, one for each of these flags
+    only_if: str | None = None  # it has values only if the first number of this array is not zero
 
 
 @dataclass(frozen=True)
 class ArrayPlace:
-    """Position, shape and dtype of one array in the block."""
+    """Position, shape, dtype and division of one array in the block."""
 
     offset: int
     shape: tuple[int, ...]
     dtype: str
+    division: Division
 
     def view(self, buffer: mmap.mmap) -> Array:
         return np.ndarray(self.shape, np.dtype(self.dtype), buffer, self.offset)
@@ -41,9 +62,9 @@ class Layout:
     size: int = 0
     places: dict[str, ArrayPlace] = field(default_factory=dict)
 
-    def add(self, name: str, shape: tuple[int, ...], dtype: Any) -> ArrayPlace:
+    def add(self, name: str, shape: tuple[int, ...], dtype: Any, division: Division = Division()) -> ArrayPlace:
         kind = np.dtype(dtype)
-        place = ArrayPlace(self.size, shape, kind.str)
+        place = ArrayPlace(self.size, shape, kind.str, division)
         count = int(np.prod(shape, dtype=np.int64))
         self.size += -(-max(count * kind.itemsize, 1) // ALIGNMENT) * ALIGNMENT
         self.places[name] = place

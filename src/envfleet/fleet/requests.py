@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from envfleet.fleet.control import Phase
+from envfleet.fleet.control import Command, Phase
 from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
@@ -30,6 +30,7 @@ class Request:
     """Carried out by a group; the result of `apply` is sent back, and an exception is raised in the caller."""
 
     phase: ClassVar[int] = Phase.STEP  # which time limit applies; during resets the group switches to START itself
+    command: ClassVar[int] = Command.REQUEST
 
     def apply(self, group: Group, slot: int) -> Any:
         raise NotImplementedError
@@ -62,7 +63,9 @@ class Recover(Request):
 class RunRoutine(Request):
     """Runs a group's routine with this argument; with `lost`, first replaces the episodes that a dead worker lost."""
 
+    command: ClassVar[int] = Command.ROUTINE
     argument: Any
+    buffer: int = 0  # of the routine's arrays, which it fills
     lost: Recover | None = None
 
     def apply(self, group: Group, slot: int) -> int:

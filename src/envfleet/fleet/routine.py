@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gymnasium import spaces
 
+from envfleet.fleet.memory import Division
+
 if TYPE_CHECKING:
     from envfleet.fleet.arrays import FleetArrays
     from envfleet.fleet.group import Group
@@ -28,6 +30,7 @@ class ExtraArray:
     name: str
     shape: tuple[int, ...]
     dtype: str
+    division: Division
 
 
 class WorkerRoutine(Protocol):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.lifecycle import WorkerLoad
-from envfleet.machine import private_memory
 
 __all__ = ["FleetStatistics", "StatisticsKeeper", "WorkerStatistics"]
 
@@ -70,8 +69,7 @@ class StatisticsKeeper:
             before = self._busy_at_last_look.get(index, 0)
             self._busy_at_last_look[index] = load.busy_ns
             share = min(1.0, max(0, load.busy_ns - before) / 1e9 / elapsed)
-            memory_mb = private_memory(load.pid) / 2**20
-            workers.append(WorkerStatistics(index, load.pid, share, load.restarts, memory_mb))
+            workers.append(WorkerStatistics(index, load.pid, share, load.restarts, load.memory / 2**20))
         speed = (self.steps - self._steps_at_last_look) / elapsed
         self._last_look, self._steps_at_last_look = now, self.steps
         returns, lengths, seconds = zip(*self._recent, strict=True) if self._recent else ((), (), ())

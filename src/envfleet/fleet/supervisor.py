@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
-
-import gymnasium
 
 from envfleet.clock import GRACE_SECONDS
 from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
-from envfleet.fleet.control import Command, GroupWord, Outcome, WorkerWord
+from envfleet.fleet.control import GROUP_WORDS, Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.lifecycle import WorkerLifecycle, WorkerLoad
 from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
@@ -47,6 +46,7 @@ class Supervisor:
         self.backend, self._specs, self._timeouts = backend, specs, timeouts
         self._workers = WorkerLifecycle(backend, specs, timeouts, restarts)
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
+        self._flush = backend.flush  # sends what was posted, if workers do not read it from the block themselves
         self._step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
@@ -71,7 +71,7 @@ class Supervisor:
         control = arrays.control
         self._words = control.words
         self._worker_words = [control.worker(w, WorkerWord.POSTED) for w in range(len(self._specs))]
-        self._rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
+        self._rows = [control.row(word) for word in range(GROUP_WORDS)]
         self._posted_at, self._finished_at = self._rows[GroupWord.POSTED], self._rows[GroupWord.FINISHED]
         self._outcomes = self._words[self._rows[GroupWord.OUTCOME] :][: shape.groups]
         self._columns = self._words[self._rows[GroupWord.COLUMNS] :][: shape.groups]
@@ -93,6 +93,7 @@ class Supervisor:
         if requests is not None or self._cut or self._posted:
             for group in self._groups:
                 self._post(group, slot, None if requests is None else requests[group])
+            self._send()
             return
         self._lockstep = slot
         if self._step_inline is not None:
@@ -103,6 +104,8 @@ class Supervisor:
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
                 self.backend.wake(worker)
+        if self._flush is not None:
+            self._flush()
 
     def post(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None = None) -> None:
         """Post a step, or its request, to each of some groups; each has its own slot."""
@@ -110,13 +113,14 @@ class Supervisor:
             self._inform(groups)
         for i, group in enumerate(groups):
             self._post(group, slots[i], None if requests is None else requests[i])
+        self._send()
 
     def _post(self, group: int, slot: int, request: Request | None) -> None:
         """Post a command to one group; if the group lost its episodes, a step becomes a recovery."""
         if group in self._cut and request is None:
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, RunRoutine):
-            request = RunRoutine(request.argument, lost=self.recovery(group))
+            request = replace(request, lost=self.recovery(group))
         worker = self._host[group]
         # Packing may fail, so it comes before anything is posted.
         message = None if request is None else self.backend.channel(worker).pack((group, request))
@@ -126,7 +130,9 @@ class Supervisor:
         words[line + WorkerWord.LOCKSTEP] = 0
         self._posted[group] = _Posted(slot, request)
         words[rows[GroupWord.SLOT] + group] = slot
-        words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else Command.REQUEST
+        words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else request.command
+        if isinstance(request, RunRoutine):
+            words[rows[GroupWord.BUFFER] + group] = request.buffer
         self._number += 1
         words[rows[GroupWord.POSTED] + group] = self._number
         words[line] += 1
@@ -137,6 +143,10 @@ class Supervisor:
                 self.backend.channel(worker).send_packed(message)
             except ChannelClosed:
                 pass  # the wait for the answer will notice that the worker died
+
+    def _send(self) -> None:
+        if self._flush is not None:
+            self._flush()
 
     def _name_lockstep(self) -> None:
         """Turn a pending lockstep into one posted step per group, when groups must be handled separately."""
@@ -155,6 +165,7 @@ class Supervisor:
         if self._announced is not None:
             for group in behind:
                 self._post(group, 0, self._announced)
+            self._send()
             self._answers_of(behind)
 
     def ask(
@@ -327,19 +338,13 @@ class Supervisor:
                     f"worker {worker} died during {type(posted.request).__name__}: {reason}",
                     hint="it was restarted; ask again",
                 )
+        self._send()
 
     # --- what the workers are
 
     def loads(self) -> list[WorkerLoad]:
         """The process, working time and restarts of each worker."""
         return self._workers.loads()
-
-    def local_envs(self) -> list[gymnasium.Env[Any, Any]] | None:
-        """The environment objects, if they are in the caller's own thread; else None."""
-        workers = self.backend.local_workers()
-        if workers is None:
-            return None
-        return [env for worker in workers for group in worker.groups for env in group.envs()]
 
     def stop(self, seconds: float) -> None:
         """Tell all workers to stop and wait for them; free the memory."""

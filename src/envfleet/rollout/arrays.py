@@ -10,19 +10,25 @@ written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from envfleet.errors import SettingsError
+from envfleet.fleet.memory import Division
 from envfleet.fleet.routine import ExtraArray
 from envfleet.fleet.spaces import leaves_of
 
 __all__ = ["Column", "Rollout", "RolloutShape"]
 
 Array = np.ndarray[Any, Any]
+# How the arrays are divided among workers that have a block of their own.
+_LIVE = Division(to_worker="always", to_caller="always")  # kept from one rollout to the next
+_WRITTEN = Division(axis=2, to_caller="routine", buffered=True)
+_AT_ENDS = replace(_WRITTEN, only_at=("terminated", "truncated"))
+_FINALS = replace(_WRITTEN, only_first=("truncated",))
 
 
 @dataclass(frozen=True)
@@ -62,31 +68,31 @@ class RolloutShape:
         """Every array with its name, in the order of the memory block."""
         b, t, n = self.buffers, self.steps, self.n_envs
         listed = [
-            ExtraArray("weights", (self.weight_sets, self.weights), "<f4"),
-            ExtraArray("progress", (self.groups,), "<i8"),
-            ExtraArray("seconds", (b, self.groups, 2), "<f8"),
-            ExtraArray("carried", (n, self.memory_size), "<f4"),
-            ExtraArray("masked", (1,), "<i8"),
-            ExtraArray("allowed", (n, self.mask_size), "|b1"),
-            ExtraArray("rewards", (b, t, n), "<f4"),
-            ExtraArray("terminated", (b, t, n), "|b1"),
-            ExtraArray("truncated", (b, t, n), "|b1"),
-            ExtraArray("valid", (b, t, n), "|b1"),
-            ExtraArray("episode_returns", (b, t, n), "<f8"),
-            ExtraArray("episode_lengths", (b, t, n), "<i8"),
-            ExtraArray("masks", (b, t + 1, n, self.mask_size), "|b1"),
-            ExtraArray("memory", (b, -(-t // self.piece_length) + 1, n, self.memory_size), "<f4"),
-            ExtraArray("final_memory", (b, t, n, self.memory_size), "<f4"),
-            ExtraArray("final_masks", (b, t, n, self.mask_size), "|b1"),
+            ExtraArray("weights", (self.weight_sets, self.weights), "<f4", Division("nothing", to_worker="routine")),
+            ExtraArray("progress", (self.groups,), "<i8", replace(_LIVE, by="group")),
+            ExtraArray("seconds", (b, self.groups, 2), "<f8", replace(_WRITTEN, by="group", axis=1)),
+            ExtraArray("carried", (n, self.memory_size), "<f4", _LIVE),
+            ExtraArray("masked", (1,), "<i8", replace(_LIVE, by="nothing")),
+            ExtraArray("allowed", (n, self.mask_size), "|b1", _LIVE),
+            ExtraArray("rewards", (b, t, n), "<f4", _WRITTEN),
+            ExtraArray("terminated", (b, t, n), "|b1", _WRITTEN),
+            ExtraArray("truncated", (b, t, n), "|b1", _WRITTEN),
+            ExtraArray("valid", (b, t, n), "|b1", _WRITTEN),
+            ExtraArray("episode_returns", (b, t, n), "<f8", _AT_ENDS),
+            ExtraArray("episode_lengths", (b, t, n), "<i8", _AT_ENDS),
+            ExtraArray("masks", (b, t + 1, n, self.mask_size), "|b1", replace(_WRITTEN, only_if="masked")),
+            ExtraArray("memory", (b, -(-t // self.piece_length) + 1, n, self.memory_size), "<f4", _WRITTEN),
+            ExtraArray("final_memory", (b, t, n, self.memory_size), "<f4", _FINALS),
+            ExtraArray("final_masks", (b, t, n, self.mask_size), "|b1", replace(_FINALS, only_if="masked")),
         ]
         for key in self.log_info:
-            listed.append(ExtraArray(f"episode_numbers/{key}", (b, t, n), "<f8"))
+            listed.append(ExtraArray(f"episode_numbers/{key}", (b, t, n), "<f8", _AT_ENDS))
         for name, column in self.columns.items():
-            listed.append(ExtraArray(f"columns/{name}", (b, t, n, *column.shape), column.dtype))
+            listed.append(ExtraArray(f"columns/{name}", (b, t, n, *column.shape), column.dtype, _WRITTEN))
         for leaf in leaves_of(self.observation_space):
             kind = leaf.dtype.str
-            listed.append(ExtraArray(f"observations/{leaf.name}", (b, t + 1, n, *leaf.shape), kind))
-            listed.append(ExtraArray(f"finals/{leaf.name}", (b, t, n, *leaf.shape), kind))
+            listed.append(ExtraArray(f"observations/{leaf.name}", (b, t + 1, n, *leaf.shape), kind, _WRITTEN))
+            listed.append(ExtraArray(f"finals/{leaf.name}", (b, t, n, *leaf.shape), kind, _FINALS))
         return tuple(listed)
 
     @property

@@ -73,7 +73,7 @@ class WorkerCollector:
         self._request = RolloutRequest(
             number, number % self._routine.buffers, self._routine.steps, self._seed, until, each_step
         )
-        self._fleet.run_async(self._request)
+        self._fleet.run_async(self._request, self._request.buffer)
 
     def finish(self) -> Rollout:
         assert self._request is not None, "begun before it is finished"

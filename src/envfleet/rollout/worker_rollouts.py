@@ -98,7 +98,7 @@ class WorkerRequests:
         self.arrays["weights"][worker] = weights
         self.arrays["progress"][list(groups)] = 0
         request = RolloutRequest(number, buffer, self.steps, self._seed, until, each_step, worker)
-        self.fleet.run_async(request, groups)
+        self.fleet.run_async(request, buffer, groups)
         return buffer
 
     def collect(self, worker: int, number: int, weights: Array, until: float, waiting: Any = None) -> int:

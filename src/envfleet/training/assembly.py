@@ -38,7 +38,7 @@ from envfleet.seeding import draw_seed
 from envfleet.settings import declared_settings
 from envfleet.settings.declaration import kinds_of
 from envfleet.settings.presets import Preset
-from envfleet.training.placement import place
+from envfleet.training.placement import cluster_of, place
 from envfleet.training.presets import named_preset
 from envfleet.training.process import TunedProcess
 from envfleet.training.stage import Stage, time_limits
@@ -199,6 +199,7 @@ def assemble(resolved: Resolved) -> Parts:
             settings.group_size if in_worker else None,
             settings.start_method,
             pin_cores=settings.pin_cores,
+            cluster=cluster_of(settings),
         ),
         timeouts=time_limits(settings),
         routine=routine if in_worker else None,

@@ -79,7 +79,7 @@ def _by_policy(resolved: Resolved, given: Any, steps: int) -> list[Trajectory]:
     fleet = make(
         resolved.env,
         4,
-        backend="processes" if settings.backend == "auto" else settings.backend,
+        backend="processes" if settings.backend in ("auto", "ray") else settings.backend,
         workers=1,
         seed=seed,
         env_kwargs=settings.env_kwargs,

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.fleet.auto import Choice, choose, measure
-from envfleet.fleet.make import BACKENDS, group_count
+from envfleet.fleet.cluster import ClusterSettings
+from envfleet.fleet.hosting import BACKENDS, cluster_cpus, group_count
 from envfleet.machine import usable_cores
 from envfleet.training.stage import Stage
 
-__all__ = ["place"]
+__all__ = ["cluster_of", "place"]
 
 
 def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
@@ -21,6 +22,8 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
     if settings.schedule == "async" and acting == "auto":
         acting = "worker"  # a caller that acts for all workers would let each wait for the others
     n_envs, groups = settings.n_envs, group_count(settings.n_envs, settings.group_size)
+    if backend == "ray":
+        return _on_cluster(settings, groups)
     if backend == "sequential" or n_envs == 1 or settings.workers == 1:
         only = "sequential" if backend == "auto" else backend
         reason = "asked for" if backend != "auto" else "there is work for one worker"
@@ -40,6 +43,18 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
         reason = f"{cost}; acting was asked for"
         choice = Choice("processes" if backend == "auto" and count > 1 else choice.backend, count, reason, acting)
     return _limited(choice, settings, groups)
+
+
+def _on_cluster(settings: TrainingSettings, groups: int) -> Choice:
+    """One worker per free CPU of the cluster, and the policy in the workers: each message costs about a millisecond."""
+    acting = "worker" if settings.acting == "auto" else settings.acting
+    most = groups if acting == "worker" else settings.n_envs
+    asked = settings.workers or cluster_cpus(cluster_of(settings))
+    return _limited(Choice("ray", min(asked, most), "asked for", acting), settings, groups)
+
+
+def cluster_of(settings: TrainingSettings) -> ClusterSettings:
+    return ClusterSettings(settings.address, settings.runtime_env, settings.numerics)
 
 
 def _limited(choice: Choice, settings: TrainingSettings, groups: int) -> Choice:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.episode_numbers import number_of
+from envfleet.fleet.numerics import measure_numerics
 from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.console import Console, WorkerHealth
 from envfleet.runs.evaluation import Evaluation, PlayStopped, evaluate, random_play
@@ -85,7 +86,7 @@ class Reporter:
         # Record the choices of `auto`: a comparison divides by the number of workers.
         placement = {"backend": parts.fleet.backend, "workers": parts.fleet.workers, "acting": parts.placement.acting}
         threads = {"learner": self._resolved.settings.threads, "acting": 1, "worker": 1}
-        self.folder.update_manifest(placement=placement, threads=threads)
+        self.folder.update_manifest(placement=placement, threads=threads, **self._numerics(parts))
         if self._resumed:
             self._metrics.cut_after(steps)
         self._tensorboard = TensorBoardWriter(self.folder.logs, iterate_metrics(self.folder.metrics))
@@ -99,6 +100,12 @@ class Reporter:
         self.console.start(choices_of(self._resolved, parts, self.folder.shown))
         for notice in [*self._resolved.notices, *settings.notices(), *parts.learner.notices()]:
             self.console.say(f"notice: {notice}")
+
+    @staticmethod
+    def _numerics(parts: Parts) -> dict[str, Any]:
+        """How the nodes of a cluster compute; no names and no addresses."""
+        hosts = [facts.numerics.to_json() for _, facts in parts.fleet.hosts]
+        return {"numerics": {"here": measure_numerics().to_json(), "hosts": hosts}} if hosts else {}
 
     def update(self, progress: Progress, metrics: Mapping[str, float]) -> None:
         """Write the metrics of an update."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.errors import EnvfleetError
-from envfleet.fleet.make import BACKENDS, make, one_env
+from envfleet.fleet.hosting import BACKENDS
+from envfleet.fleet.make import make, one_env
 from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.single import SingleEnv
 from envfleet.fleet.spec import Timeouts
@@ -72,7 +73,7 @@ class Stage:
             "autoreset": "disabled",
             "quiet": True,
         }
-        if backend == "auto":
+        if backend in ("auto", "ray"):  # a single environment stays on this machine
             return one_env(self._source, **options)
         return make(self._source, 1, backend=backend, **options)
 

@@ -46,6 +46,8 @@ def choices_of(resolved: Resolved, parts: Parts, folder: Path) -> list[tuple[str
         place = "in this process"
     elif fleet.backend == "processes":
         place += f" started by {settings.start_method or 'spawn'}"
+    elif fleet.backend == "ray":
+        place += f" on {counted(len(fleet.hosts), 'node')}"
     threads = counted(settings.threads, "thread")
     who = "each worker acts by itself" if parts.placement.acting == "worker" else "the learner acts for all"
     if settings.schedule == "async" and fleet.backend == "sequential" and settings.replay_order is None:

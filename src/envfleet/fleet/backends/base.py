@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import gymnasium
 
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
+from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.memory import Block
 from envfleet.fleet.spec import Timeouts, WorkerSpec
-from envfleet.fleet.worker import Answers, Hello, Worker
+from envfleet.fleet.worker import Answers, Hello
 
 __all__ = ["Backend"]
 
@@ -20,6 +23,10 @@ class Backend(Protocol):
     name: str
     killable: bool  # a hung worker can be killed and restarted
     spins: bool  # the caller may spin on the control words for a moment before it sleeps
+
+    @property
+    def hosts(self) -> Sequence[tuple[str, HostFacts]]:
+        """For each other machine that hosts workers, its name and what it says about itself."""
 
     @property
     def block(self) -> Block:
@@ -42,14 +49,18 @@ class Backend(Protocol):
     def wake(self, index: int) -> None:
         """Wake a sleeping worker."""
 
+    @property
+    def flush(self) -> Callable[[], None] | None:
+        """Sends all posted commands; None if the workers read them from the block by themselves."""
+
     def run_inline(self, timeouts: Timeouts) -> None:
         """Let workers in the caller's own thread carry out their posted commands."""
 
     def inline_step(self, timeouts: Timeouts) -> Callable[[int], Answers] | None:
         """A function that steps all groups into a slot, if all workers run in the caller's own thread; else None."""
 
-    def local_workers(self) -> list[Worker] | None:
-        """All workers, if they run in the caller's own thread; else None."""
+    def local_envs(self) -> list[gymnasium.Env[Any, Any]] | None:
+        """The environment objects, if they are in the caller's own thread; else None."""
 
     def wait(self, seconds: float) -> bool:
         """Sleep until a worker rings or dies, at most `seconds`; False if the caller should now check for deaths."""
@@ -67,6 +78,9 @@ class Backend(Protocol):
         """Kill a worker and wait until it is gone, so that its memory can be reused."""
 
     def pid(self, index: int) -> int: ...
+
+    def memory(self, index: int) -> int:
+        """Private memory of the worker's process, in bytes."""
 
     def close(self, seconds: float) -> None:
         """Wait for all workers, which were told to stop; kill those still alive after `seconds`."""

@@ -21,6 +21,8 @@ class CallerRunBackend:
 
     name = "processes"
     killable = True
+    flush = None
+    hosts = ()
 
     def __init__(self, start_method: str, workers: int) -> None:
         self._caller_run = workers - 1
@@ -56,7 +58,7 @@ class CallerRunBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: not all workers run in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: not all workers run in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
@@ -76,6 +78,9 @@ class CallerRunBackend:
 
     def pid(self, index: int) -> int:
         return self._of(index).pid(index)
+
+    def memory(self, index: int) -> int:
+        return self._of(index).memory(index)
 
     def close(self, seconds: float) -> None:
         self._caller.close(seconds)

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
+from envfleet.fleet.backends.host import PackedSpec
 from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
@@ -22,8 +23,9 @@ from envfleet.fleet.os_compat import Doorbell, can_spin, nameless_file
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 from envfleet.importing import imported
+from envfleet.machine import private_memory
 
-__all__ = ["ProcessesBackend", "own_registrations", "resolved"]
+__all__ = ["ProcessesBackend", "own_registrations", "packed_spec", "resolved"]
 
 _log = logging.getLogger("envfleet")
 
@@ -46,6 +48,8 @@ class ProcessesBackend:
 
     name = "processes"
     killable = True
+    flush = None
+    hosts = ()
 
     def __init__(self, start_method: str) -> None:
         self.start_method = start_method
@@ -61,12 +65,20 @@ class ProcessesBackend:
     def start(self, spec: WorkerSpec) -> None:
         again = spec.index in self._specs
         messages = self._pickled(spec)
-        before = self._workers.get(spec.index)  # replaced at once: another thread may ask for its pid
+        fork = self.start_method == "fork" and not (again and messages)
+        self._start(spec.index, spec.name, messages, spec if fork else None)
+
+    def start_packed(self, packed: PackedSpec) -> None:
+        self._start(packed.index, packed.name, packed.messages, None)
+
+    def _start(self, index: int, name: str, messages: list[list[bytes]], forked: WorkerSpec | None) -> None:
+        """Start a worker, and send it its messages unless it is `forked` with its spec."""
+        before = self._workers.get(index)  # replaced at once: another thread may ask for its pid
         channel = CallerChannel()
         bell, stack = Doorbell.create(), nameless_file("envfleet-stack")
         assert self.block.fd is not None
         links = Links(
-            spec.name,
+            name,
             os.getpid(),
             channel.worker_fd,
             (bell.read_fd, bell.write_fd),
@@ -76,40 +88,36 @@ class ProcessesBackend:
             self.spins,
         )
         try:
-            process = self._launch(links, spec, channel, again and bool(messages))
+            process = self._launch(links, forked, channel)
         finally:
             os.close(channel.worker_fd)
-        self._workers[spec.index] = _WorkerProcess(process, channel, bell, stack)
+        self._workers[index] = _WorkerProcess(process, channel, bell, stack)
         if before is not None:
             before.release()
         self._watch_all()
-        if messages and (self.start_method != "fork" or again):
+        if forked is None:
             channel.send(Prelude.of_this_process())
             for parts in messages:
                 channel.send_parts(parts)
 
-    def _launch(self, links: Links, spec: WorkerSpec, channel: CallerChannel, respawn: bool) -> Process:
+    def _launch(self, links: Links, forked: WorkerSpec | None, channel: CallerChannel) -> Process:
         if self._server is not None:
             return self._server.start(links)
         # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
         # fork could hang in a thread pool whose threads were not copied.
-        if self.start_method == "fork" and not respawn:
+        if forked is not None:
             ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
-            return fork_worker(links, spec, ours)
+            return fork_worker(links, forked, ours)
         return spawn_worker(links)
 
     def _pickled(self, spec: WorkerSpec) -> list[list[bytes]]:
         """The caller's registered envs and the spec, pickled once in parts; empty if only a fork can pass them on."""
         if spec.index not in self._specs:
             try:
-                self._specs[spec.index] = [dump_parts(each, self._large) for each in (own_registrations(), spec)]
-            except Exception as error:
+                self._specs[spec.index] = packed_spec(spec, self._large)
+            except CannotBeSentError:
                 if self.start_method != "fork":
-                    raise CannotBeSentError(
-                        f"the environment cannot be sent to a worker process: {type(error).__name__}: {error}",
-                        hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
-                        "that makes the environment, or use start_method='fork' or backend='threads'",
-                    ) from None
+                    raise
                 self._specs[spec.index] = []
         return self._specs[spec.index]
 
@@ -133,6 +141,10 @@ class ProcessesBackend:
     def wake(self, index: int) -> None:
         self._workers[index].bell.ring()
 
+    def interrupt(self) -> None:
+        """Let a `wait` in another thread return."""
+        self._caller_bell.ring()
+
     def run_inline(self, timeouts: Timeouts) -> None:
         """Do nothing: no worker runs in the caller's thread."""
 
@@ -154,7 +166,7 @@ class ProcessesBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: no worker runs in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
@@ -184,9 +196,6 @@ class ProcessesBackend:
             del self._channels[channel.fd]
         return not channel.closed
 
-    def interrupt(self) -> None:
-        self._caller_bell.ring()
-
     def death(self, index: int) -> str | None:
         return self._workers[index].process.ending()
 
@@ -209,6 +218,9 @@ class ProcessesBackend:
     def pid(self, index: int) -> int:
         return self._workers[index].process.pid
 
+    def memory(self, index: int) -> int:
+        return private_memory(self.pid(index))
+
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         for worker in list(self._workers.values()):
@@ -225,6 +237,18 @@ class ProcessesBackend:
             self._server.close()
         self._caller_bell.close()
         self.block.close()
+
+
+def packed_spec(spec: WorkerSpec, kept: list[bytes]) -> list[list[bytes]]:
+    """The caller's registered environments and the spec, pickled in parts; see `dump_parts` for `kept`."""
+    try:
+        return [dump_parts(each, kept) for each in (own_registrations(), spec)]
+    except Exception as error:
+        raise CannotBeSentError(
+            f"the environment cannot be sent to a worker process: {type(error).__name__}: {error}",
+            hint="build what cannot be pickled (files, locks, windows, connections) inside the function "
+            "that makes the environment, or use start_method='fork' or backend='threads'",
+        ) from None
 
 
 def own_registrations() -> list[Any]:

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import gymnasium
+
 from envfleet.errors import EnvContext, EnvHungError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel, LocalChannel
@@ -21,6 +23,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.watch import limit_of
 from envfleet.fleet.worker import Answers, Hello, Worker
+from envfleet.machine import private_memory
 
 T = TypeVar("T")
 
@@ -33,6 +36,8 @@ class SequentialBackend:
     name = "sequential"
     killable = False
     spins = False
+    flush = None
+    hosts = ()
 
     def __init__(self, block: Block | None = None) -> None:
         self.block = block or Block.create(shared=False)
@@ -81,8 +86,8 @@ class SequentialBackend:
             return worker.step_groups
         return functools.partial(self._watchdog().run, worker.step_groups, timeouts)
 
-    def local_workers(self) -> list[Worker]:
-        return list(self._workers.values())
+    def local_envs(self) -> list[gymnasium.Env[Any, Any]]:
+        return [env for worker in self._workers.values() for group in worker.groups for env in group.envs()]
 
     def _watched(self, work: Callable[[], T], timeouts: Timeouts) -> T:
         """Do the work under a watchdog, if there is a time limit."""
@@ -113,6 +118,9 @@ class SequentialBackend:
 
     def pid(self, index: int) -> int:
         return os.getpid()
+
+    def memory(self, index: int) -> int:
+        return private_memory(self.pid(index))
 
     def close(self, seconds: float) -> None:
         if self._only_watchdog is not None:

@@ -13,6 +13,7 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Bells, Hello, Worker
+from envfleet.machine import private_memory
 
 __all__ = ["ThreadsBackend"]
 
@@ -23,6 +24,8 @@ class ThreadsBackend:
     name = "threads"
     killable = False
     spins = False
+    flush = None
+    hosts = ()
 
     def __init__(self) -> None:
         self.block = Block.create(shared=False)
@@ -64,7 +67,7 @@ class ThreadsBackend:
     def inline_step(self, timeouts: Timeouts) -> None:
         """Return None: no worker runs in the caller's thread."""
 
-    def local_workers(self) -> None:
+    def local_envs(self) -> None:
         """Return None: no worker runs in the caller's thread."""
 
     def wait(self, seconds: float) -> bool:
@@ -84,6 +87,9 @@ class ThreadsBackend:
 
     def pid(self, index: int) -> int:
         return os.getpid()
+
+    def memory(self, index: int) -> int:
+        return private_memory(self.pid(index))
 
     def close(self, seconds: float) -> None:
         for index, thread in self._threads.items():

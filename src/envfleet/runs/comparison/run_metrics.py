@@ -76,7 +76,7 @@ class RunMetrics:
     @property
     def backend(self) -> str:
         """The backend used: the recorded choice if there is one, otherwise the setting."""
-        from envfleet.fleet.make import BACKENDS
+        from envfleet.fleet.hosting import BACKENDS
 
         given = str(self.settings.get("backend", "auto"))
         return str(self._placement.get("backend") or BACKENDS.get(given, given))

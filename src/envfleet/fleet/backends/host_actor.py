@@ -1,0 +1,80 @@
+"""The actor that is a host on a node of a cluster. It needs no cluster library itself, only threads that call it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+import time
+from typing import Any
+
+from envfleet.errors import EnvfleetError
+from envfleet.fleet.backends.host import Commands, Host, Report, Sign
+from envfleet.fleet.backends.host_thread import HostThread
+from envfleet.fleet.backends.processes import ProcessesBackend
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.transfer import Array
+
+__all__ = ["HostActor"]
+
+ALONE_SECONDS = 30.0  # a host that hears nothing from its caller for so long ends itself
+
+
+class HostActor:
+    """A host whose methods are called from another machine, by several threads."""
+
+    def __init__(self) -> None:
+        self._reports: dict[int, queue.SimpleQueue[Report | BaseException]] = {}
+        self._thread = HostThread(Host(ProcessesBackend("spawn")), self._deliver, self._fail)
+        self._heard: float | None = None  # when the last beat came
+        threading.Thread(target=self._watch, name="envfleet-host-watch", daemon=True).start()
+
+    def facts(self) -> HostFacts:
+        return HostFacts.of_this_process()
+
+    def call(self, method: str, packed: bytes) -> tuple[bool, Any]:
+        """Whether a method of `Host` succeeded, and its result or its error; `packed` has its arguments."""
+        try:
+            return True, self._thread.call(method, *pickle.loads(packed))
+        except (EnvfleetError, ChannelClosed, TimeoutError) as error:
+            return False, error
+
+    def run(self, commands: Commands, whole: Array) -> Report:
+        """Carry out commands and return the first report; `more` returns the next one, if it is not the last."""
+        self._reports[commands.number] = queue.SimpleQueue()
+        self._thread.send(commands, whole)
+        return self.more(commands.number)
+
+    def more(self, number: int) -> Report:
+        report = self._reports[number].get()
+        if isinstance(report, BaseException):
+            raise report
+        if report.last:
+            del self._reports[number]
+        return report
+
+    def beat(self) -> list[Sign]:
+        """The signs of life of all workers. The caller asks regularly, which is its own sign of life."""
+        self._heard = time.monotonic()
+        signs: list[Sign] = self._thread.call("signs")
+        return signs
+
+    def close(self, seconds: float) -> None:
+        self._heard = None
+        self._thread.close(seconds)
+
+    def _deliver(self, report: Report) -> None:
+        self._reports[report.number].put(report)
+
+    def _fail(self, error: BaseException) -> None:
+        for reports in list(self._reports.values()):
+            reports.put(error)
+
+    def _watch(self) -> None:
+        """End this process, and with it the workers, if the caller is gone or cannot be reached."""
+        while True:
+            time.sleep(ALONE_SECONDS / 6)
+            if self._heard is not None and time.monotonic() - self._heard > ALONE_SECONDS:
+                os._exit(1)

@@ -1,0 +1,91 @@
+"""The connection between the caller and a host, as the remote backend sees it."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from envfleet.fleet.backends.by_value import dumped_by_value
+from envfleet.fleet.backends.host import Commands
+from envfleet.fleet.channel import ChannelClosed, dump
+from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.requests import Apply, Call, Reset, SetAttr
+from envfleet.fleet.spec import Timeouts
+from envfleet.fleet.transfer import Array
+
+if TYPE_CHECKING:
+    from envfleet.fleet.backends.remote import RemoteBackend
+
+__all__ = ["HostLost", "HostPlacement", "Link", "RelayedChannel"]
+
+
+class HostLost(Exception):
+    """A host does not answer any more; the message says why."""
+
+
+class Link(Protocol):
+    """The connection to one host. It passes reports, and the loss of the host, to the backend it was given."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """The result of a method of `Host`; raise HostLost if the host is gone."""
+
+    def send(self, commands: Commands, whole: Array) -> None:
+        """Send commands and the arrays that all hosts get alike, without waiting for their report."""
+
+    def run_inline(self, timeouts: Timeouts) -> None:
+        """Let a host in the caller's own thread carry out its commands."""
+
+    def close(self, seconds: float) -> None: ...
+
+
+class HostPlacement(Protocol):
+    """Decides which host runs which worker."""
+
+    killable: bool  # a hung worker can be killed and restarted
+
+    @property
+    def facts(self) -> Sequence[tuple[str, HostFacts]]:
+        """The name of each host's machine, and what it says about itself."""
+
+    def bind(self, backend: RemoteBackend) -> None:
+        """Remember the backend that gets the reports."""
+
+    def host_of(self, worker: int) -> Link:
+        """The host of a worker, at its first start."""
+
+    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
+        """Another host for the workers of a lost one; raise WorkerError if there is none."""
+
+    def close(self) -> None:
+        """End what is left after all hosts were closed."""
+
+
+class RelayedChannel:
+    """The caller's end of a channel to a worker on a host; messages travel with commands and reports.
+
+    Requests with objects of the user are pickled by value, since the host may not have the user's modules.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[bytes] = []
+        self.replies: deque[bytes] = deque()
+
+    def pack(self, value: Any) -> bytes:
+        _, request = value
+        return dumped_by_value(value) if isinstance(request, Apply | Call | Reset | SetAttr) else dump(value)
+
+    def send_packed(self, packed: bytes) -> None:
+        self.requests.append(packed)
+
+    def send(self, value: Any) -> None:
+        self.send_packed(self.pack(value))
+
+    def receive(self, seconds: float | None = None) -> Any:
+        return pickle.loads(self.receive_packed(seconds))
+
+    def receive_packed(self, seconds: float | None = None) -> bytes:
+        if not self.replies:  # they come with the report that announces them
+            raise ChannelClosed
+        return self.replies.popleft()

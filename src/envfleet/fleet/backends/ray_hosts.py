@@ -1,0 +1,372 @@
+"""Hosts on the nodes of a Ray cluster. The only module that imports Ray.
+
+Each node that is used gets one actor, a host with worker processes of our own (`host_actor.py`). Ray places it, carries
+messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
+are switched off. One thread receives reports, pastes them, and asks every host for a sign of life each second. A host
+that does not answer for some seconds is given up, even if Ray still believes in it: it is killed, its reports are
+ignored from then on, and its workers are started on another node.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError, WorkerError
+from envfleet.fleet.backends.by_value import dumped_by_value
+from envfleet.fleet.backends.entry import SINGLE_THREADED
+from envfleet.fleet.backends.host import Commands, Report
+from envfleet.fleet.backends.host_actor import HostActor
+from envfleet.fleet.backends.link import HostLost, Link
+from envfleet.fleet.backends.remote import RemoteBackend
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide
+from envfleet.fleet.numerics import PORTABLE
+from envfleet.fleet.spec import Timeouts
+from envfleet.fleet.transfer import Array
+from envfleet.machine import usable_cores
+
+try:
+    import ray
+    from ray.exceptions import (
+        ActorDiedError,
+        AuthenticationError,
+        OutOfMemoryError,
+        RayError,
+        RayTaskError,
+        RuntimeEnvSetupError,
+    )
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError:
+    raise MissingExtraError(
+        "backend='ray' needs ray, which is not installed", hint='pip install "envfleet[ray]"'
+    ) from None
+
+__all__ = ["RayHosts", "connect", "live_nodes"]
+
+_log = logging.getLogger("envfleet")
+
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 8.0  # a host that has not answered for so long is given up
+START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
+PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
+BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
+CALLS_AT_ONCE = 32
+
+
+# --- the cluster
+
+
+def connect(settings: ClusterSettings, workers: int | None = None) -> None:
+    """Connect to the cluster, or start one on this machine if no address is given."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if settings.address is None:
+            cpus = max(workers or 0, usable_cores())
+            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
+        else:
+            ray.init(settings.address, **quiet)
+    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+        raise _no_connection(settings.address, error) from None
+    finally:
+        if in_main_thread and handler is not None:  # Ray has replaced it
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
+    text = str(error).strip().splitlines()
+    reason = text[0] if text else type(error).__name__
+    if isinstance(error, AuthenticationError) or "token" in reason.lower():
+        return SettingsError(
+            f"the cluster refused the connection: {reason}",
+            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
+        )
+    if address is None:
+        return ResourceError(f"a local Ray cluster could not be started: {reason}")
+    return SettingsError(
+        f"there is no Ray cluster at address {address!r}: {reason}",
+        hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
+        "the others; versions of Python and Ray must be the same on all nodes",
+    )
+
+
+def live_nodes() -> list[Node]:
+    """The nodes of the cluster, those with the most free CPUs first."""
+    from ray._private.state import available_resources_per_node  # there is no public function for this
+
+    free = available_resources_per_node()
+    nodes = [
+        Node(
+            each["NodeID"],
+            each["NodeManagerAddress"],
+            int(each["Resources"].get("CPU", 0)),
+            int(free.get(each["NodeID"], {}).get("CPU", 0)),
+        )
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: (-node.free, node.name))
+
+
+def _words(error: EnvfleetError) -> str:
+    """An error without its hint."""
+    return str(error).partition("\nhint:")[0]
+
+
+# --- hosts
+
+
+class RayLink:
+    """The connection to the host on one node."""
+
+    def __init__(self, hosts: RayHosts, node: Node, cpus: int, runtime_env: dict[str, Any]) -> None:
+        self.node, self._hosts = node, hosts
+        self.workers = cpus  # how many it runs
+        self.lost: str | None = None  # why it was given up
+        self.heard: float | None = None  # when it last answered, once it has
+        self._asked = False  # whether an answer is due
+        self._actor = (
+            ray.remote(concurrency_groups={"beat": 1})(HostActor)
+            .options(
+                num_cpus=cpus,
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=CALLS_AT_ONCE,
+                runtime_env=runtime_env,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            )
+            .remote()
+        )
+        self._facts = self._actor.facts.remote()
+
+    def facts(self) -> HostFacts:
+        """Wait until the host answers; raise an error that says what is missing on its node."""
+        try:
+            found = self._result(self._facts.future(), START_SECONDS)
+        except HostLost as lost:
+            raise WorkerError(
+                f"node {self.node.name}: {lost}",
+                hint="envfleet must be installed on every node, in the same version of Python",
+            ) from None
+        assert isinstance(found, HostFacts)
+        self.heard = time.monotonic()
+        return found
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
+        if done:
+            return value
+        if isinstance(value, WorkerError) and method == "hello":
+            raise WorkerError(
+                f"node {self.node.name}: {_words(value)}",
+                hint="install what is missing on every node, or describe it in a file for --runtime-env",
+            )
+        raise value
+
+    def _result(self, future: concurrent.futures.Future[Any], seconds: float | None = None) -> Any:
+        until = None if seconds is None else time.monotonic() + seconds
+        while self.lost is None:
+            try:
+                return future.result(0.5)
+            except concurrent.futures.TimeoutError:
+                if until is not None and time.monotonic() > until:
+                    raise HostLost(f"it did not answer within {seconds:g} s") from None
+            except RayTaskError as error:
+                raise WorkerError(f"node {self.node.name}: {error}") from None
+            except RayError as error:
+                raise HostLost(self.reason_of(error)) from None
+        raise HostLost(self.lost)
+
+    def reason_of(self, error: RayError) -> str:
+        """Why a host is lost, in words."""
+        text = " ".join(str(error).split())
+        if isinstance(error, OutOfMemoryError):
+            return f"node {self.node.name} is out of memory (use fewer workers or smaller environments)"
+        if isinstance(error, RuntimeEnvSetupError):
+            return f"node {self.node.name} could not set up the runtime environment: {text}"
+        if isinstance(error, ActorDiedError) and "creation task" in text:
+            return f"node {self.node.name} could not start a host: {text[-600:]}"
+        return f"node {self.node.name} is lost ({type(error).__name__})"
+
+    def send(self, commands: Commands, whole: Array) -> None:
+        given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
+        self._hosts.expect(self, self._actor.run.remote(commands, given))
+
+    def more(self, number: int) -> None:
+        """Ask for the next report of a message."""
+        self._hosts.expect(self, self._actor.more.remote(number))
+
+    def beat(self) -> None:
+        """Ask for a sign of life, unless one is due; give the host up if it is silent for too long."""
+        if self.heard is None or self.lost is not None:
+            return
+        if not self._asked:
+            self._asked = True
+            ref = self._actor.beat.options(concurrency_group="beat").remote()
+            self._hosts.expect(self, ref)
+        elif time.monotonic() - self.heard > SILENCE_SECONDS:
+            self._hosts.lose(self, f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s")
+
+    def answered(self) -> None:
+        self._asked, self.heard = False, time.monotonic()
+
+    def run_inline(self, timeouts: Timeouts) -> None:
+        """Nothing runs in the caller's thread."""
+
+    def abandon(self, reason: str) -> None:
+        """Kill the host, which may still live and be out of reach."""
+        self.lost = self.lost or reason
+        ray.kill(self._actor, no_restart=True)
+
+    def close(self, seconds: float) -> None:
+        if self.lost is None:
+            try:
+                self._actor.close.remote(seconds).future().result(seconds + 5.0)
+            except (RayError, concurrent.futures.TimeoutError):
+                pass  # it is killed below
+            self.abandon("the fleet was closed")
+
+
+class RayHosts:
+    """Places hosts on the nodes of a cluster, receives their reports, and watches over them."""
+
+    killable = True
+
+    def __init__(self, workers: int, settings: ClusterSettings) -> None:
+        connect(settings, workers)
+        given = settings.read_runtime_env()
+        pins = PORTABLE if settings.numerics == "portable" else {}
+        self._runtime_env = {**given, "env_vars": {**SINGLE_THREADED, **pins, **given.get("env_vars", {})}}
+        self._events: queue.SimpleQueue[tuple[RayLink, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
+        self._stored: tuple[Array, Any] | None = None
+        self._suspects: set[str] = set()  # nodes that lost a host, by id: Ray lists dead nodes as alive for a while
+        self._closed = threading.Event()
+        self._links: list[RayLink] = []
+        self._of_worker: dict[int, RayLink] = {}
+        for node, hosted in divide(workers, live_nodes()):
+            link = self._start(node, len(hosted))
+            self._of_worker.update(dict.fromkeys(hosted, link))
+        try:
+            self.facts = [(link.node.name, link.facts()) for link in self._links]
+            check_hosts(self.facts, settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, node: Node, cpus: int) -> RayLink:
+        link = RayLink(self, node, cpus, self._runtime_env)
+        self._links.append(link)
+        return link
+
+    # --- placing
+
+    def bind(self, backend: RemoteBackend) -> None:
+        self._backend = backend
+        self._thread = threading.Thread(target=self._run, name="envfleet-ray", daemon=True)
+        self._thread.start()
+
+    def host_of(self, worker: int) -> Link:
+        return self._of_worker[worker]
+
+    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
+        """A new host on a node with free CPUs, else a host that is still there."""
+        assert isinstance(lost, RayLink)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            for node in self._candidates(len(workers)):
+                link = self._start(node, len(workers))
+                try:
+                    link.facts()
+                except EnvfleetError as error:
+                    _log.warning("node %s cannot replace node %s: %s", node.name, lost.node.name, _words(error))
+                    self.lose(link, _words(error))
+                    continue
+                _log.warning("the workers of node %s continue on node %s", lost.node.name, node.name)
+                return link
+            others = [link for link in self._links if link.lost is None]
+            if others:
+                link = min(others, key=lambda each: each.workers)
+                link.workers += len(workers)
+                _log.warning("the workers of node %s continue on node %s too", lost.node.name, link.node.name)
+                return link
+            if time.monotonic() > until:
+                raise WorkerError(
+                    f"no node of the cluster is left: {lost.lost}",
+                    hint="the last checkpoint is complete: start a cluster and use envfleet resume RUN",
+                )
+            time.sleep(1.0)
+
+    def _candidates(self, workers: int) -> list[Node]:
+        try:
+            nodes = live_nodes()
+        except (RayError, RuntimeError, ConnectionError):  # the head does not answer
+            return []
+        return [node for node in nodes if node.free >= workers and node.id not in self._suspects]
+
+    # --- messages
+
+    def stored(self, whole: Array) -> Any:
+        """A reference to this array in the object store, stored once for all hosts."""
+        if self._stored is None or self._stored[0] is not whole:
+            self._stored = whole, ray.put(whole)
+        return self._stored[1]
+
+    def expect(self, link: RayLink, ref: Any) -> None:
+        """Let the thread handle the result when it comes."""
+        ref.future().add_done_callback(lambda future: self._events.put((link, future)))
+
+    def lose(self, link: RayLink, reason: str) -> None:
+        if link.lost is None:
+            self._suspects.add(link.node.id)
+            link.abandon(reason)
+            self._backend.lose(link, reason)
+
+    def _run(self) -> None:
+        due = time.monotonic() + BEAT_SECONDS
+        while not self._closed.is_set():
+            try:
+                link, future = self._events.get(timeout=max(0.001, due - time.monotonic()))
+                self._handle(link, future)
+            except queue.Empty:
+                pass
+            if time.monotonic() >= due:
+                due = time.monotonic() + BEAT_SECONDS
+                for link in list(self._links):
+                    link.beat()
+
+    def _handle(self, link: RayLink, future: concurrent.futures.Future[Any]) -> None:
+        if link.lost is not None:
+            return
+        try:
+            result = future.result()
+        except RayTaskError as error:
+            self.lose(link, f"its host on node {link.node.name} failed: {error}")
+        except RayError as error:
+            self.lose(link, link.reason_of(error))
+        else:
+            if isinstance(result, Report):
+                self._backend.deliver(link, result)
+                if not result.last:
+                    link.more(result.number)
+            else:
+                link.answered()
+                self._backend.see(link, result)
+
+    def close(self) -> None:
+        self._closed.set()
+        for link in self._links:
+            if link.lost is None:
+                link.abandon("the fleet was closed")
+        if hasattr(self, "_thread") and self._thread is not threading.current_thread():
+            self._thread.join()

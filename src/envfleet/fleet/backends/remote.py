@@ -1,0 +1,313 @@
+"""Workers on hosts that share no memory with the caller: the caller's side (`host.py` is the other).
+
+The supervisor writes commands into the caller's own block as ever. `flush` collects them and sends one message to each
+host. Reports may arrive in another thread: it pastes their rows into the block, sets the control words and rings the
+caller. So everything above this backend sees what it sees with shared memory.
+
+A host can be lost with everything on it. All of its workers then count as dead, and when the first of them is
+restarted, all of them are started on another host. Reports of a lost host, or of a worker before its restart, are
+ignored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.by_value import by_value
+from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, Sign
+from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel
+from envfleet.fleet.backends.processes import packed_spec
+from envfleet.fleet.channel import Channel, ChannelClosed
+from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.control import Command, GroupWord, WorkerWord
+from envfleet.fleet.memory import Block
+from envfleet.fleet.os_compat import Doorbell
+from envfleet.fleet.spec import Timeouts, WorkerSpec
+from envfleet.fleet.transfer import RowTransfer, Task
+from envfleet.fleet.worker import Hello
+
+__all__ = ["RemoteBackend"]
+
+
+class RemoteBackend:
+    """Relays the commands of the supervisor to workers on hosts."""
+
+    spins = False
+
+    def __init__(self, name: str, placement: HostPlacement) -> None:
+        self.name, self.killable = name, placement.killable
+        self.block = Block.create(shared=False)
+        self._placement = placement
+        placement.bind(self)
+        self._bell = Doorbell.create()
+        self._lock = threading.RLock()  # between the caller and threads that deliver reports
+        self._specs: dict[int, PackedSpec] = {}
+        self._groups: dict[int, range] = {}  # environments of each group
+        self._large: list[bytes] = []
+        self._links: dict[int, Link] = {}
+        self._channels: dict[int, RelayedChannel] = {}
+        self._pids: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}
+        self._dead: dict[int, str] = {}
+        self._lost: list[Link] = []
+        self._moved: set[int] = set()  # workers that were started on another host, which does not have their rows yet
+        self._begun: set[int] = set()  # workers that were started together with another one of a lost host
+        self._some_died = self._closed = False
+        self._arrays: FleetArrays | None = None
+        self._woken: dict[int, None] = {}
+        self._sent: dict[int, int] = {}  # number of the last command that was sent to a group
+        self._rewrites: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def hosts(self) -> Sequence[tuple[str, HostFacts]]:
+        return self._placement.facts
+
+    # --- the life of workers
+
+    def start(self, spec: WorkerSpec) -> None:
+        index = spec.index
+        if index not in self._specs:
+            groups = tuple(group.index for group in spec.groups)
+            self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec))
+            self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
+            self._links[index] = self._placement.host_of(index)
+        with self._lock:
+            self._epochs[index] = self._epochs.get(index, 0) + 1
+            self._channels[index] = RelayedChannel()
+            self._dead.pop(index, None)
+        if self._links[index] in self._lost:
+            self._move(self._links[index])
+        if index not in self._begun:
+            self._begin(index)
+        self._begun.discard(index)
+
+    def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
+        with by_value():
+            return packed_spec(spec, self._large)
+
+    def _move(self, lost: Link) -> None:
+        """Start all workers of a lost host on another one, at the same time."""
+        workers = [worker for worker, link in self._links.items() if link is lost]
+        link = self._placement.replacement(lost, workers)
+        for worker in workers:
+            self._links[worker] = link
+            self._moved.add(worker)
+        for worker in workers:
+            self._begin(worker)
+            self._begun.add(worker)
+
+    def _begin(self, worker: int) -> None:
+        try:
+            self._links[worker].call("start", self._specs[worker])
+        except HostLost as lost:
+            self.lose(self._links[worker], str(lost))  # `hello` will raise
+
+    def hello(self, index: int, seconds: float | None) -> Hello:
+        hello, self._pids[index] = self._ask(index, "hello", index, seconds)
+        assert isinstance(hello, Hello)
+        return hello
+
+    def attach(self, index: int, arrays: FleetArrays) -> None:
+        groups = self._specs[index].groups
+        if self._arrays is None:
+            self._arrays = arrays
+            self._fleet = [self._groups[group] for group in sorted(self._groups)]
+            self._transfer = RowTransfer(arrays, self._fleet, to_worker=True)
+        rows = self._transfer.everything(groups) if index in self._moved else None
+        set_at_start = self._ask(index, "attach", index, arrays.shape, self._fleet, rows)
+        self._transfer.paste_start(set_at_start, groups)
+        self._moved.discard(index)
+        self._rewrites[index] = arrays.rewrites
+        arrays.control.words[arrays.control.worker(index, WorkerWord.SLEEPING)] = 1  # so that `wake` is always called
+
+    def _ask(self, index: int, method: str, *arguments: Any) -> Any:
+        link = self._links[index]
+        try:
+            if index in self._dead:
+                raise ChannelClosed
+            return link.call(method, *arguments)
+        except HostLost as lost:
+            self.lose(link, str(lost))
+            raise ChannelClosed from None
+
+    def lose(self, link: Link, reason: str) -> None:
+        """Give up a host: all of its workers are dead, and it is never listened to again. Any thread may call this."""
+        with self._lock:
+            if link in self._lost:
+                return
+            self._lost.append(link)
+            for worker, other in self._links.items():
+                if other is link:
+                    self._dead[worker] = reason
+            self._some_died = True
+            if not self._closed:
+                self._bell.ring()
+
+    def death(self, index: int) -> str | None:
+        return self._dead.get(index)
+
+    def stack(self, index: int) -> str:
+        try:
+            return str(self._ask(index, "stack", index))
+        except ChannelClosed:
+            return ""
+
+    def kill(self, index: int) -> None:
+        try:
+            reason, reports = self._ask(index, "kill", index)
+        except ChannelClosed:
+            return
+        for report in reports:
+            self.deliver(self._links[index], report)
+        self._dead[index] = reason
+
+    def pid(self, index: int) -> int:
+        return self._pids[index]
+
+    def memory(self, index: int) -> int:
+        try:
+            return int(self._ask(index, "memory", index))
+        except ChannelClosed:
+            return 0
+
+    def local_envs(self) -> None:
+        """Return None: the workers are elsewhere."""
+
+    def close(self, seconds: float) -> None:
+        with self._lock:
+            links, self._arrays, self._closed = dict.fromkeys(self._links.values()), None, True
+            self._links.clear()
+        for link in links:
+            link.close(seconds)
+        self._placement.close()
+        self.__dict__.pop("_transfer", None)  # frees the memory
+        self._bell.close()
+        self.block.close()
+
+    # --- commands
+
+    def channel(self, index: int) -> Channel:
+        return self._channels[index]
+
+    def wake(self, index: int) -> None:
+        """Note that the worker has new commands; `flush` sends them."""
+        self._woken[index] = None
+
+    def flush(self) -> None:
+        """Send one message to each host that has new commands."""
+        by_link: dict[Link, list[int]] = {}
+        for worker in self._woken:
+            if worker not in self._dead:
+                by_link.setdefault(self._links[worker], []).append(worker)
+        self._woken.clear()
+        messages = [(link, self._commands(workers)) for link, workers in by_link.items()]
+        whole = {command: self._transfer.whole(command) for command in {message.command for _, message in messages}}
+        for link, commands in messages:
+            try:
+                link.send(commands, whole[commands.command])
+            except HostLost as lost:
+                self.lose(link, str(lost))
+
+    def _commands(self, workers: list[int]) -> Commands:
+        arrays = self._arrays
+        assert arrays is not None
+        words, control = arrays.control.words, arrays.control
+        posted, requests, tasks, numbers = [], [], [], []
+        for worker in workers:
+            line = control.worker(worker, WorkerWord.POSTED)
+            lockstep = words[line + WorkerWord.LOCKSTEP]
+            posted.append(Posted(worker, self._epochs[worker], words[line], lockstep))
+            for group in self._specs[worker].groups:
+                number = words[control.row(GroupWord.POSTED) + group]
+                if lockstep:
+                    tasks.append(Task(group, Command.STEP, lockstep - 1))
+                elif number != self._sent.get(group):
+                    rows = [control.row(word) for word in (GroupWord.COMMAND, GroupWord.SLOT, GroupWord.BUFFER)]
+                    tasks.append(Task(group, *(words[row + group] for row in rows)))
+                    self._sent[group] = number
+                else:
+                    continue
+                numbers.append(number)
+            channel = self._channels[worker]
+            requests += [(worker, request) for request in channel.requests]
+            channel.requests.clear()
+        rewritten = any(self._rewrites[worker] != arrays.rewrites for worker in workers)
+        if rewritten:  # both slots go to the groups of this message only
+            whole = {task.group for task in tasks}
+            for worker in workers:
+                if whole.issuperset(self._specs[worker].groups):
+                    self._rewrites[worker] = arrays.rewrites
+        self._transfer.define_columns(arrays.column_definitions)
+        parcel = self._transfer.cut(tasks, observations=rewritten)
+        return Commands(
+            next(self._numbers),
+            posted,
+            tasks,
+            numbers,
+            requests,
+            parcel,
+            arrays.column_definitions or None,
+            max(task.command for task in tasks),
+        )
+
+    # --- results
+
+    def deliver(self, link: Link, report: Report) -> None:
+        """Paste the results of a host into the block and ring the caller. Any thread may call this."""
+        with self._lock:
+            arrays = self._arrays
+            current = all(self._epochs.get(worker) == epoch for worker, epoch in report.epochs.items())
+            if arrays is None or report.parcel is None or link in self._lost or not current:
+                return
+            self._transfer.paste(report.parcel, report.tasks)
+            self._show(report.signs)
+            for worker, reply in report.replies:
+                self._channels[worker].replies.append(reply)
+            words, control = arrays.control.words, arrays.control
+            hosts = {group: worker for worker in report.epochs for group in self._specs[worker].groups}
+            rows = [control.row(word) for word in (GroupWord.OUTCOME, GroupWord.COLUMNS, GroupWord.FINISHED)]
+            for task, (finished, outcome, columns) in zip(report.tasks, report.words, strict=True):
+                for row, value in zip(rows, (outcome, columns, finished), strict=True):
+                    words[row + task.group] = value
+                if report.died is None:
+                    words[control.worker(hosts[task.group], WorkerWord.FINISHED)] += 1
+            if report.died is not None:
+                (worker,) = report.epochs
+                self._dead[worker], self._some_died = report.died, True
+            self._bell.ring()
+
+    def see(self, link: Link, signs: Sequence[Sign]) -> None:
+        """Show the progress of the workers of a host to the supervisor. Any thread may call this."""
+        with self._lock:
+            if self._arrays is not None and link not in self._lost:
+                self._show([sign for sign in signs if self._links[sign.worker] is link])
+
+    def _show(self, signs: Sequence[Sign]) -> None:
+        assert self._arrays is not None
+        control = self._arrays.control
+        for worker, *values in signs:
+            for word, value in zip(_SHOWN, values, strict=True):
+                control.words[control.worker(worker, word)] = value
+
+    def run_inline(self, timeouts: Timeouts) -> None:
+        for link in dict.fromkeys(self._links.values()):
+            link.run_inline(timeouts)
+
+    def inline_step(self, timeouts: Timeouts) -> None:
+        """Return None: the workers are elsewhere."""
+
+    def wait(self, seconds: float) -> bool:
+        rang = self._bell.wait(seconds)
+        died, self._some_died = self._some_died, False
+        return rang and not died
+
+    def interrupt(self) -> None:
+        self._bell.ring()
+
+
+_SHOWN = (WorkerWord.CURRENT, WorkerWord.BUSY_NS, WorkerWord.TICK, WorkerWord.PHASE)

@@ -1,0 +1,141 @@
+"""A cluster as plain values: its settings, its nodes, how workers are divided over them, and what must agree."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from envfleet.errors import ResourceError, SettingsError
+from envfleet.fleet.numerics import Numerics, measure_numerics
+
+__all__ = ["ClusterSettings", "HostFacts", "Node", "check_hosts", "divide", "numeric_differences"]
+
+_log = logging.getLogger("envfleet")
+
+NUMERICS = ("warn", "strict", "portable")
+# Libraries whose versions must be the same on all nodes, because results depend on them.
+LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch")
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """Which cluster to use, and how."""
+
+    address: str | None = None  # of a running cluster, or "auto"; None starts one on this machine
+    runtime_env: str | None = None  # a YAML or JSON file that is passed to Ray
+    numerics: str = "warn"  # what to do if nodes compute differently
+
+    def __post_init__(self) -> None:
+        if self.numerics not in NUMERICS:
+            raise SettingsError(f"numerics is {self.numerics!r}, expected one of {', '.join(NUMERICS)}")
+        if self.address is not None and self.address.startswith("ray://"):
+            raise SettingsError(
+                f"address is {self.address!r}, which is Ray's client protocol: it is too slow for training",
+                hint="run this command on a node of the cluster, with address auto",
+            )
+
+    def read_runtime_env(self) -> dict[str, Any]:
+        """The content of the file `runtime_env`."""
+        if self.runtime_env is None:
+            return {}
+        import yaml
+
+        try:
+            content = yaml.safe_load(Path(self.runtime_env).read_text())
+        except (OSError, yaml.YAMLError) as error:
+            raise SettingsError(f"runtime_env: {self.runtime_env} cannot be read: {error}") from None
+        if not isinstance(content, dict):
+            raise SettingsError(f"runtime_env: {self.runtime_env} holds a {type(content).__name__}, expected a mapping")
+        return content
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster."""
+
+    id: str
+    name: str  # its address, for messages
+    cpus: int
+    free: int
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host says about its machine at the start."""
+
+    versions: dict[str, str]
+    numerics: Numerics
+
+    @classmethod
+    def of_this_process(cls) -> HostFacts:
+        versions = {"python": platform.python_version()}
+        for library in LIBRARIES:
+            try:
+                versions[library] = metadata.version(library)
+            except metadata.PackageNotFoundError:
+                continue  # used from a folder
+        return cls(versions, measure_numerics())
+
+
+def divide(workers: int, nodes: Sequence[Node]) -> list[tuple[Node, range]]:
+    """The workers of each node, one per CPU; they are spread over the nodes with the most free CPUs."""
+    cpus, free = sum(node.cpus for node in nodes), sum(node.free for node in nodes)
+    if workers > free:
+        taken = f", of which {cpus - free} are taken" if free < cpus else ""
+        raise ResourceError(
+            f"{workers} workers were asked for, but the cluster has {cpus} CPUs{taken}",
+            hint=f"use --workers {free}, or add nodes" if free else "wait until CPUs are free, or add nodes",
+        )
+    counts = dict.fromkeys(nodes, 0)
+    for _ in range(workers):
+        counts[max(nodes, key=lambda node: node.free - counts[node])] += 1
+    plan, first = [], 0
+    for node, count in counts.items():
+        if count:
+            plan.append((node, range(first, first + count)))
+            first += count
+    return plan
+
+
+def check_hosts(hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSettings) -> None:
+    """Compare the hosts, each with the name of its node, with this process. Raise an error if they do not fit."""
+    ours = HostFacts.of_this_process()
+    for name, facts in hosts:
+        _refuse_other_versions(name, facts, ours)
+    # With pinned kernels, the nodes are compared with each other: this process has loaded its own already.
+    like = hosts[0][1].numerics if settings.numerics == "portable" else ours.numerics
+    differences = numeric_differences([(name, facts.numerics) for name, facts in hosts], like)
+    if differences and settings.numerics == "strict":
+        raise SettingsError(
+            f"{differences[0]}, so the same seed could give other weights there",
+            hint="--numerics portable uses the same kernels on all nodes, --numerics warn accepts the difference",
+        )
+    for difference in differences:
+        _log.warning("%s: the same seed may give other weights than on one machine", difference)
+
+
+def _refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None:
+    """Raise an error if a library on a node has another version than here."""
+    for library, version in ours.versions.items():
+        found = theirs.versions.get(library)
+        if found != version:
+            has = f"has {library} {found}" if found else f"does not have {library}"
+            raise SettingsError(
+                f"node {node} {has}, expected {version} as on this machine",
+                hint=f"install the same versions on every node: pip install {library}=={version}",
+            )
+
+
+def numeric_differences(hosts: Sequence[tuple[str, Numerics]], ours: Numerics) -> list[str]:
+    """A sentence for each node that computes differently."""
+    return [
+        f"node {name} ({theirs.cpu}; {theirs.kernels}) computes differently in {' and '.join(libraries)} than this "
+        f"machine ({ours.cpu}; {ours.kernels})"
+        for name, theirs in hosts
+        if (libraries := theirs.differences(ours))
+    ]

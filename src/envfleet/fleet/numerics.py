@@ -1,0 +1,100 @@
+"""How a machine computes: a fingerprint of its arithmetic, to compare the nodes of a cluster.
+
+The same seed gives the same weights on all machines whose arithmetic agrees. Libraries choose their kernels by the CPU,
+so two CPUs may differ in the last bit. The fingerprint has a digest for each library, so a difference can be named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from envfleet.machine import cpu_model
+
+__all__ = ["PORTABLE", "Numerics", "measure_numerics"]
+
+Array = np.ndarray[Any, Any]
+LENGTH = 12  # hexadecimal digits of a digest
+# Environment variables that let libraries use the kernels of AVX2 machines everywhere; read when they are loaded.
+PORTABLE = {
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+}
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """Digests of small computations, one for each library, and what they ran on."""
+
+    cpu: str
+    blas: str  # matrix products
+    numpy: str  # elementwise functions
+    libm: str  # functions of the C library
+    kernels: str  # of the BLAS library
+
+    def differences(self, other: Numerics) -> list[str]:
+        """The libraries that compute differently."""
+        names = {"blas": "BLAS", "numpy": "NumPy", "libm": "the C library"}
+        return [shown for name, shown in names.items() if getattr(self, name) != getattr(other, name)]
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def measure_numerics() -> Numerics:
+    """Compute the fingerprint of this process, with one thread."""
+    import threadpoolctl
+
+    with threadpoolctl.threadpool_limits(1):
+        found = threadpoolctl.threadpool_info()
+        kernels = [f"{each['internal_api']} {each.get('architecture', '')}".strip() for each in found]
+        return Numerics(
+            cpu_model(),
+            _digest(_products()),
+            _digest(_functions()),
+            _digest(_of_libm()),
+            ", ".join(sorted(set(kernels))),
+        )
+
+
+def _digest(results: Iterator[Array]) -> str:
+    digest = hashlib.sha256()
+    for result in results:
+        digest.update(np.ascontiguousarray(result).tobytes())
+    return digest.hexdigest()[:LENGTH]
+
+
+def _numbers(*shape: int, dtype: Any = np.float32) -> Array:
+    """Numbers between -1 and 1, the same on every machine."""
+    count = int(np.prod(shape))
+    scattered = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(2654435761) % np.uint64(2**32)
+    return (scattered / 2**31 - 1.0).astype(dtype).reshape(shape)
+
+
+def _products() -> Iterator[Array]:
+    for rows, inputs, outputs in ((4, 4, 64), (4, 64, 64), (16, 64, 2), (32, 17, 64), (32, 256, 256), (16, 576, 512)):
+        for dtype in (np.float32, np.float64):
+            yield _numbers(rows, inputs, dtype=dtype) @ _numbers(inputs, outputs, dtype=dtype)
+
+
+def _functions() -> Iterator[Array]:
+    for dtype in (np.float32, np.float64):
+        values = _numbers(37, 11, dtype=dtype)
+        positive = np.abs(values) + dtype(0.01)
+        yield from (np.tanh(values), np.exp(values), np.log(positive), np.sqrt(positive), np.sin(values))
+        scores = np.exp(values - values.max(axis=-1, keepdims=True))
+        yield scores / scores.sum(axis=-1, keepdims=True)
+
+
+def _of_libm() -> Iterator[Array]:
+    values = _numbers(200, dtype=np.float64).tolist()
+    for function in (math.sin, math.cos, math.exp, math.tanh):
+        yield np.array([function(value) for value in values])
+    yield np.array([math.log(abs(value) + 0.01) for value in values])

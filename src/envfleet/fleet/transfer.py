@@ -1,0 +1,266 @@
+"""Transfer of rows between the caller's block and the block of workers that share no memory with the caller.
+
+Both blocks have the same layout, so an array has the same name and shape on both sides. `Division` (`memory.py`) says
+how an array is divided among the workers, and with which commands its rows travel. This module cuts the rows of some
+commands out of one block, as a `Parcel`, and pastes them into the other. A parcel does not list its contents: both
+sides compute them in the same way, from the commands, from the layout, and from flags that come earlier in the parcel.
+
+An array that is not divided is the same for all workers, so it is cut once for all hosts (`whole`). If it also travels
+back, it has flags that any worker may raise, so the caller keeps the maximum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from envfleet.fleet.arrays import EXTRA, FleetArrays
+from envfleet.fleet.control import Command
+from envfleet.fleet.infos import ColumnDefinition, column_arrays
+from envfleet.fleet.memory import Division
+from envfleet.fleet.rows import Rows
+
+__all__ = ["Array", "Parcel", "RowTransfer", "Task"]
+
+Array = np.ndarray[Any, Any]
+ALIGNMENT = 8
+_START, _EVERYTHING = 0, -1  # not commands: a worker's start, and the first rows of a new block
+
+
+class Task(NamedTuple):
+    """A command to a group, as far as it decides which rows travel."""
+
+    group: int
+    command: int
+    slot: int = 0
+    buffer: int = 0
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Rows that travel with some commands."""
+
+    data: Array  # [byte]
+    observations: bool = False  # includes both slots of observations
+    without: tuple[int, ...] = ()  # positions of arrays that have no values, see `Division.only_if`
+    columns: tuple[int, ...] = ()  # numbers of the info columns, whose rows come last
+
+
+class _Part(NamedTuple):
+    """A part of an array that travels."""
+
+    view: Array
+    flags: Array | None = None  # only where these are set
+    raised: bool = False  # the array is not divided
+
+    @property
+    def values(self) -> Array:
+        return self.view if self.flags is None else self.view[self.flags]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        whole: tuple[int, ...] = self.view.shape
+        return whole if self.flags is None else (int(np.count_nonzero(self.flags)), *whole[self.flags.ndim :])
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One array of the block, with the arrays that its division names."""
+
+    array: Array
+    division: Division
+    at: list[Array]
+    first: list[Array]
+    flag: Array | None
+
+
+class RowTransfer:
+    """Cuts rows out of one block, or pastes them into it."""
+
+    def __init__(self, arrays: FleetArrays, groups: Sequence[range], *, to_worker: bool) -> None:
+        """`groups` are the environments of all groups of the fleet; `to_worker` says which way it sends rows."""
+        self._arrays, self._groups, self._to_worker = arrays, list(groups), to_worker
+        self._entries = [self._entry(name) for name in arrays.places]
+        self._slices: dict[tuple[int, ...], tuple[list[slice], list[slice]]] = {}
+        self._columns: list[tuple[Array, Array]] = []  # mask and values of each info column
+        self._columns_sent = [0] * len(self._groups)  # bits of the info columns that a group's last parcel had
+
+    def _entry(self, name: str) -> _Entry:
+        division, views = self._arrays.places[name].division, self._arrays.views
+        prefix = EXTRA if name.startswith(EXTRA) else ""
+        return _Entry(
+            views[name],
+            division,
+            [views[prefix + other] for other in division.only_at],
+            [views[prefix + other] for other in division.only_first],
+            None if division.only_if is None else views[prefix + division.only_if],
+        )
+
+    def define_columns(self, definitions: Sequence[ColumnDefinition]) -> None:
+        """Learn the info columns that were defined since the last call."""
+        for definition in definitions[len(self._columns) :]:
+            self._columns.append(column_arrays(definition, self._arrays.columns, len(self._arrays.reward)))
+
+    # --- cutting
+
+    def cut(self, tasks: Sequence[Task], *, observations: bool = False, present: Sequence[int] = ()) -> Parcel:
+        """The rows that these commands need, or those that they have written.
+
+        With `observations`, both slots are included because the caller has changed them. `present` has the bits of the
+        info columns that each group has filled.
+        """
+        bits = 0
+        for task, filled in zip(tasks, present, strict=False):
+            bits |= filled | self._columns_sent[task.group]  # a column that was cleared since then must arrive too
+            self._columns_sent[task.group] = filled
+        columns = tuple(number for number in range(len(self._columns)) if bits >> number & 1)
+        without = tuple(
+            position for position, entry in enumerate(self._entries) if entry.flag is not None and not entry.flag[0]
+        )
+        parts = list(self._parts(tasks, self._to_worker, observations, without, columns))
+        sizes = [_padded(int(np.prod(part.shape, dtype=np.int64)) * part.view.itemsize) for part in parts]
+        data, at = np.empty(sum(sizes), np.uint8), 0
+        for part, size in zip(parts, sizes, strict=True):
+            np.ndarray(part.shape, part.view.dtype, data, at)[...] = part.values
+            at += size
+        return Parcel(data, observations, without, columns)
+
+    def whole(self, command: int) -> Array:
+        """The bytes of all arrays that are not divided and that this command needs."""
+        parts = [entry.array.ravel().view(np.uint8) for entry in self._undivided(command)]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+    def paste_whole(self, data: Array, command: int) -> None:
+        at = 0
+        for entry in self._undivided(command):
+            entry.array[...] = np.ndarray(entry.array.shape, entry.array.dtype, data, at)
+            at += entry.array.nbytes
+        assert at == len(data), "both sides compute the same sizes"
+
+    def _undivided(self, command: int) -> list[_Entry]:
+        kind = Task(0, command)
+        return [
+            entry
+            for entry in self._entries
+            if entry.division.by == "nothing" and _travels(entry.division, kind, to_worker=True, observations=False)
+        ]
+
+    def everything(self, groups: Iterable[int]) -> Parcel:
+        """All rows of these groups, for a worker whose block is new."""
+        return self.cut(_everything(groups), observations=True)
+
+    def at_start(self, groups: Iterable[int]) -> Parcel:
+        """The rows of these groups that a worker has set at its start."""
+        return self.cut(_at_start(groups))
+
+    # --- pasting
+
+    def paste(self, parcel: Parcel, tasks: Sequence[Task]) -> None:
+        """Write the rows that the other side has cut for these commands."""
+        at = 0
+        parts = self._parts(tasks, not self._to_worker, parcel.observations, parcel.without, parcel.columns)
+        for part in parts:  # one after the other: the flags of some parts are in earlier ones
+            view, flags, raised = part
+            received: Array = np.ndarray(part.shape, view.dtype, parcel.data, at)
+            at += _padded(received.nbytes)
+            if flags is not None:
+                view[flags] = received
+            elif raised:
+                np.maximum(view, received, out=view)
+            else:
+                view[...] = received
+        assert at == len(parcel.data), "both sides compute the same sizes"
+
+    def paste_everything(self, parcel: Parcel, groups: Iterable[int]) -> None:
+        self.paste(parcel, _everything(groups))
+
+    def paste_start(self, parcel: Parcel, groups: Iterable[int]) -> None:
+        self.paste(parcel, _at_start(groups))
+
+    # --- parts
+
+    def _parts(
+        self,
+        tasks: Sequence[Task],
+        to_worker: bool,
+        observations: bool,
+        without: Sequence[int],
+        columns: Sequence[int],
+    ) -> Iterator[_Part]:
+        """The parts of arrays that travel with these commands, in the order of the block."""
+        batches: dict[Task, list[int]] = {}  # groups with the same command
+        for task in tasks:
+            batches.setdefault(task._replace(group=0), []).append(task.group)
+        listed = [(kind, *self._slices_of(groups)) for kind, groups in batches.items()]
+        for position, entry in enumerate(self._entries):
+            kinds = [] if position in without else listed
+            kinds = [each for each in kinds if _travels(entry.division, each[0], to_worker, observations)]
+            if kinds and entry.division.by == "nothing":
+                yield from [] if to_worker else [_Part(entry.array, raised=True)]
+                continue
+            for kind, envs, groups in kinds:
+                rows = envs if entry.division.by == "env" else groups
+                for buffer, part in itertools.product(self._buffers(entry, kind), rows):
+                    yield _part(entry, buffer, part)
+        everyone = self._slices_of([task.group for task in tasks])[0] if columns else ()
+        for number in columns:
+            for array in self._columns[number]:
+                for part in everyone:
+                    yield _Part(array[part])
+
+    def _slices_of(self, groups: Sequence[int]) -> tuple[list[slice], list[slice]]:
+        """Rows of these groups in arrays of environments, and in arrays of groups."""
+        key = tuple(groups)
+        if key not in self._slices:
+            ones = [range(group, group + 1) for group in range(len(self._groups))]
+            self._slices[key] = Rows.of(groups, self._groups).slices, Rows.of(groups, ones).slices
+        return self._slices[key]
+
+    @staticmethod
+    def _buffers(entry: _Entry, kind: Task) -> Sequence[int | None]:
+        if not entry.division.buffered:
+            return [None]
+        return range(len(entry.array)) if kind.command == _EVERYTHING else [kind.buffer]
+
+
+def _part(entry: _Entry, buffer: int | None, rows: slice) -> _Part:
+    index: tuple[Any, ...] = (*[slice(None)] * entry.division.axis, rows)
+    if buffer is not None:
+        index = (buffer, *index[1:])
+    if entry.at:
+        flags = np.logical_or.reduce([array[index] for array in entry.at])
+        return _Part(entry.array[index], flags)
+    if entry.first:
+        counts = [array[index].sum(axis=0, dtype=np.int64).max(initial=0) for array in entry.first]
+        return _Part(entry.array[index][: max(counts)])
+    return _Part(entry.array[index])
+
+
+def _travels(division: Division, kind: Task, to_worker: bool, observations: bool) -> bool:
+    command = kind.command
+    if command == _EVERYTHING:
+        return division != Division()
+    if division.slot is not None and (to_worker or command in _FILLS_A_SLOT):
+        return observations if to_worker else division.slot == kind.slot
+    when = division.to_worker if to_worker else division.to_caller
+    return when == "always" or when == _WHEN.get(command)
+
+
+_WHEN = {Command.STEP: "step", Command.ROUTINE: "routine"}
+_FILLS_A_SLOT = (Command.STEP, Command.REQUEST)
+
+
+def _everything(groups: Iterable[int]) -> list[Task]:
+    return [Task(group, _EVERYTHING) for group in groups]
+
+
+def _at_start(groups: Iterable[int]) -> list[Task]:
+    return [Task(group, _START) for group in groups]
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
