@@ -8,19 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
-from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import EnvError, ObservationError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.control import Progress
 from envfleet.fleet.env_calls import apply_to, call_on
 from envfleet.fleet.env_handle import EnvHandle
-from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.failures import bad_observation, bad_reward
-from envfleet.fleet.group import Extras, GroupDescription, InfoSink
-from envfleet.fleet.infos import ColumnDefinition, ColumnWriter
-from envfleet.fleet.observations import ObservationStore
-from envfleet.fleet.routine import GroupRoutine
+from envfleet.fleet.group import Extras, GroupDescription
+from envfleet.fleet.group_base import GroupBase
 from envfleet.fleet.spaces import read_rows
 from envfleet.fleet.spec import EnvMaker, GroupSettings, GroupSpec
 from envfleet.fleet.validation import NUMBERS, BadReward
@@ -28,25 +23,19 @@ from envfleet.fleet.validation import NUMBERS, BadReward
 __all__ = ["LoopGroup"]
 
 
-class LoopGroup:
+class LoopGroup(GroupBase):
     """Steps its environments one after the other. `makers` has a function for each of them."""
 
     def __init__(self, makers: Sequence[EnvMaker], spec: GroupSpec, settings: GroupSettings) -> None:
-        self.spec, self._settings = spec, settings
-        self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
+        super().__init__(spec, settings)
         self._handles = [EnvHandle(spec.start + i, make, settings) for i, make in enumerate(makers)]
         count = len(self._handles)
         self._ended = [False] * count  # needs a reset before the next step
         self._returns = [0.0] * count
-        self._numbers = EpisodeNumbers(settings.log_info, count)
         self._began = [0] * count  # the tick at which the episode began
         self._due = [math.inf] * count  # the tick at which a time limit ends it
         self._tick = 0  # steps of the group so far
         self._infos: list[tuple[int, dict[str, Any]]] = []  # of this step, as (environment of the group, info)
-        self.episode_ended = False
-        self.fresh = False
-        self.routine: GroupRoutine | None = None
-        self.info_sink: InfoSink | None = None
 
     def build(self) -> GroupDescription:
         for handle in self._handles:
@@ -55,34 +44,14 @@ class LoopGroup:
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         start, stop = self.spec.start, self.spec.stop
-        rows = slice(start, stop)
-        self._progress = Progress(arrays.control, worker)
+        self._attach(arrays, worker, [handle.env.observation_space for handle in self._handles])
         self._reward = arrays.bytes_of("reward", start, stop, "d")
         self._terminated = arrays.bytes_of("terminated", start, stop, "B")
         self._truncated = arrays.bytes_of("truncated", start, stop, "B")
         self._lost = arrays.bytes_of("lost", start, stop, "B")
-        self._some_lost = self._some_flags = True  # so that the first step clears what a dead worker may have left
+        self._some_lost = True  # as `_some_flags`
         self._none_ended = bytes(stop - start)
-        self._action_space = arrays.shape.action_space
-        self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        own = [handle.env.observation_space for handle in self._handles] if self._settings.own_spaces else None
-        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own)
-        self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
-        self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
-        self._episode_seconds = arrays.episode_seconds[rows]
-        self._episode_numbers = arrays.episode_numbers[rows]
         self._steps = [handle.step for handle in self._handles]
-
-    def define_columns(self, definitions: list[ColumnDefinition]) -> None:
-        self._columns.define(definitions)
-
-    @property
-    def newest_slot(self) -> int:
-        return self._observations.last_slot
-
-    @property
-    def columns_present(self) -> int:
-        return self._columns.present
 
     # --- stepping
 

@@ -15,18 +15,13 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from envfleet.errors import EnvContext, EnvError, EnvfleetError, ObservationError
 from envfleet.fleet.arrays import FleetArrays
-from envfleet.fleet.control import Progress
-from envfleet.fleet.episode_numbers import EpisodeNumbers
 from envfleet.fleet.failures import RestartBudget, bad_observation, bad_reward, failure_of
-from envfleet.fleet.group import Capability, Extras, GroupDescription, InfoSink, unsupported
-from envfleet.fleet.infos import ColumnDefinition, ColumnWriter
-from envfleet.fleet.observations import ObservationStore
+from envfleet.fleet.group import Capability, Extras, GroupDescription, unsupported
+from envfleet.fleet.group_base import GroupBase
 from envfleet.fleet.pool import BadResult, Pool, PoolMaker, checked, infos_by_env
-from envfleet.fleet.routine import GroupRoutine
 from envfleet.fleet.spaces import Array, read_rows, rebuild
 from envfleet.fleet.spec import GroupSettings, GroupSpec
 from envfleet.seeding import derive_seed
@@ -37,12 +32,12 @@ Infos = list[dict[str, Any]]  # one per environment
 _RESTARTED = 1  # key of the seed stream
 
 
-class PoolGroup:
+class PoolGroup(GroupBase):
     """Steps the environments of a pool and writes their results into the fleet's arrays."""
 
     def __init__(self, maker: PoolMaker, spec: GroupSpec, settings: GroupSettings) -> None:
-        self.spec, self._settings, self._maker = spec, settings, maker
-        self._same_step = settings.autoreset is AutoresetMode.SAME_STEP
+        super().__init__(spec, settings)
+        self._maker = maker
         self._count = count = len(spec)
         self._seeds = [settings.seed + i for i in range(spec.start, spec.stop)]
         self._all = np.ones(count, np.bool_)
@@ -50,11 +45,7 @@ class PoolGroup:
         self._returns = np.zeros(count)
         self._lengths = np.zeros(count, np.int64)
         self._began_at = np.zeros(count)
-        self._numbers = EpisodeNumbers(settings.log_info, count)
         self._restarts, self._rebuilt = RestartBudget(settings), 0
-        self.episode_ended = self.fresh = False
-        self.routine: GroupRoutine | None = None
-        self.info_sink: InfoSink | None = None
         self.pool: Pool  # set by `build`
 
     def build(self) -> GroupDescription:
@@ -74,30 +65,10 @@ class PoolGroup:
         )
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
-        start, stop = self.spec.start, self.spec.stop
-        rows = slice(start, stop)
-        self._progress = Progress(arrays.control, worker)
+        rows = slice(self.spec.start, self.spec.stop)
+        self._attach(arrays, worker, [self.pool.single_observation_space] * self._count)
         self._reward, self._lost = arrays.reward[rows], arrays.lost[rows]
         self._terminated, self._truncated = arrays.terminated[rows], arrays.truncated[rows]
-        self._some_flags = True  # so that the first step clears what a dead worker may have left
-        self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
-        self._episode_seconds, self._episode_numbers = arrays.episode_seconds[rows], arrays.episode_numbers[rows]
-        self._action_space = arrays.shape.action_space
-        self._actions = {path: array[rows] for path, array in arrays.actions.items()}
-        own = [self.pool.single_observation_space] * self._count if self._settings.own_spaces else None
-        self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own)
-        self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
-
-    def define_columns(self, definitions: list[ColumnDefinition]) -> None:
-        self._columns.define(definitions)
-
-    @property
-    def newest_slot(self) -> int:
-        return self._observations.last_slot
-
-    @property
-    def columns_present(self) -> int:
-        return self._columns.present
 
     # --- stepping
 
