@@ -106,3 +106,18 @@ def test_fresh_episodes_begin_with_empty_returns() -> None:
     other.scale(rewards[0], running)
     other.begin_fresh_episodes()
     assert one.scale(rewards[1], running).tobytes() == other.scale(rewards[1], running).tobytes()
+
+
+def test_columns_of_an_asynchronous_batch_continue_the_returns_of_their_environment() -> None:
+    """A batch with two rollouts of environments 2 and 3 equals these rollouts one after the other."""
+    random = np.random.default_rng(4)
+    first, second = random.normal(size=(2, 16, 2)).astype(np.float32)
+    ended = random.random((2, 16, 2)) < 0.1
+    one, other = RewardScaler(0.99), RewardScaler(0.99)
+    one.scale(np.hstack([first, second]), np.hstack(list(ended)), env_ids=np.array([2, 3, 2, 3]))
+    for rewards, over in zip((first, second), ended, strict=True):
+        other.scale(rewards, over)
+    state, expected = one.state(), other.state()
+    assert state["returns"].tolist() == [0.0, 0.0, *expected["returns"]]
+    for name in ("count", "mean", "var"):
+        np.testing.assert_allclose(state[name], expected[name], rtol=1e-12)

@@ -127,6 +127,15 @@ def test_own_numbers_are_in_the_line_and_the_view() -> None:
 # ---- within a rollout ----
 
 
+def test_the_lag_of_an_asynchronous_run_is_in_the_line() -> None:
+    state = ConsoleState("t", 4000)
+    lags = {"lag/mean": 1.5, "lag/p95": 2.0, "lag/max": 2.0, "lag/dropped_steps": 0.0}
+    state.take(1000, 2.0, {**METRICS, **lags}, HEALTH)
+    assert "  length 190  lag 1.5  evaluation 500  " in plain_line(state, verbose=False)
+    state.take(2000, 3.0, {**METRICS, **lags, "lag/dropped_steps": 64.0}, HEALTH)
+    assert "  lag 1.5  dropped 64  evaluation 500  " in plain_line(state, verbose=False)
+
+
 def test_a_long_rollout_shows_its_progress_in_lines(now: Clock, lines: Any) -> None:
     console = Console("t", budget_steps=1000, mode="lines", now=now)
     looks = 0

@@ -33,7 +33,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _NAME_WIDTH = 10
 _SUCCESS = "rollout/success_rate"
 # All other metrics are the user's own, and shown.
-OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "random/", "replay/", "system/")
+OURS = ("rollout/", "time/", "train/", "eval/", "fleet/", "lag/", "random/", "replay/", "system/")
 BUSY_PERCENT = 10.0  # of one core; more load from other processes slows a run down
 _MOST_OWN = 10  # number of user metrics shown; metrics.jsonl has all
 # Time shares: metric, label, character without colour, colour.
@@ -254,8 +254,12 @@ def _own_row(name: str, value: str) -> Text:
 
 
 def _own(state: ConsoleState) -> list[tuple[str, str]]:
-    """User metrics: success rate, numbers from infos, and metrics set by callbacks."""
+    """User metrics: success rate, numbers from infos, and metrics set by callbacks. With async also the lag."""
     found = []
+    if "lag/mean" in state.metrics:
+        found.append(("lag", number(state.metrics["lag/mean"])))
+        if dropped := state.metrics.get("lag/dropped_steps"):
+            found.append(("dropped", number(dropped)))
     if math.isfinite(rate := state.metrics.get(_SUCCESS, math.nan)):
         found.append(("success", f"{100 * rate:.0f} %"))
     for name, value in state.metrics.items():
