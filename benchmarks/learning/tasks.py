@@ -33,6 +33,7 @@ class Task:
     least_in_training: float | None = None  # target: mean return of the last training episodes
     least_held_out: float | None = None  # target: mean return in evaluation on all levels, or on held-out tasks
     splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
+    note: str = ""  # part of its title, if another task has the same environment and algorithm
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
 
@@ -151,7 +152,16 @@ TASKS = {
             algorithm="sac",
             beside_peer=True,
         ),
-        Task("halfcheetah-sac-short", "HalfCheetah-v5", (1, 2, 3), 20, 10, settings=_SHORT, algorithm="sac"),
+        Task(
+            "halfcheetah-sac-short",
+            "HalfCheetah-v5",
+            (1, 2, 3),
+            20,
+            10,
+            settings=_SHORT,
+            algorithm="sac",
+            note="30,000 steps",
+        ),
         Task(
             "halfcheetah-sac-efficient",
             "HalfCheetah-v5",
@@ -160,6 +170,7 @@ TASKS = {
             10,
             settings={**_SHORT, "preset": "sample-efficient"},
             algorithm="sac",
+            note="30,000 steps, sample-efficient",
         ),
         Task(
             "cartpole-sac", "CartPole-v1", (1, 2, 3), 100, 100, settings={"steps": 50_000}, algorithm="sac", least=475.0
