@@ -17,13 +17,13 @@ from typing import Any
 
 import envfleet.training
 from benchmarks.learning.tasks import TASKS, Task
-from envfleet.algorithms.settings import DQN, PPO
+from envfleet.algorithms.settings import DQN, PPO, SAC
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.metrics import read_metrics
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.evaluating import RunEvaluation, evaluate_run
 
-ALGORITHMS = {"ppo": PPO, "dqn": DQN}
+ALGORITHMS = {"ppo": PPO, "dqn": DQN, "sac": SAC}
 RETURN, EPISODES = "learning/return", "learning/episodes"
 
 

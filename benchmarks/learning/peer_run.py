@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -101,10 +101,33 @@ def dqn(task: Task, seed: int) -> tuple[Any, Any]:
     return model, vector
 
 
+def sac(task: Task, seed: int) -> tuple[Any, Any]:
+    """Build the same for SAC, with as many updates as collected steps."""
+    settings = task.settings
+    vector = make_vec_env(task.env, n_envs=settings["n_envs"], seed=seed)
+    assert settings["updates_per_step"] == 1.0 and settings["rollout_steps"] == 1
+    model = SAC(
+        "MlpPolicy",
+        vector,
+        learning_rate=settings["learning_rate"],
+        buffer_size=settings["replay_size"],
+        learning_starts=settings["learning_starts"],
+        batch_size=settings["minibatch_size"],
+        tau=settings["target_rate"],
+        gamma=settings["gamma"],
+        train_freq=1,
+        gradient_steps=-1,
+        policy_kwargs={"net_arch": list(settings["hidden"])},
+        seed=seed,
+        device="cpu",
+    )
+    return model, vector
+
+
 def learn(task: Task, seed: int) -> dict[str, Any]:
     """Train with the task's settings, then evaluate the final policy."""
     settings = task.settings
-    model, vector = {"ppo": ppo, "dqn": dqn}[task.algorithm](task, seed)
+    model, vector = {"ppo": ppo, "dqn": dqn, "sac": sac}[task.algorithm](task, seed)
     curve, began = Curve(), monotonic()
     model.learn(settings["steps"], callback=curve)
     minutes = (monotonic() - began) / 60

@@ -33,6 +33,7 @@ class Task:
     least_in_training: float | None = None  # target: mean return of the last training episodes
     least_held_out: float | None = None  # target: mean return in evaluation on all levels, or on held-out tasks
     splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
+    note: str = ""  # part of its title, if another task has the same environment and algorithm
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
 
@@ -83,6 +84,22 @@ _LUNARLANDER_DQN = {
     "n_step": 1,
 }
 
+# Stable-Baselines3's defaults, with the RL Zoo's learning rate for Pendulum and its start for MuJoCo.
+_SAC = {
+    "n_envs": 4,
+    "rollout_steps": 1,
+    "replay_size": 1_000_000,
+    "minibatch_size": 256,
+    "updates_per_step": 1.0,
+    "target_rate": 0.005,
+    "gamma": 0.99,
+    "hidden": (256, 256),
+}
+_PENDULUM_SAC = {**_SAC, "steps": 20_000, "learning_rate": 1e-3, "learning_starts": 400}
+_HALFCHEETAH_SAC = {**_SAC, "steps": 100_000, "learning_rate": 3e-4, "learning_starts": 10_000}
+# The same start for both, so that only the updates differ.
+_SHORT = {"steps": 30_000, "n_envs": 4, "learning_starts": 5_000}
+
 _TRAIN_PROCGEN = Published(
     "PPO of openai/train-procgen (its `results/*/progress-coinrun*.csv`, three runs, mean over five updates)",
     {250_000: (6.04, 6.02, 6.16), 500_000: (6.69,), 1_000_000: (8.14, 7.94, 7.58), 2_000_000: (8.38, 8.22, 8.46)},
@@ -113,6 +130,50 @@ TASKS = {
             settings=_LUNARLANDER_DQN,
             algorithm="dqn",
             beside_peer=True,
+        ),
+        Task(
+            "pendulum-sac",
+            "Pendulum-v1",
+            (1, 2, 3, 4, 5),
+            100,
+            20,
+            settings=_PENDULUM_SAC,
+            algorithm="sac",
+            least=-180.0,
+            beside_peer=True,
+        ),
+        Task(
+            "halfcheetah-sac",
+            "HalfCheetah-v5",
+            (1, 2, 3),
+            20,
+            20,
+            settings=_HALFCHEETAH_SAC,
+            algorithm="sac",
+            beside_peer=True,
+        ),
+        Task(
+            "halfcheetah-sac-short",
+            "HalfCheetah-v5",
+            (1, 2, 3),
+            20,
+            10,
+            settings=_SHORT,
+            algorithm="sac",
+            note="30,000 steps",
+        ),
+        Task(
+            "halfcheetah-sac-efficient",
+            "HalfCheetah-v5",
+            (1, 2, 3),
+            20,
+            10,
+            settings={**_SHORT, "preset": "sample-efficient"},
+            algorithm="sac",
+            note="30,000 steps, sample-efficient",
+        ),
+        Task(
+            "cartpole-sac", "CartPole-v1", (1, 2, 3), 100, 100, settings={"steps": 50_000}, algorithm="sac", least=475.0
         ),
         Task(
             "coinrun",
@@ -162,6 +223,39 @@ TASKS = {
             1000,
             settings={**_MEMORY, "steps": 30_000_000},
             least_held_out=150.2,
+            splits=_TASKS,
+        ),
+        Task(
+            "wind-sac",
+            "envfleet/Wind-v0",
+            (1,),
+            200,
+            200,
+            settings=_MEMORY,
+            algorithm="sac",
+            least_held_out=57.0,
+            splits=_TASKS,
+        ),
+        Task(
+            "halfcheetahvel-sac",
+            "envfleet/HalfCheetahVel-v0",
+            (1,),
+            100,
+            100,
+            settings=_MEMORY,
+            algorithm="sac",
+            least_held_out=-200.0,
+            splits=_TASKS,
+        ),
+        Task(
+            "pointrobotsparse-sac",
+            "envfleet/PointRobotSparse-v0",
+            (1,),
+            500,
+            500,
+            settings=_MEMORY,
+            algorithm="sac",
+            least_held_out=70.0,
             splits=_TASKS,
         ),
     )

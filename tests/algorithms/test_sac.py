@@ -272,6 +272,13 @@ def test_updates_are_in_proportion_to_the_collected_steps(ratio: float, updates:
     assert learner.updates == int(36 * ratio)
 
 
+def test_updates_can_be_counted_per_rollout() -> None:
+    learner, world = worldly(updates_per_rollout=5)
+    for expected in (5, 10):
+        learner.learn(world.rollout(4), 0.0)
+        assert learner.updates == expected
+
+
 def test_actions_are_random_until_learning_starts() -> None:
     learner, world = worldly()
     assert float(learner.policy.actor.random) == 1.0

@@ -144,8 +144,8 @@ def test_a_fixed_temperature_is_taken(tmp_path: Path) -> None:
 def test_the_example_of_a_file_without_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "part.yml"
     path.write_text(
-        "env: {env_type: meta, env_name: AntDir-v0, max_rollouts_per_task: 2, num_train_tasks: 50, num_eval_tasks: 20,\n"
-        "      num_parallel_workers: 6}\ntrain: {num_rollouts_per_iter: 12}\n"
+        "env: {env_type: meta, env_name: AntDir-v0, max_rollouts_per_task: 2, num_parallel_workers: 6}\n"
+        "train: {num_rollouts_per_iter: 12}\n"
     )
     found = Train.parse(["sac", "--config", str(path)]).settings.to_json()
     assert (found["env"], found["n_envs"], found["rollout_steps"]) == ("AntDir-v0", 6, 800)
