@@ -161,7 +161,8 @@ bench-dqn: $(STAMP)  ## benchmark DQN; writes docs/benchmarks/dqn.json
 learning: $(STAMP)  ## train the longer runs and write their curves to docs/learning; LEARNING_DIR=folder keeps and resumes them
 	@$(BIN)/python -m benchmarks.peers.install stable-baselines3
 	@$(BIN)/python -m benchmarks.learning halfcheetah lunarlander lunarlander-dqn coinrun \
-		bandit bandit-100 pointrobotsparse pointrobotsparse-markov tabular-mdp $(ARGS)
+		bandit bandit-100 pointrobotsparse pointrobotsparse-markov tabular-mdp pendulum-sac cartpole-sac halfcheetah-sac \
+		halfcheetah-sac-short halfcheetah-sac-efficient wind-sac halfcheetahvel-sac pointrobotsparse-sac $(ARGS)
 
 proof: $(STAMP)  ## run the long tests: full matrices, more seeds, a soak test; writes docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \

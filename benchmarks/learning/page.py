@@ -30,12 +30,14 @@ Run = Mapping[str, Any]
 _PEERS = {
     "ppo": "two 64×64 MLPs with tanh, {}. Stable-Baselines3 normalises observations and rewards with `VecNormalize`",
     "dqn": "{}",
+    "sac": "{}",
 }
 
 
 def _title(task: Task) -> str:
     own = [f"{_said(value)} {name.replace('_', ' ')}" for name, value in task.settings.get("env_kwargs", {}).items()]
-    return ", ".join([task.env, *own, *([task.algorithm.upper()] if task.algorithm != "ppo" else [])])
+    algorithm = [task.algorithm.upper()] if task.algorithm != "ppo" else []
+    return ", ".join([task.env, *own, *algorithm, *([task.note] if task.note else [])])
 
 
 def _said(value: Any) -> str:

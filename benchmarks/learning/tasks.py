@@ -35,6 +35,7 @@ class Task:
     least_last_episode: float | None = None  # target: mean return of the last episode of a trial, on held-out tasks
     most_held_out: float | None = None  # target of a control: at most this mean return on held-out tasks
     splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
+    note: str = ""  # part of its title, if another task has the same environment and algorithm
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
     published: Published | None = None
 
@@ -155,7 +156,16 @@ TASKS = {
             algorithm="sac",
             beside_peer=True,
         ),
-        Task("halfcheetah-sac-short", "HalfCheetah-v5", (1, 2, 3), 20, 10, settings=_SHORT, algorithm="sac"),
+        Task(
+            "halfcheetah-sac-short",
+            "HalfCheetah-v5",
+            (1, 2, 3),
+            20,
+            10,
+            settings=_SHORT,
+            algorithm="sac",
+            note="30,000 steps",
+        ),
         Task(
             "halfcheetah-sac-efficient",
             "HalfCheetah-v5",
@@ -164,6 +174,7 @@ TASKS = {
             10,
             settings={**_SHORT, "preset": "sample-efficient"},
             algorithm="sac",
+            note="30,000 steps, sample-efficient",
         ),
         Task(
             "cartpole-sac", "CartPole-v1", (1, 2, 3), 100, 100, settings={"steps": 50_000}, algorithm="sac", least=475.0

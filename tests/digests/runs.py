@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 
 import envfleet
-from envfleet.algorithms.settings import DQN, PPO, TrainingSettings
+from envfleet.algorithms.settings import DQN, PPO, SAC, TrainingSettings
 from tests.digests.fingerprint import LENGTH
 from tests.training.old_runs import copy_of
 from tests.training.running import weights
@@ -29,6 +29,14 @@ OF_PPO: dict[str, Any] = {
 OF_DQN: dict[str, Any] = {
     **BOTH, "n_envs": 8, "rollout_steps": 8, "steps": 512, "learning_starts": 64, "replay_size": 320,
     "minibatch_size": 32, "target_update_frequency": 20,
+}  # fmt: skip
+OF_SAC: dict[str, Any] = {
+    **BOTH, "env": "Pendulum-v1", "n_envs": 8, "rollout_steps": 8, "steps": 512, "learning_starts": 128,
+    "replay_size": 320, "minibatch_size": 32, "updates_per_step": 0.25, "hidden": (16, 16),
+}  # fmt: skip
+OF_MEMORY: dict[str, Any] = {
+    "env": "tests.training.sac_worlds:RememberNumber", "memory_size": 8, "observation_embedding": 4,
+    "action_embedding": 2, "reward_embedding": 2, "sampled_seq_len": 4,
 }  # fmt: skip
 FEW_PICTURES: dict[str, Any] = {"n_envs": 4, "rollout_steps": 8, "minibatch_size": 16}
 LINEAR: dict[str, Any] = {"learning_rate_schedule": "linear", "normalise_observations": True}
@@ -48,6 +56,10 @@ def _ppo(**changes: Any) -> PPO:
 
 def _dqn(**changes: Any) -> DQN:
     return DQN(**{**OF_DQN, **changes})
+
+
+def _sac(**changes: Any) -> SAC:
+    return SAC(**{**OF_SAC, **changes})
 
 
 SETTINGS: dict[str, TrainingSettings] = {
@@ -75,6 +87,14 @@ SETTINGS: dict[str, TrainingSettings] = {
         env="tests.training.dqn_worlds:Chain", demonstrations=always_ahead, demonstration_steps=100, pretrain_steps=10,
         margin=0.5,
     ),
+    "sac": _sac(),
+    "sac-two-threads": _sac(learner_threads=2, max_gradient_norm=1.0),
+    "sac-efficient-overlap": _sac(
+        schedule="overlap", layer_norm=True, dropout=0.05, actor_frequency=2, n_step=3, prioritised=True, **LINEAR
+    ),
+    "sac-masks": _sac(env="tests.training.worlds:Masked", acting="central"),
+    "sac-gru": _sac(**OF_MEMORY, memory="gru", learner_threads=2, memory_learning_rate=1e-4),
+    "sac-lstm-overlap": _sac(**OF_MEMORY, memory="lstm", architecture="memory-markov", schedule="overlap", burn_in=1),
 }  # fmt: skip
 
 
