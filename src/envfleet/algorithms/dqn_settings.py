@@ -43,6 +43,10 @@ class DQN(TrainingSettings):
         "network": ("network", "The Q-network, which predicts the value of every action."),
         "output_dir": TrainingSettings.groups["output_dir"],
     }
+    absent: ClassVar[Mapping[str, str]] = {
+        "memory": "DQN has no recurrent memory; use ppo --memory gru, or stack observations (docs/dqn.md)",
+        "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
+    }
     aliases: ClassVar[Mapping[str, str]] = {
         "batch_size": "minibatch_size",
         "buffer_size": "replay_size",
@@ -60,11 +64,6 @@ class DQN(TrainingSettings):
         "regenerate_memories": "regenerate_demonstrations",
         "parallel_start_method": "start_method",
         "total_timesteps": "steps",
-    }
-
-    absent: ClassVar[Mapping[str, str]] = {
-        "memory": "DQN has no recurrent memory; use ppo --memory gru, or stack observations (docs/dqn.md)",
-        "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
     }
 
     # --- the replay
