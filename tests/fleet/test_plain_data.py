@@ -192,6 +192,19 @@ class Keeper(gymnasium.Wrapper):
         vars(self).update(values)
 
 
+def test_a_setting_newer_than_the_state_stays_as_built() -> None:
+    """A later version of an environment may have more settings, with defaults."""
+    state = capture(Holder(value=Settings(3, Path("a"), (1.0,))))
+    fields = state["layers"][0]["attributes"]["value"]["fields"]
+    del fields["weights"]
+    fresh = Holder(value=Settings(4, Path("a"), (2.0,)))
+    restore(fresh, state)
+    assert fresh.value == Settings(3, Path("a"), (2.0,))
+    del fields["size"]  # has no default
+    with pytest.raises(StateError, match="damaged"):
+        restore(fresh, state)
+
+
 def test_what_two_layers_share_is_shared_again() -> None:
     state, log, generator = np.zeros(3), [1], np.random.default_rng(1)
     log.append(log)  # a cycle

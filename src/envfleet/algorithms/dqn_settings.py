@@ -45,6 +45,10 @@ class DQN(OffPolicySettings):
         "network": ("network", "The Q-network, which predicts the value of every action."),
         "output_dir": TrainingSettings.groups["output_dir"],
     }
+    absent: ClassVar[Mapping[str, str]] = {
+        "memory": "DQN has no recurrent memory; use ppo --memory gru, or stack observations (docs/dqn.md)",
+        "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
+    }
     aliases: ClassVar[Mapping[str, str]] = {
         "batch_size": "minibatch_size",
         "buffer_size": "replay_size",
@@ -62,11 +66,6 @@ class DQN(OffPolicySettings):
         "regenerate_memories": "regenerate_demonstrations",
         "parallel_start_method": "start_method",
         "total_timesteps": "steps",
-    }
-
-    absent: ClassVar[Mapping[str, str]] = {
-        "memory": "DQN has no recurrent memory; use ppo --memory gru, or stack observations (docs/dqn.md)",
-        "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
     }
 
     # --- demonstrations

@@ -255,9 +255,11 @@ def _read_frozen(reader: Reader, data: Data, current: Any, place: str) -> Any:
         raise StateError(f"{place} is a {data['class']} in the state, and {current!r} here", hint=HINT)
     # A new object of the target's class: the current one may be a constant that other code shares.
     made = object.__new__(type(current))
-    for name in {field.name for field in dataclasses.fields(current)}:
-        now = getattr(current, name, MISSING)
-        object.__setattr__(made, name, reader.read(data["fields"][name], now, f"{place}.{name}"))
+    for field in dataclasses.fields(current):
+        name, value = field.name, getattr(current, field.name, MISSING)
+        if name in data["fields"] or field.default is dataclasses.MISSING:
+            value = reader.read(data["fields"][name], value, f"{place}.{name}")
+        object.__setattr__(made, name, value)  # of a setting that is newer than the state: as built
     return made
 
 
