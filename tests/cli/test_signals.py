@@ -137,8 +137,7 @@ def signalling(folder: Path, number: int, when: str) -> list[str]:
 @pytest.mark.parametrize(
     ("start_method", "number", "code"),
     [
-        ("spawn", signal.SIGTERM, 143),
-        pytest.param("fork", signal.SIGTERM, 143, marks=pytest.mark.proof),
+        *(pytest.param(method, signal.SIGTERM, 143, marks=pytest.mark.proof) for method in ("spawn", "fork")),
         ("forkserver", signal.SIGTERM, 143),
         ("fork", signal.SIGHUP, 129),
     ],
