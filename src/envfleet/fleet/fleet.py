@@ -261,14 +261,9 @@ class Fleet(EnvAccess):
 
     def run_async(self, argument: Any, groups: Sequence[int] | None = None) -> None:
         """Start the fleet's routine with this argument: in every group, or in some, even while others run it."""
-        if groups is None:
-            self._expect("run_async()", READY)
-            requests = [RunRoutine(argument)] * len(self.groups)
-            self._supervisor.post_all(self._exchange.newest_slot(), requests)
-        else:
-            self._expect("run_async()", READY, RUNNING)
-            requests = [RunRoutine(argument)] * len(groups)
-            self._supervisor.post(groups, self._exchange.slots_of(groups), requests)
+        self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
+        chosen = range(len(self.groups)) if groups is None else groups
+        self._supervisor.post(chosen, self._exchange.slots_of(chosen), [RunRoutine(argument)] * len(chosen))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
