@@ -86,6 +86,9 @@ def test_a_replay_needs_the_same_fleet_and_ends_with_its_order(tmp_path: Path) -
         run(tmp_path / "other", **order, group_size=3)
     with pytest.raises(SettingsError, match=r"ends after 3 updates[\s\S]*--steps"):
         run(tmp_path / "longer", **order, steps=4 * UPDATE)
+    run(tmp_path / "stopped", [StopAfter(1)], **order)
+    with pytest.raises(SettingsError, match="a replay cannot be resumed"):
+        resume(tmp_path / "stopped", quiet=True)
 
 
 def test_on_one_worker_in_this_process_nothing_lags(tmp_path: Path) -> None:

@@ -255,14 +255,9 @@ class Fleet(EnvAccess):
 
     def run_async(self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None) -> None:
         """Start the routine, to fill this `buffer` of its arrays: in every group, or in some, while others run it."""
-        if groups is None:
-            self._expect("run_async()", READY)
-            requests = [RunRoutine(argument, buffer)] * len(self.groups)
-            self._supervisor.post_all(self._exchange.newest_slot(), requests)
-        else:
-            self._expect("run_async()", READY, RUNNING)
-            requests = [RunRoutine(argument, buffer)] * len(groups)
-            self._supervisor.post(groups, self._exchange.slots_of(groups), requests)
+        self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
+        chosen, request = range(len(self.groups)) if groups is None else groups, RunRoutine(argument, buffer)
+        self._supervisor.post(chosen, self._exchange.slots_of(chosen), [request] * len(chosen))
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:

@@ -44,7 +44,7 @@ def take_parts(
         "fleet_reason": reason,
         "fleet_tried": exactness.tried,
         "schedule": parts.schedule.state(),
-        "live": {name: arrays[name].copy() for name in _LIVE},
+        "live": {name: arrays[name].copy() for name in _LIVE} if parts.schedule.saves_simulators else {},
         # With a lag, the collected rollout that has not been learned from yet.
         "rollout": None if collected is None else _unlearned(arrays, parts),
     }
