@@ -1,0 +1,89 @@
+"""A short training for the tests on clusters: `python -m tests.cluster.training FOLDER NAME=VALUE ...`.
+
+It prints a line after each update, and a digest of the weights at its end. `world=NAME` chooses one of `WORLDS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from envfleet.algorithms.settings import DQN, PPO
+from envfleet.training import resume, train
+from envfleet.training.callbacks import Callback, Moment
+from tests.training.worlds import Masked, Nested
+
+__all__ = ["WORLDS", "digest", "train_in"]
+
+_PPO: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "n_envs": 16,
+    "group_size": 4,
+    "rollout_steps": 32,
+    "steps": 16 * 32 * 6,
+    "minibatch_size": 128,
+    "epochs": 2,
+    "hidden": (16,),
+    "sequence_length": 8,
+    "memory_size": 16,
+}
+WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "ppo": (PPO, _PPO),
+    "gru": (PPO, {**_PPO, "memory": "gru"}),
+    "masks": (PPO, {**_PPO, "env": Masked}),
+    "dict": (PPO, {**_PPO, "env": Nested}),
+    "dqn": (
+        DQN,
+        {
+            "env": "CartPole-v1",
+            "n_envs": 16,
+            "group_size": 4,
+            "rollout_steps": 8,
+            "steps": 16 * 8 * 8,
+            "learning_starts": 128,
+            "replay_size": 512,
+            "train_frequency": 16,
+            "hidden": (16,),
+        },
+    ),
+}
+
+
+class Says(Callback):
+    """Prints a line after each update."""
+
+    def on_update(self, moment: Moment) -> None:
+        restarts = int(moment.metrics.get("fleet/restarts", 0))
+        sys.stdout.write(f"update at step {moment.steps}, restarts {restarts}\n")
+        sys.stdout.flush()
+
+
+def train_in(folder: Path, world: str = "ppo", **changes: Any) -> str:
+    """Train and return the digest of the weights."""
+    kind, settings = WORLDS[world]
+    common = {"seed": 5, "eval_every": 0, "quiet": True, "output_dir": str(folder)}
+    train(kind(**{**settings, **common, **changes}), callbacks=[Says()])
+    return digest(folder)
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "checkpoints" / "final" / "policy.safetensors").read_bytes()).hexdigest()[:16]
+
+
+def main() -> None:
+    logging.basicConfig(level=logging.WARNING)
+    folder, given = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
+    changes: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in given.items()}
+    if changes.pop("resume", None):
+        resume(folder, quiet=True, trust=True, **changes)
+        found = digest(folder)
+    else:
+        found = train_in(folder, **changes)
+    sys.stdout.write(f"weights {found}\n")
+
+
+if __name__ == "__main__":
+    main()
