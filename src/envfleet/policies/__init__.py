@@ -1,4 +1,4 @@
-"""Policies: the contract that all kinds share, and three kinds, each with encoders and an action distribution or values.
+"""Policies: the contract of all kinds, and three kinds, each with encoders and an action distribution or values.
 
 Importing this package does not load torch; names that need it are imported on first use.
 """
