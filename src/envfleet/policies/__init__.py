@@ -1,4 +1,4 @@
-"""Policies: the contract that all kinds share, and three kinds, each with encoders and an action distribution or values.
+"""Policies: the contract that all kinds share, and the three kinds of Envfleet, each with its own networks.
 
 Importing this package does not load torch; names that need it are imported on first use.
 """
