@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,35 @@ def test_without_the_private_kernel_the_numbers_are_the_same(monkeypatch: pytest
     assert np.array_equal(flat.numpy(), other.numpy())
     for name, array in optimiser.state().items():
         assert np.array_equal(array, again.state()[name]), name
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_weights_apart_have_a_learning_rate_of_their_own(monkeypatch: pytest.MonkeyPatch, kernel: bool) -> None:
+    """The same as two optimisers of torch, over the first and the second layer."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 33), nn.Linear(33, 3), nn.Linear(3, 2))
+    plain = copy.deepcopy(module)
+    if not kernel:
+        monkeypatch.setattr(adam, "kernel_works", lambda: False)
+        monkeypatch.setattr(adam, "_call_kernel", None)
+    flat = FlatParameters(module)
+    ours = FlatAdam(flat, epsilon=1e-8, apart=flat.span_of(module[1]))
+    theirs = torch.optim.Adam(
+        [
+            {"params": [*plain[0].parameters(), *plain[2].parameters()], "lr": 0.1},
+            {"params": plain[1].parameters(), "lr": 0.001},
+        ]
+    )
+    for step in range(5):
+        rows = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
+        flat.zero_gradient()
+        theirs.zero_grad()
+        for each in (module, plain):
+            each(rows).square().sum().backward()
+        ours.step(0.1, 0.001)
+        theirs.step()
+    for one, other in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_this_torch_has_the_kernel(no_memory_of_the_kernel: None) -> None:

@@ -136,3 +136,13 @@ def test_a_copy_of_a_flat_policy_has_weights_of_its_own() -> None:
     flat.data.add_(1.0)
     assert torch.equal(copied.evaluate(observations, actions).values, before)
     assert not torch.equal(policy.evaluate(observations, actions).values, before)
+
+
+def test_the_span_of_a_submodule_holds_its_weights_and_nothing_else() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 7), torch.nn.Linear(7, 2))
+    flat = FlatParameters(module)
+    span = flat.span_of(module[1])
+    flat.data.zero_()
+    flat.data[span] = 1.0
+    assert [bool(parameter.any()) for parameter in module.parameters()] == [False, False, True, True, False, False]
+    assert all(bool(parameter.all()) for parameter in module[1].parameters())

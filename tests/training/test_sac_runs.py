@@ -157,6 +157,14 @@ def test_a_trained_policy_acts_and_another_run_starts_from_it(tmp_path: Path) ->
     assert weights(tmp_path / "next") != weights(tmp_path / "run")
 
 
+def test_pictures_go_through_a_network_of_their_own(tmp_path: Path) -> None:
+    """A CNN each for actor and critics, and the same weights with central acting in threads."""
+    world = {"env": "tests.training.picture_worlds:Quarters", "steps": 128, "learning_starts": 64, "minibatch_size": 8}
+    train(small(tmp_path / "one", "box", **world))
+    train(small(tmp_path / "two", "box", **world, backend="threads", workers=2, acting="central"))
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")
+
+
 def ahead(observations: Any) -> Any:
     """Pushes the pendulum with half of its strength."""
     return np.ones((len(observations), 1), np.float32)

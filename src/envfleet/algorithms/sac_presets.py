@@ -14,7 +14,7 @@ __all__ = ["NAMED", "family_preset"]
 # The learning rate of Stable-Baselines3's RL Zoo for Pendulum.
 _CLASSIC_CONTINUOUS = Preset(
     "SAC, classic control, continuous actions",
-    {"n_envs": 4, "rollout_steps": 1, "learning_rate": 1e-3, "learning_starts": 400, "steps": 20_000},
+    {"n_envs": 4, "rollout_steps": 2, "learning_rate": 1e-3, "learning_starts": 400, "steps": 20_000},
 )
 _CLASSIC = Preset(
     "SAC, classic control",
@@ -29,7 +29,7 @@ _CLASSIC = Preset(
     },
 )
 _MUJOCO = Preset(
-    "SAC, MuJoCo", {"n_envs": 8, "rollout_steps": 1, "learning_starts": 10_000, "steps": 1_000_000}
+    "SAC, MuJoCo", {"n_envs": 8, "rollout_steps": 4, "learning_starts": 10_000, "steps": 1_000_000}
 )  # as in the RL Zoo
 _IMAGES = Preset(
     "SAC, images",
