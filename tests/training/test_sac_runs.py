@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
-from envfleet.algorithms.settings import SAC
+from envfleet.algorithms.env_facts import EnvFacts
+from envfleet.algorithms.settings import PPO, SAC
+from envfleet.environments.presets import declared_presets
+from envfleet.errors import SettingsError
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
+from envfleet.training.presets import named_preset
 from tests.training.chained_kills import kill_until_done
 from tests.training.running import StopAfter, weights
 from tests.training.test_same_weights import ACTING, BACKENDS, SCHEDULES, WORKERS
@@ -177,6 +182,46 @@ def test_demonstrations_enter_batches_from_the_start(tmp_path: Path) -> None:
     assert weights(tmp_path / "run") != weights(tmp_path / "none")
     train(small(tmp_path / "again", "box", steps=128, backend="threads", workers=2, **shown))
     assert weights(tmp_path / "again") == weights(tmp_path / "run")
+
+
+def test_the_preset_for_few_steps_belongs_to_sac() -> None:
+    found = SAC().filled(named_preset("sample-efficient", SAC).values)
+    assert (found.layer_norm, found.dropout, found.updates_per_step) == (True, 0.01, 4.0)
+    with pytest.raises(SettingsError, match="ppo has no preset 'sample-efficient'"):
+        named_preset("sample-efficient", PPO)
+
+
+META = "envfleet.environments.meta"
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "actions", "preset"),
+    [
+        (
+            "gymnasium.envs.classic_control.pendulum:PendulumEnv",
+            Box(-2, 2, (1,)),
+            "classic control, continuous actions",
+        ),
+        ("gymnasium.envs.classic_control.cartpole:CartPoleEnv", Discrete(2), "classic control"),
+        ("gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv", Box(-1, 1, (6,)), "MuJoCo"),
+        (f"{META}.point_robot:Wind", Box(-1, 1, (2,)), "wind"),
+        (f"{META}.point_robot:PointRobotSparse", Box(-1, 1, (2,)), "point robot"),
+        (f"{META}.locomotion:HalfCheetahVel", Box(-1, 1, (6,)), "walking robot with tasks"),
+        ("my.simulator:Env", Box(-1, 1, (6,)), "general"),
+    ],
+)
+def test_presets_by_family(entry_point: str, actions: Any, preset: str) -> None:
+    """With memory, environments that have no preset for it get the general one, and the previous action and reward."""
+    history = {"action": ("", 0, 2), "reward": ("", 2, 3)} if entry_point.startswith(META) else {}
+    seen, presets = Box(-1, 1, (4,)), declared_presets(entry_point)
+    env = EnvFacts(seen, actions, entry_point, frozenset(), presets, 1, {}, history)
+    assert SAC().family_preset(env).name == f"SAC, {preset}"
+    SAC().filled(SAC().family_preset(env).values)  # every name and value is valid
+    remembering = SAC(memory="gru")
+    assert remembering.family_preset(env).name == (f"SAC, {preset}" if history else "SAC with memory")
+    assert list(remembering.needed_wrappers(env)) == ([] if history else ["history"])
+    assert remembering.adapted(env).history_parts == {name: list(place) for name, place in history.items()}
+    assert not SAC().needed_wrappers(env)
 
 
 # ---- learning

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from envfleet.algorithms.common_settings import TrainingSettings
 from envfleet.environments.presets import named_presets
+from envfleet.errors import SettingsError
 from envfleet.machine import usable_cores
 from envfleet.settings.declaration import kinds_of
 from envfleet.settings.presets import Preset
@@ -41,6 +42,11 @@ def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
 
     It is reduced to settings that the algorithm has.
     """
-    named = {**NAMED, **kind.named_presets()}
-    preset = named[name]() if name in named else named_presets()[name]
+    named, of_environments = {**NAMED, **kind.named_presets()}, named_presets()
+    if name not in named and name not in of_environments:
+        raise SettingsError(
+            f"{kind.algorithm} has no preset {name!r}, expected one of {', '.join([*named, *of_environments])}",
+            hint="envfleet train sac has it" if name == "sample-efficient" else None,
+        )
+    preset = named[name]() if name in named else of_environments[name]
     return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
