@@ -25,6 +25,7 @@ EXTRAS = {
     "box2d": ("box2d",),
     "gameboy": ("pyboy",),
     "mujoco": ("mujoco",),
+    "ray": ("ray",),
     "replay": ("numba",),
     "sb3": ("stable-baselines3",),
     "video": ("imageio", "imageio-ffmpeg"),

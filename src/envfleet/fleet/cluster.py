@@ -13,7 +13,7 @@ from typing import Any
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.fleet.numerics import Numerics, measure_numerics
 
-__all__ = ["ClusterSettings", "HostFacts", "Node", "check_hosts", "divide", "numeric_differences"]
+__all__ = ["ClusterSettings", "HostFacts", "Node", "check_hosts", "divide", "numeric_differences", "reason_of_loss"]
 
 _log = logging.getLogger("envfleet")
 
@@ -139,3 +139,17 @@ def numeric_differences(hosts: Sequence[tuple[str, Numerics]], ours: Numerics) -
         for name, theirs in hosts
         if (libraries := theirs.differences(ours))
     ]
+
+
+def reason_of_loss(node: str, error: str, text: str) -> str:
+    """Why the host on a node is lost, in words; `error` is the name of Ray's exception."""
+    words = " ".join(text.split())
+    if error == "OutOfMemoryError":
+        return f"node {node} is out of memory (use fewer workers or smaller environments)"
+    if error == "RuntimeEnvSetupError":
+        return f"node {node} could not set up the runtime environment: {words}"
+    if error == "ActorDiedError" and "creation task" in words:
+        return f"node {node} could not start a host: {words[-600:]}"
+    if error == "ActorDiedError" and "SIGTERM" in words:
+        return f"node {node} was stopped"
+    return f"node {node} is lost ({error})"

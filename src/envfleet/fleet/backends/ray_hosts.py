@@ -26,7 +26,7 @@ from envfleet.fleet.backends.host import Commands, Report
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost, Link
 from envfleet.fleet.backends.remote import RemoteBackend
-from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
 from envfleet.fleet.numerics import PORTABLE
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.transfer import Array
@@ -34,14 +34,7 @@ from envfleet.machine import usable_cores
 
 try:
     import ray
-    from ray.exceptions import (
-        ActorDiedError,
-        AuthenticationError,
-        OutOfMemoryError,
-        RayError,
-        RayTaskError,
-        RuntimeEnvSetupError,
-    )
+    from ray.exceptions import ActorDiedError, AuthenticationError, RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
     raise MissingExtraError(
@@ -190,14 +183,7 @@ class RayLink:
 
     def reason_of(self, error: RayError) -> str:
         """Why a host is lost, in words."""
-        text = " ".join(str(error).split())
-        if isinstance(error, OutOfMemoryError):
-            return f"node {self.node.name} is out of memory (use fewer workers or smaller environments)"
-        if isinstance(error, RuntimeEnvSetupError):
-            return f"node {self.node.name} could not set up the runtime environment: {text}"
-        if isinstance(error, ActorDiedError) and "creation task" in text:
-            return f"node {self.node.name} could not start a host: {text[-600:]}"
-        return f"node {self.node.name} is lost ({type(error).__name__})"
+        return reason_of_loss(self.node.name, type(error).__name__, str(error))
 
     def send(self, commands: Commands, whole: Array) -> None:
         given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
@@ -326,9 +312,11 @@ class RayHosts:
         """Let the thread handle the result when it comes."""
         ref.future().add_done_callback(lambda future: self._events.put((link, future)))
 
-    def lose(self, link: RayLink, reason: str) -> None:
+    def lose(self, link: RayLink, reason: str, *, node: bool = True) -> None:
+        """Give a host up; `node` says whether its node may be gone, too."""
         if link.lost is None:
-            self._suspects.add(link.node.id)
+            if node:
+                self._suspects.add(link.node.id)
             link.abandon(reason)
             self._backend.lose(link, reason)
 
@@ -353,7 +341,7 @@ class RayHosts:
         except RayTaskError as error:
             self.lose(link, f"its host on node {link.node.name} failed: {error}")
         except RayError as error:
-            self.lose(link, link.reason_of(error))
+            self.lose(link, link.reason_of(error), node=not isinstance(error, ActorDiedError))
         else:
             if isinstance(result, Report):
                 self._backend.deliver(link, result)
