@@ -1,4 +1,4 @@
-"""Hosts on the nodes of a Ray cluster. The only module that imports Ray.
+"""Hosts on the nodes of a Ray cluster.
 
 Each node that is used gets one actor, a host with worker processes of our own (`host_actor.py`). Ray places it, carries
 messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
@@ -11,37 +11,34 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import os
 import queue
-import signal
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError, WorkerError
+from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.backends.by_value import dumped_by_value
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Commands, Report
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost, Link
+from envfleet.fleet.backends.ray_cluster import (
+    ActorDiedError,
+    NodeAffinitySchedulingStrategy,
+    RayError,
+    RayTaskError,
+    connect,
+    live_nodes,
+    ray,
+)
 from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
 from envfleet.fleet.numerics import PORTABLE
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.transfer import Array
-from envfleet.machine import usable_cores
 
-try:
-    import ray
-    from ray.exceptions import ActorDiedError, AuthenticationError, RayError, RayTaskError
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError:
-    raise MissingExtraError(
-        "backend='ray' needs ray, which is not installed", hint='pip install "envfleet[ray]"'
-    ) from None
-
-__all__ = ["RayHosts", "connect", "live_nodes"]
+__all__ = ["RayHosts"]
 
 _log = logging.getLogger("envfleet")
 
@@ -51,65 +48,6 @@ START_SECONDS = 600.0  # until an actor answers; a runtime environment may have 
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
 CALLS_AT_ONCE = 32
-
-
-# --- the cluster
-
-
-def connect(settings: ClusterSettings, workers: int | None = None) -> None:
-    """Connect to the cluster, or start one on this machine if no address is given."""
-    if ray.is_initialized():
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        if settings.address is None:
-            cpus = max(workers or 0, usable_cores())
-            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
-        else:
-            ray.init(settings.address, **quiet)
-    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
-        raise _no_connection(settings.address, error) from None
-    finally:
-        if in_main_thread and handler is not None:  # Ray has replaced it
-            signal.signal(signal.SIGTERM, handler)
-
-
-def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
-    text = str(error).strip().splitlines()
-    reason = text[0] if text else type(error).__name__
-    if isinstance(error, AuthenticationError) or "token" in reason.lower():
-        return SettingsError(
-            f"the cluster refused the connection: {reason}",
-            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
-        )
-    if address is None:
-        return ResourceError(f"a local Ray cluster could not be started: {reason}")
-    return SettingsError(
-        f"there is no Ray cluster at address {address!r}: {reason}",
-        hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
-        "the others; versions of Python and Ray must be the same on all nodes",
-    )
-
-
-def live_nodes() -> list[Node]:
-    """The nodes of the cluster, those with the most free CPUs first."""
-    from ray._private.state import available_resources_per_node  # there is no public function for this
-
-    free = available_resources_per_node()
-    nodes = [
-        Node(
-            each["NodeID"],
-            each["NodeManagerAddress"],
-            int(each["Resources"].get("CPU", 0)),
-            int(free.get(each["NodeID"], {}).get("CPU", 0)),
-        )
-        for each in ray.nodes()
-        if each["Alive"]
-    ]
-    return sorted(nodes, key=lambda node: (-node.free, node.name))
 
 
 def _words(error: EnvfleetError) -> str:
