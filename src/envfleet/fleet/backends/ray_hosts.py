@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from envfleet.errors import EnvfleetError, WorkerError
+from envfleet.errors import EnvfleetError, ResourceError, WorkerError
 from envfleet.fleet.backends.by_value import dumped_by_value
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Commands, Report
@@ -47,6 +47,7 @@ SILENCE_SECONDS = 8.0  # a host that has not answered for so long is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
+FREE_SECONDS = 5.0
 CALLS_AT_ONCE = 32
 
 
@@ -95,6 +96,7 @@ class RayLink:
         return found
 
     def call(self, method: str, *arguments: Any) -> Any:
+        self._refuse_if_shut_down()
         done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
         if done:
             return value
@@ -123,7 +125,13 @@ class RayLink:
         """Why a host is lost, in words."""
         return reason_of_loss(self.node.name, type(error).__name__, str(error))
 
+    def _refuse_if_shut_down(self) -> None:
+        """Raise HostLost after `ray.shutdown()`, since a call would start a new cluster."""
+        if not ray.is_initialized():
+            raise HostLost("Ray was shut down")
+
     def send(self, commands: Commands, whole: Array) -> None:
+        self._refuse_if_shut_down()
         given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
         self._hosts.expect(self, self._actor.run.remote(commands, given))
 
@@ -133,7 +141,7 @@ class RayLink:
 
     def beat(self) -> None:
         """Ask for a sign of life, unless one is due; give the host up if it is silent for too long."""
-        if self.heard is None or self.lost is not None:
+        if self.heard is None or self.lost is not None or not ray.is_initialized():
             return
         if not self._asked:
             self._asked = True
@@ -151,10 +159,11 @@ class RayLink:
     def abandon(self, reason: str) -> None:
         """Kill the host, which may still live and be out of reach."""
         self.lost = self.lost or reason
-        ray.kill(self._actor, no_restart=True)
+        if ray.is_initialized():
+            ray.kill(self._actor, no_restart=True)
 
     def close(self, seconds: float) -> None:
-        if self.lost is None:
+        if self.lost is None and ray.is_initialized():
             try:
                 self._actor.close.remote(seconds).future().result(seconds + 5.0)
             except (RayError, concurrent.futures.TimeoutError):
@@ -178,7 +187,7 @@ class RayHosts:
         self._closed = threading.Event()
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
-        for node, hosted in divide(workers, live_nodes()):
+        for node, hosted in self._plan(workers):
             link = self._start(node, len(hosted))
             self._of_worker.update(dict.fromkeys(hosted, link))
         try:
@@ -187,6 +196,19 @@ class RayHosts:
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _plan(workers: int) -> list[tuple[Node, range]]:
+        """Divide the workers over the nodes; CPUs of a fleet that was just closed become free after a moment."""
+        until = time.monotonic() + FREE_SECONDS
+        while True:
+            nodes = live_nodes()
+            try:
+                return divide(workers, nodes)
+            except ResourceError:
+                if time.monotonic() > until or workers > sum(node.cpus for node in nodes):
+                    raise
+            time.sleep(0.2)
 
     def _start(self, node: Node, cpus: int) -> RayLink:
         link = RayLink(self, node, cpus, self._runtime_env)
