@@ -37,7 +37,7 @@ $(TRAIN_STAMP): pyproject.toml constraints.txt
 
 $(STAMP): $(TRAIN_STAMP) $(PROCGEN_STAMP)
 	@echo "installing the packages for tests, checks and benchmarks (once)"
-	@$(PIP) --no-build-isolation --editable ".[atari,box2d,dev,gameboy,mujoco,sb3,video,wildfire]"
+	@$(PIP) --no-build-isolation --editable ".[atari,box2d,dev,gameboy,mujoco,ray,sb3,video,wildfire]"
 	@touch $@
 
 # The Procgen library, pinned by hash and without its outdated dependencies (docs/procgen.md). It does not exist for every

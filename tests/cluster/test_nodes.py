@@ -28,7 +28,7 @@ pytestmark = [
 ]
 PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
 ON_CLUSTER = ["backend=ray", "address=auto"]
-LONG = 16 * 32 * 60
+LONG = 16 * 32 * 20
 
 
 @pytest.fixture(scope="module")

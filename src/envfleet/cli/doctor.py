@@ -11,13 +11,13 @@ import sys
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from envfleet import machine
+from envfleet.cli.doctor_cluster import cluster_findings
+from envfleet.cli.findings import Finding
 
 __all__ = ["Doctor", "Extra", "Facts", "Finding", "diagnose", "gather"]
-
-Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
 
 # The packages of each extra in pyproject.toml; a test keeps the two in sync.
 EXTRAS = {
@@ -25,6 +25,7 @@ EXTRAS = {
     "box2d": ("box2d",),
     "gameboy": ("pyboy",),
     "mujoco": ("mujoco",),
+    "ray": ("ray",),
     "replay": ("numba",),
     "sb3": ("stable-baselines3",),
     "video": ("imageio", "imageio-ffmpeg"),
@@ -80,18 +81,8 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One line of the diagnosis; `advice` is empty if there is nothing to do."""
-
-    severity: Severity
-    subject: str
-    text: str
-    advice: str = ""
-
-
-@dataclass(frozen=True)
 class Doctor:
-    """Inspect this machine: cores, memory, limits and installed extras, with advice.
+    """Inspect this machine, and a cluster if its address is given: cores, memory, limits, extras, with advice.
 
     The exit code is 1 if no fleet can run here.
     """
@@ -99,10 +90,15 @@ class Doctor:
     json: bool = False
     """Print one JSON object instead of the table."""
 
+    address: str | None = None
+    """Inspect a Ray cluster too: auto on one of its nodes, or HOST:PORT."""
+
     def run(self) -> int:
         """Print the diagnosis; return 1 if no fleet can run, else 0."""
         facts = gather()
         findings = diagnose(facts)
+        if self.address is not None:
+            findings += cluster_findings(self.address)
         extras = [Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()]
         if self.json:
             sys.stdout.write(json.dumps(_as_json(facts, findings, extras), indent=2) + "\n")

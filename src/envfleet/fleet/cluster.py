@@ -13,7 +13,17 @@ from typing import Any
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.fleet.numerics import Numerics, measure_numerics
 
-__all__ = ["ClusterSettings", "HostFacts", "Node", "check_hosts", "divide", "numeric_differences"]
+__all__ = [
+    "ClusterSettings",
+    "HostFacts",
+    "Node",
+    "NodeSurvey",
+    "check_hosts",
+    "divide",
+    "numeric_differences",
+    "reason_of_loss",
+    "refuse_other_versions",
+]
 
 _log = logging.getLogger("envfleet")
 
@@ -82,6 +92,14 @@ class HostFacts:
         return cls(versions, measure_numerics())
 
 
+@dataclass(frozen=True)
+class NodeSurvey:
+    """A node and what it says about itself, or why it does not answer."""
+
+    node: Node
+    facts: HostFacts | str
+
+
 def divide(workers: int, nodes: Sequence[Node]) -> list[tuple[Node, range]]:
     """The workers of each node, one per CPU; they are spread over the nodes with the most free CPUs."""
     cpus, free = sum(node.cpus for node in nodes), sum(node.free for node in nodes)
@@ -106,7 +124,7 @@ def check_hosts(hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSetting
     """Compare the hosts, each with the name of its node, with this process. Raise an error if they do not fit."""
     ours = HostFacts.of_this_process()
     for name, facts in hosts:
-        _refuse_other_versions(name, facts, ours)
+        refuse_other_versions(name, facts, ours)
     # With pinned kernels, the nodes are compared with each other: this process has loaded its own already.
     like = hosts[0][1].numerics if settings.numerics == "portable" else ours.numerics
     differences = numeric_differences([(name, facts.numerics) for name, facts in hosts], like)
@@ -119,7 +137,7 @@ def check_hosts(hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSetting
         _log.warning("%s: the same seed may give other weights than on one machine", difference)
 
 
-def _refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None:
+def refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None:
     """Raise an error if a library on a node has another version than here."""
     for library, version in ours.versions.items():
         found = theirs.versions.get(library)
@@ -139,3 +157,17 @@ def numeric_differences(hosts: Sequence[tuple[str, Numerics]], ours: Numerics) -
         for name, theirs in hosts
         if (libraries := theirs.differences(ours))
     ]
+
+
+def reason_of_loss(node: str, error: str, text: str) -> str:
+    """Why the host on a node is lost, in words; `error` is the name of Ray's exception."""
+    words = " ".join(text.split())
+    if error == "OutOfMemoryError":
+        return f"node {node} is out of memory (use fewer workers or smaller environments)"
+    if error == "RuntimeEnvSetupError":
+        return f"node {node} could not set up the runtime environment: {words}"
+    if error == "ActorDiedError" and "creation task" in words:
+        return f"node {node} could not start a host: {words[-600:]}"
+    if error == "ActorDiedError" and "SIGTERM" in words:
+        return f"node {node} was stopped"
+    return f"node {node} is lost ({error})"

@@ -82,7 +82,7 @@ class Hosting:
 
 def cluster_cpus(settings: ClusterSettings) -> int:
     """The free CPUs of the cluster, at least 1."""
-    from envfleet.fleet.backends.ray_hosts import connect, live_nodes
+    from envfleet.fleet.backends.ray_cluster import connect, live_nodes
 
     connect(settings)
     return max(1, sum(node.free for node in live_nodes()))

@@ -13,6 +13,7 @@ environments.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -29,6 +30,9 @@ from envfleet.fleet.watch import ProgressWatch
 from envfleet.fleet.worker import Hello
 
 __all__ = ["Commands", "Host", "LocalBackend", "PackedSpec", "Posted", "Report", "Sign"]
+
+
+MEMORY_SECONDS = 10.0  # how often the memory of workers is measured, which takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,10 @@ class Commands:
 
 
 class Sign(NamedTuple):
-    """Words of a worker that show whether it makes progress."""
+    """Words of a worker that show whether it makes progress, and its memory."""
 
     worker: int
+    memory: int  # private memory of its process, in bytes
     current: int
     busy_ns: int
     tick: int
@@ -119,6 +124,8 @@ class Host:
         self._open: list[_Open] = []
         self._closed: list[int] = []  # messages whose last worker was killed
         self._died: dict[int, str] = {}
+        self._memory: dict[int, int] = {}
+        self._weighed = -MEMORY_SECONDS
 
     # --- workers
 
@@ -275,16 +282,17 @@ class Host:
 
     def signs(self) -> list[Sign]:
         """The progress of every worker; any thread may ask."""
-        return [] if self._arrays is None else [self._sign(worker) for worker in list(self._of_worker)]
+        if self._arrays is None:
+            return []
+        if time.monotonic() - self._weighed > MEMORY_SECONDS:
+            self._weighed = time.monotonic()
+            self._memory = {worker: self.backend.memory(worker) for worker in list(self._of_worker)}
+        return [self._sign(worker) for worker in list(self._of_worker)]
 
     def _sign(self, worker: int) -> Sign:
         assert self._arrays is not None
         line = self._arrays.control.worker(worker, 0)
-        return Sign(worker, *(self._words[line + word] for word in _SIGNS))
-
-    def memory(self, worker: int) -> int:
-        """Private memory of a worker's process, in bytes."""
-        return self.backend.memory(worker)
+        return Sign(worker, self._memory.get(worker, 0), *(self._words[line + word] for word in _SIGNS))
 
     def _look_for_deaths(self, watch: ProgressWatch) -> None:
         for worker in self._of_worker:

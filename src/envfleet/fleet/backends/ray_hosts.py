@@ -1,4 +1,4 @@
-"""Hosts on the nodes of a Ray cluster. The only module that imports Ray.
+"""Hosts on the nodes of a Ray cluster.
 
 Each node that is used gets one actor, a host with worker processes of our own (`host_actor.py`). Ray places it, carries
 messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
@@ -11,44 +11,34 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import os
 import queue
-import signal
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError, WorkerError
+from envfleet.errors import EnvfleetError, ResourceError, WorkerError
 from envfleet.fleet.backends.by_value import dumped_by_value
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Commands, Report
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost, Link
+from envfleet.fleet.backends.ray_cluster import (
+    ActorDiedError,
+    NodeAffinitySchedulingStrategy,
+    RayError,
+    RayTaskError,
+    connect,
+    live_nodes,
+    ray,
+)
 from envfleet.fleet.backends.remote import RemoteBackend
-from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
 from envfleet.fleet.numerics import PORTABLE
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.transfer import Array
-from envfleet.machine import usable_cores
 
-try:
-    import ray
-    from ray.exceptions import (
-        ActorDiedError,
-        AuthenticationError,
-        OutOfMemoryError,
-        RayError,
-        RayTaskError,
-        RuntimeEnvSetupError,
-    )
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-except ImportError:
-    raise MissingExtraError(
-        "backend='ray' needs ray, which is not installed", hint='pip install "envfleet[ray]"'
-    ) from None
-
-__all__ = ["RayHosts", "connect", "live_nodes"]
+__all__ = ["RayHosts"]
 
 _log = logging.getLogger("envfleet")
 
@@ -57,66 +47,8 @@ SILENCE_SECONDS = 8.0  # a host that has not answered for so long is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
+FREE_SECONDS = 5.0
 CALLS_AT_ONCE = 32
-
-
-# --- the cluster
-
-
-def connect(settings: ClusterSettings, workers: int | None = None) -> None:
-    """Connect to the cluster, or start one on this machine if no address is given."""
-    if ray.is_initialized():
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        if settings.address is None:
-            cpus = max(workers or 0, usable_cores())
-            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
-        else:
-            ray.init(settings.address, **quiet)
-    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
-        raise _no_connection(settings.address, error) from None
-    finally:
-        if in_main_thread and handler is not None:  # Ray has replaced it
-            signal.signal(signal.SIGTERM, handler)
-
-
-def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
-    text = str(error).strip().splitlines()
-    reason = text[0] if text else type(error).__name__
-    if isinstance(error, AuthenticationError) or "token" in reason.lower():
-        return SettingsError(
-            f"the cluster refused the connection: {reason}",
-            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
-        )
-    if address is None:
-        return ResourceError(f"a local Ray cluster could not be started: {reason}")
-    return SettingsError(
-        f"there is no Ray cluster at address {address!r}: {reason}",
-        hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
-        "the others; versions of Python and Ray must be the same on all nodes",
-    )
-
-
-def live_nodes() -> list[Node]:
-    """The nodes of the cluster, those with the most free CPUs first."""
-    from ray._private.state import available_resources_per_node  # there is no public function for this
-
-    free = available_resources_per_node()
-    nodes = [
-        Node(
-            each["NodeID"],
-            each["NodeManagerAddress"],
-            int(each["Resources"].get("CPU", 0)),
-            int(free.get(each["NodeID"], {}).get("CPU", 0)),
-        )
-        for each in ray.nodes()
-        if each["Alive"]
-    ]
-    return sorted(nodes, key=lambda node: (-node.free, node.name))
 
 
 def _words(error: EnvfleetError) -> str:
@@ -164,6 +96,7 @@ class RayLink:
         return found
 
     def call(self, method: str, *arguments: Any) -> Any:
+        self._refuse_if_shut_down()
         done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
         if done:
             return value
@@ -190,16 +123,15 @@ class RayLink:
 
     def reason_of(self, error: RayError) -> str:
         """Why a host is lost, in words."""
-        text = " ".join(str(error).split())
-        if isinstance(error, OutOfMemoryError):
-            return f"node {self.node.name} is out of memory (use fewer workers or smaller environments)"
-        if isinstance(error, RuntimeEnvSetupError):
-            return f"node {self.node.name} could not set up the runtime environment: {text}"
-        if isinstance(error, ActorDiedError) and "creation task" in text:
-            return f"node {self.node.name} could not start a host: {text[-600:]}"
-        return f"node {self.node.name} is lost ({type(error).__name__})"
+        return reason_of_loss(self.node.name, type(error).__name__, str(error))
+
+    def _refuse_if_shut_down(self) -> None:
+        """Raise HostLost after `ray.shutdown()`, since a call would start a new cluster."""
+        if not ray.is_initialized():
+            raise HostLost("Ray was shut down")
 
     def send(self, commands: Commands, whole: Array) -> None:
+        self._refuse_if_shut_down()
         given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
         self._hosts.expect(self, self._actor.run.remote(commands, given))
 
@@ -209,7 +141,7 @@ class RayLink:
 
     def beat(self) -> None:
         """Ask for a sign of life, unless one is due; give the host up if it is silent for too long."""
-        if self.heard is None or self.lost is not None:
+        if self.heard is None or self.lost is not None or not ray.is_initialized():
             return
         if not self._asked:
             self._asked = True
@@ -227,10 +159,11 @@ class RayLink:
     def abandon(self, reason: str) -> None:
         """Kill the host, which may still live and be out of reach."""
         self.lost = self.lost or reason
-        ray.kill(self._actor, no_restart=True)
+        if ray.is_initialized():
+            ray.kill(self._actor, no_restart=True)
 
     def close(self, seconds: float) -> None:
-        if self.lost is None:
+        if self.lost is None and ray.is_initialized():
             try:
                 self._actor.close.remote(seconds).future().result(seconds + 5.0)
             except (RayError, concurrent.futures.TimeoutError):
@@ -254,7 +187,7 @@ class RayHosts:
         self._closed = threading.Event()
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
-        for node, hosted in divide(workers, live_nodes()):
+        for node, hosted in self._plan(workers):
             link = self._start(node, len(hosted))
             self._of_worker.update(dict.fromkeys(hosted, link))
         try:
@@ -263,6 +196,19 @@ class RayHosts:
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _plan(workers: int) -> list[tuple[Node, range]]:
+        """Divide the workers over the nodes; CPUs of a fleet that was just closed become free after a moment."""
+        until = time.monotonic() + FREE_SECONDS
+        while True:
+            nodes = live_nodes()
+            try:
+                return divide(workers, nodes)
+            except ResourceError:
+                if time.monotonic() > until or workers > sum(node.cpus for node in nodes):
+                    raise
+            time.sleep(0.2)
 
     def _start(self, node: Node, cpus: int) -> RayLink:
         link = RayLink(self, node, cpus, self._runtime_env)
@@ -326,9 +272,11 @@ class RayHosts:
         """Let the thread handle the result when it comes."""
         ref.future().add_done_callback(lambda future: self._events.put((link, future)))
 
-    def lose(self, link: RayLink, reason: str) -> None:
+    def lose(self, link: RayLink, reason: str, *, node: bool = True) -> None:
+        """Give a host up; `node` says whether its node may be gone, too."""
         if link.lost is None:
-            self._suspects.add(link.node.id)
+            if node:
+                self._suspects.add(link.node.id)
             link.abandon(reason)
             self._backend.lose(link, reason)
 
@@ -353,7 +301,7 @@ class RayHosts:
         except RayTaskError as error:
             self.lose(link, f"its host on node {link.node.name} failed: {error}")
         except RayError as error:
-            self.lose(link, link.reason_of(error))
+            self.lose(link, link.reason_of(error), node=not isinstance(error, ActorDiedError))
         else:
             if isinstance(result, Report):
                 self._backend.deliver(link, result)

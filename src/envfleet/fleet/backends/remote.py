@@ -51,6 +51,7 @@ class RemoteBackend:
         self._links: dict[int, Link] = {}
         self._channels: dict[int, RelayedChannel] = {}
         self._pids: dict[int, int] = {}
+        self._memory: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._dead: dict[int, str] = {}
         self._lost: list[Link] = []
@@ -170,10 +171,7 @@ class RemoteBackend:
         return self._pids[index]
 
     def memory(self, index: int) -> int:
-        try:
-            return int(self._ask(index, "memory", index))
-        except ChannelClosed:
-            return 0
+        return self._memory.get(index, 0)
 
     def local_envs(self) -> None:
         """Return None: the workers are elsewhere."""
@@ -290,7 +288,8 @@ class RemoteBackend:
     def _show(self, signs: Sequence[Sign]) -> None:
         assert self._arrays is not None
         control = self._arrays.control
-        for worker, *values in signs:
+        for worker, memory, *values in signs:
+            self._memory[worker] = memory
             for word, value in zip(_SHOWN, values, strict=True):
                 control.words[control.worker(worker, word)] = value
 

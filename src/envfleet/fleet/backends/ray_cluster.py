@@ -1,0 +1,115 @@
+"""A Ray cluster: connecting to it, and its nodes. The only module that imports Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError
+from envfleet.fleet.backends.entry import SINGLE_THREADED
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, NodeSurvey
+from envfleet.machine import usable_cores
+
+try:
+    import ray
+    from ray.exceptions import ActorDiedError, AuthenticationError, RayError, RayTaskError
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+except ImportError:
+    raise MissingExtraError(
+        "backend='ray' needs ray, which is not installed", hint='pip install "envfleet[ray]"'
+    ) from None
+
+__all__ = [
+    "ActorDiedError",
+    "NodeAffinitySchedulingStrategy",
+    "RayError",
+    "RayTaskError",
+    "connect",
+    "live_nodes",
+    "ray",
+    "survey",
+]
+
+SURVEY_SECONDS = 60.0
+
+
+def connect(settings: ClusterSettings, workers: int | None = None) -> None:
+    """Connect to the cluster, or start one on this machine if no address is given."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if settings.address is None:
+            cpus = max(workers or 0, usable_cores())
+            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
+        else:
+            ray.init(settings.address, **quiet)
+    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+        raise _no_connection(settings.address, error) from None
+    finally:
+        if in_main_thread and handler is not None:  # Ray has replaced it
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
+    text = str(error).strip().splitlines()
+    reason = text[0] if text else type(error).__name__
+    if isinstance(error, AuthenticationError) or "token" in reason.lower():
+        return SettingsError(
+            f"the cluster refused the connection: {reason}",
+            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
+        )
+    if address is None:
+        return ResourceError(f"a local Ray cluster could not be started: {reason}")
+    return SettingsError(
+        f"there is no Ray cluster at address {address!r}: {reason}",
+        hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
+        "the others; versions of Python and Ray must be the same on all nodes",
+    )
+
+
+def live_nodes() -> list[Node]:
+    """The nodes of the cluster, those with the most free CPUs first."""
+    from ray._private.state import available_resources_per_node  # there is no public function for this
+
+    free = available_resources_per_node()
+    nodes = [
+        Node(
+            each["NodeID"],
+            each["NodeManagerAddress"],
+            int(each["Resources"].get("CPU", 0)),
+            int(free.get(each["NodeID"], {}).get("CPU", 0)),
+        )
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
+    return sorted(nodes, key=lambda node: (-node.free, node.name))
+
+
+def survey(settings: ClusterSettings) -> tuple[list[NodeSurvey], bool]:
+    """Ask every node of a running cluster about itself; also return whether the cluster requires a token."""
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    connect(settings)
+    ask = ray.remote(num_cpus=0, max_retries=0, runtime_env={"env_vars": SINGLE_THREADED})(_facts)
+    nodes = live_nodes()
+    places = [NodeAffinitySchedulingStrategy(node.id, soft=False) for node in nodes]
+    answers = [ask.options(scheduling_strategy=place).remote() for place in places]
+    found = []
+    for node, answer in zip(nodes, answers, strict=True):
+        try:
+            facts: HostFacts | str = ray.get(answer, timeout=SURVEY_SECONDS)
+        except RayError as error:
+            facts = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        found.append(NodeSurvey(node, facts))
+    return found, bool(is_token_auth_enabled())
+
+
+def _facts() -> HostFacts:
+    return HostFacts.of_this_process()

@@ -1,0 +1,73 @@
+"""The ray backend on a cluster of this machine: the same weights, a lost host, errors, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.local_program import RUNS
+from tests.cluster.training import train_in
+from tests.waiting import gone, wait_until
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return what the program found, and its run folders."""
+    folder, short = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("r")
+    given = {**os.environ, "HOME": str(folder), "RAY_TMPDIR": str(short), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.local_program", str(folder)],
+        env=given,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("result "))
+    return json.loads(line.removeprefix("result ")), folder, done.stderr
+
+
+@pytest.mark.parametrize(("world", "schedule"), RUNS)
+def test_the_same_weights_as_on_one_machine(world: str, schedule: str, program: Any, tmp_path: Path) -> None:
+    expected = train_in(tmp_path / "run", world, schedule=schedule, backend="sequential")
+    assert program[0]["runs"][f"{world}-{schedule}"] == expected
+
+
+def test_a_lost_worker_and_a_lost_host(program: Any) -> None:
+    found = program[0]["lost"]
+    assert found["one"] == [True, True, False, False]  # the host outlives its worker
+    assert found["both"] == [True, True, True, True]
+    assert found["last"] == [1, 1, 0, 0]  # the second loss hit the reset of the first two
+    assert "worker 0 is restarted" in program[2] and "is lost" in program[2]
+
+
+def test_nothing_is_left_behind(program: Any) -> None:
+    assert wait_until(lambda: gone(program[0]["lost"]["workers"]))
+
+
+def test_errors_say_what_to_do(program: Any) -> None:
+    said = program[0]["refusals"]
+    assert said["workers"].startswith("ResourceError: 99 workers were asked for, but the cluster has")
+    assert "SettingsError: address is 'ray://127.0.0.1:10001'" in said["client"]
+    assert "SettingsError: runtime_env: no-such-file.yaml cannot be read" in said["runtime_env"]
+
+
+def test_the_manifest_has_the_numerics_and_no_address(program: Any) -> None:
+    for world, _ in RUNS:
+        text = (program[1] / world / "manifest.json").read_text()
+        manifest = json.loads(text)
+        (host,) = manifest["numerics"]["hosts"]
+        assert host["blas"] == manifest["numerics"]["here"]["blas"]
+        recorded = text + (program[1] / world / "config.yaml").read_text()
+        assert "address" not in recorded and "runtime_env" not in recorded and "127.0.0.1" not in recorded

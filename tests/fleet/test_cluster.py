@@ -1,0 +1,102 @@
+"""Dividing workers over nodes, what must agree between them, and the numeric fingerprint."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envfleet.errors import ResourceError, SettingsError
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
+from envfleet.fleet.numerics import measure_numerics
+
+
+def nodes(*free: int, cpus: int = 8) -> list[Node]:
+    return [Node(str(i), f"10.0.0.{i}", cpus, count) for i, count in enumerate(free)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "free", "counts"),
+    [
+        (4, (8, 8), [2, 2]),
+        (16, (8, 8), [8, 8]),
+        (5, (8, 2, 0), [5]),
+        (8, (8, 2, 0), [7, 1]),
+        (1, (1, 8), [1]),
+    ],
+)
+def test_workers_are_spread_by_free_cpus(workers: int, free: tuple[int, ...], counts: list[int]) -> None:
+    plan = divide(workers, nodes(*free))
+    assert [len(hosted) for _, hosted in plan] == counts
+    assert [worker for _, hosted in plan for worker in hosted] == list(range(workers))
+    assert all(len(hosted) <= node.free for node, hosted in plan)
+
+
+def test_more_workers_than_cpus_are_refused_with_the_numbers() -> None:
+    with pytest.raises(ResourceError, match=r"16 workers were asked for, but the cluster has 16 CPUs, of which 4 are"):
+        divide(16, nodes(6, 6))
+    with pytest.raises(ResourceError, match="hint: wait until CPUs are free"):
+        divide(1, nodes(0))
+
+
+def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:
+    found = measure_numerics()
+    assert found == measure_numerics()
+    assert replace(found, blas="other", libm="other").differences(found) == ["BLAS", "the C library"]
+
+
+def test_other_versions_are_refused() -> None:
+    ours = HostFacts.of_this_process()
+    theirs = replace(ours, versions={**ours.versions, "numpy": "1.0"})
+    with pytest.raises(SettingsError, match=r"node b has numpy 1\.0, expected .*\nhint: install the same versions"):
+        check_hosts([("a", ours), ("b", theirs)], ClusterSettings())
+
+
+def test_other_arithmetic_is_a_warning_an_error_or_compared_among_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    ours = HostFacts.of_this_process()
+    theirs = replace(ours, numerics=replace(ours.numerics, numpy="other"))
+    with caplog.at_level(logging.WARNING, "envfleet"):
+        check_hosts([("a", ours), ("b", theirs)], ClusterSettings())
+        assert "node b" in caplog.text and "computes differently in NumPy" in caplog.text
+        caplog.clear()
+        check_hosts([("a", theirs), ("b", theirs)], ClusterSettings(numerics="portable"))
+        assert not caplog.text
+    with pytest.raises(SettingsError, match=r"node b .* computes differently"):
+        check_hosts([("a", ours), ("b", theirs)], ClusterSettings(numerics="strict"))
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "words"),
+    [
+        ("OutOfMemoryError", "", "node n is out of memory (use fewer workers or smaller environments)"),
+        ("ActorDiedError", "received SIGTERM", "node n was stopped"),
+        ("ActorUnavailableError", "", "node n is lost (ActorUnavailableError)"),
+    ],
+)
+def test_why_a_host_is_lost(error: str, text: str, words: str) -> None:
+    assert reason_of_loss("n", error, text) == words
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("env_vars: {A: b}", {"env_vars": {"A": "b"}}), ('{"pip": ["x"]}', {"pip": ["x"]}), ("- a", None), (": {", None)],
+)
+def test_a_runtime_environment_is_a_mapping_in_a_file(content: str, expected: Any, tmp_path: Path) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text(content)
+    settings = ClusterSettings(runtime_env=str(file))
+    if expected is None:
+        with pytest.raises(SettingsError, match="runtime_env: "):
+            settings.read_runtime_env()
+    else:
+        assert settings.read_runtime_env() == expected
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(SettingsError, match="expected one of warn, strict, portable"):
+        ClusterSettings(numerics="loose")
+    with pytest.raises(SettingsError, match="client protocol"):
+        ClusterSettings("ray://10.0.0.1:10001")
