@@ -21,6 +21,9 @@ class ComputedControl(ComputingEnv):
     def __init__(self, iterations: int = SCALING_ITERATIONS) -> None:
         self.iterations = iterations
 
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return super().step(np.int64(action[0] > 0.0))
+
     def observation(self, state: int) -> Any:
         return np.full(17, (state >> 8 & 255) / 256, np.float32)
 

@@ -176,8 +176,8 @@ def test_rivals_of_what_was_shown_were_allowed_there() -> None:
         if trajectory.masks is not None
         for reward, mask in zip(trajectory.rewards, trajectory.masks, strict=False)  # the last mask has no step
     }
-    assert batch.rivals is not None
-    for reward, rivals in zip(batch.returns, batch.rivals, strict=True):
+    assert batch.allowed is not None
+    for reward, rivals in zip(batch.returns, batch.allowed, strict=True):
         assert np.array_equal(rivals, masks[float(reward)])
 
 
@@ -269,5 +269,5 @@ def test_they_come_back_with_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_demonstrations_there_is_nothing_to_learn_first() -> None:
-    with pytest.raises(SettingsError, match="need demonstrations"):
+    with pytest.raises(SettingsError, match="needs demonstrations"):
         DQN(pretrain_steps=10)
