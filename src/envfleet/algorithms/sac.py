@@ -16,25 +16,24 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
+from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
 from envfleet.errors import TrainingError
-from envfleet.policies.flat import FlatParameters
 from envfleet.policies.learner_threads import LearnerThreads
-from envfleet.policies.sac_networks import Actor, Critics, Encoded
+from envfleet.policies.sac_networks import Encoded
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
@@ -103,10 +102,10 @@ class SACLearner(Learner):
         self.policy = policy.to(device)
         self._actions, self._actor, self._critics = policy.actions, policy.actor, policy.critics
         self._target = copy.deepcopy(self._critics)
-        self._actor_weights, self._critic_weights, self._temperature, self._target_weights = (
-            _Weights(module, memory=settings.memory_learning_rate is not None)
-            for module in (self._actor, self._critics, policy.temperature, self._target)
-        )
+        slow = settings.memory_learning_rate is not None
+        self._actor_weights = TrainedWeights(self._actor, apart=self._actor.encoder.history if slow else None)
+        self._critic_weights = TrainedWeights(self._critics, apart=self._critics.encoder.history if slow else None)
+        self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
         self.experience = ReplayedExperience(
@@ -341,43 +340,8 @@ class SACLearner(Learner):
         self.experience.begin_fresh_episodes()
 
     @property
-    def _trained(self) -> dict[str, _Weights]:
+    def _trained(self) -> dict[str, TrainedWeights]:
         return {"actor": self._actor_weights, "critics": self._critic_weights, "temperature": self._temperature}
-
-
-class _Weights:
-    """The weights of one module: flat, with their own Adam; the `memory` may have its own learning rate."""
-
-    def __init__(self, module: nn.Module, *, memory: bool) -> None:
-        self.flat = FlatParameters(module)
-        history = module.encoder.history if memory and isinstance(module, Actor | Critics) else None
-        self._apart = None if history is None else self.flat.span_of(history)
-        self.adam = FlatAdam(self.flat, epsilon=1e-8, apart=self._apart)
-        self._parameters = list(module.parameters())
-        self._slots = [parameter.grad for parameter in self._parameters]  # views of the flat gradient
-
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Return the gradients of a loss; several threads may do so at once."""
-        found = torch.autograd.grad(loss, self._parameters, allow_unused=True)
-        return [
-            torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(self._parameters, found, strict=True)
-        ]
-
-    def step(
-        self, gradients: Sequence[list[Tensor]], largest: float | None, rate: float, of_memory: float = 0.0
-    ) -> Tensor:
-        """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm."""
-        for slot, *parts in zip(self._slots, *gradients, strict=True):
-            assert slot is not None
-            slot.copy_(parts[0])
-            for part in parts[1:]:
-                slot.add_(part)
-        norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
-        if largest is not None and float(norm) > largest:
-            self.flat.gradient.mul_(largest / (float(norm) + 1e-6))
-        self.adam.step(*((rate,) if self._apart is None else (rate, of_memory)))
-        return norm
 
 
 def _sum(tensors: Iterable[Tensor]) -> Tensor:

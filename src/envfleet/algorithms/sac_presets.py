@@ -20,9 +20,10 @@ _CLASSIC = Preset(
     "SAC, classic control",
     {
         "n_envs": 8,
-        "rollout_steps": 2,
+        "rollout_steps": 4,
         "learning_rate": 1e-3,
-        "updates_per_step": 0.5,
+        "learning_rate_schedule": "linear",
+        "target_rate": 0.01,
         "minibatch_size": 128,
         "hidden": (128, 128),
         "steps": 50_000,
