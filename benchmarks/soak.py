@@ -139,6 +139,8 @@ class _Watch(Callback):
 
     def _kill(self) -> None:
         while not self._over.wait(self._kill_every):
+            if not self.figures.steps:  # a worker that dies while the fleet is built ends the run
+                continue
             with self._reading:
                 workers = self._workers()
             if workers:  # in turn, because restarts per worker within five minutes are limited

@@ -45,9 +45,16 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("kind", "start_method"), [("script", "spawn"), ("module", "forkserver")])
+@pytest.mark.parametrize(
+    ("kind", "method", "acting"),
+    [
+        ("script", "spawn", "central"),
+        pytest.param("script", "spawn", "worker", marks=pytest.mark.proof),
+        ("module", "forkserver", "worker"),
+    ],
+)
 def test_files_beside_the_user_do_not_replace_the_standard_library(
-    kind: str, start_method: str, tmp_path: Path
+    kind: str, method: str, acting: str, tmp_path: Path
 ) -> None:
     """Neither in the command nor in its workers, although the user's own module lies in the same folder."""
     here = tmp_path / "here"
@@ -55,7 +62,8 @@ def test_files_beside_the_user_do_not_replace_the_standard_library(
     shadow_the_standard_library(here)
     (here / "beside.py").write_text(OWN)
     flags = ["--env", "beside:make", "--backend", "processes", "--workers", "1", "--n-envs", "2", "--steps", "64"]
-    flags += ["--rollout-steps", "32", "--eval-every", "0", "--start-method", start_method, "--output-dir", "run"]
+    flags += ["--rollout-steps", "32", "--eval-every", "0", "--start-method", method, "--output-dir", "run"]
+    flags += ["--acting", acting]
     done = run([*command(kind, tmp_path), "train", "ppo", *flags, "--quiet"], here)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -57,12 +57,16 @@ def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     console.finish({"steps": 20})
 
 
-@pytest.mark.parametrize("backend", ["sequential", "processes"])
-def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "acting"),
+    [("sequential", "worker"), ("processes", "central"), pytest.param("processes", "worker", marks=pytest.mark.proof)],
+)
+def test_a_closed_pipe_does_not_end_a_training(tmp_path: Path, backend: str, acting: str) -> None:
     """Neither our own output nor that of the environments ends it."""
     (tmp_path / "chatty.py").write_text(CHATTY)
     command = [sys.executable, "-m", "envfleet", "train", "ppo", "--env", "chatty:make", "--backend", backend]
     command += ["--n-envs", "2", "--rollout-steps", "32", "--steps", "256", "--output-dir", "run", "--verbose"]
+    command += ["--acting", acting]
     with subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as process:
