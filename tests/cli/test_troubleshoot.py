@@ -17,7 +17,7 @@ import pytest
 import envfleet
 from envfleet import cli, machine
 from envfleet.errors import EnvfleetError
-from envfleet.fleet import make as make_module
+from envfleet.fleet import hosting
 from envfleet.fleet.auto import StepCost, choose
 from envfleet.fleet.statistics import WorkerStatistics
 from envfleet.runs import checkpoints
@@ -123,7 +123,7 @@ def _folder_exists(scene: Scene) -> None:
 
 @shows("... workers need ... open files, but only ... are left")
 def _too_few_files(scene: Scene) -> None:
-    scene.patch.setattr(make_module, "open_file_limit", lambda: machine.open_files() + 10)
+    scene.patch.setattr(hosting, "open_file_limit", lambda: machine.open_files() + 10)
     envfleet.make(Counter, 8, workers=2, backend="processes")
 
 

@@ -7,6 +7,7 @@ It needs root, iproute2 and util-linux: `python -m tests.cluster.namespaces` say
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -23,6 +24,7 @@ __all__ = ["NamespaceCluster", "namespaces_work"]
 
 NET = "10.79.0"
 PORT = 6379
+_LETTERS = itertools.cycle("abcdefghijklmnopqrstuvwxyz")
 START_SECONDS = 120.0
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
@@ -44,7 +46,7 @@ class NamespaceCluster:
     def __init__(self, nodes: int, *, cpus: int = 1, head_cpus: int = 0) -> None:
         self._folder = folder = Path(tempfile.mkdtemp(prefix="ef"))  # paths of sockets have at most 107 characters
         self._cpus, self._head_cpus = cpus, head_cpus
-        self._prefix = f"ef{os.getpid()}n"
+        self._prefix = f"ef{os.getpid()}{next(_LETTERS)}"  # several clusters may exist
         self._switch = f"{self._prefix}sw"
         self._outer: dict[int, subprocess.Popen[bytes]] = {}
         self._token = folder / "token"

@@ -111,6 +111,7 @@ class InlineLink:
             self._host.backend.run_inline(timeouts)
             for report in self._host.serve(lambda: False):
                 self._backend.deliver(self, travelled(report))
+            self._backend.see(self, self._host.signs())
 
     def close(self, seconds: float) -> None:
         self._host.close(seconds)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import envfleet
 from envfleet import machine
+from envfleet.fleet import hosting
 from envfleet.fleet import make as make_module
 from envfleet.fleet.spec import default_group_count, split_evenly
 from tests.fleet.simulators import Counter
@@ -155,7 +156,7 @@ def test_import_that_is_missing_in_a_worker() -> None:
 
 
 def test_too_few_files_and_too_little_memory_are_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(make_module, "open_file_limit", lambda: machine.open_files() + 10)
+    monkeypatch.setattr(hosting, "open_file_limit", lambda: machine.open_files() + 10)
     with pytest.raises(envfleet.ResourceError, match=r"(?s)2 workers need 24 open files.*ulimit -n"):
         envfleet.make(Counter, 8, workers=2, backend="processes")
     monkeypatch.undo()

@@ -257,3 +257,13 @@ def test_the_list_begins_with_the_latest_and_passes_over_damage(
     assert [summary.path.name for summary in runs_in(tmp_path)] == ["b", "a"]
     assert "c is left out" in caplog.text
     assert runs_in(tmp_path / "nowhere") == []
+
+
+def test_the_command_is_recorded_without_the_address_of_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["envfleet", "train", "ppo", "--address", "10.0.0.1:6379", "--seed", "1", "--runtime_env=secret.yaml"]
+    monkeypatch.setattr("sys.argv", command)
+    folder = RunFolder.create(str(tmp_path / "run"), env="CartPole-v1", algorithm="ppo", seed=1)
+    expected = ["envfleet", "train", "ppo", "--address", "...", "--seed", "1", "--runtime_env=..."]
+    assert folder.read_manifest()["command"] == expected

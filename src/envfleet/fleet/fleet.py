@@ -263,9 +263,8 @@ class Fleet(EnvAccess):
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:
         """Wait until every group has run its routine, which takes `steps` steps of each environment.
 
-        `waiting` is called a few times per second in the meantime, except by a sequential fleet, which does the work
-        itself. Raise OutOfTimeError if the routine is still running shortly after the time `until` (`time.monotonic`);
-        the fleet can then only be closed.
+        `waiting` is called a few times per second meanwhile, except by a sequential fleet, which works itself. Raise
+        OutOfTimeError shortly after the time `until` (`time.monotonic`); the fleet can then only be closed.
         """
         self._expect("run_wait()", RUNNING)
         answers = self._guarded(self._supervisor.wait_run, waiting, until)
@@ -362,5 +361,5 @@ class Fleet(EnvAccess):
         self.close()
 
     def __repr__(self) -> str:
-        name = self.spec.id if self.spec is not None else "environments"
+        name = "environments" if self.spec is None else self.spec.id
         return f"Fleet({name}, num_envs={self.num_envs}, backend={self.backend!r}, workers={self.workers})"

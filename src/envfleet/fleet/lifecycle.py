@@ -79,6 +79,7 @@ class WorkerLifecycle:
             self._backend.attach(spec.index, arrays)
 
     def loads(self) -> list[WorkerLoad]:
+        """The process, working time, restarts and memory of each worker."""
         return [
             WorkerLoad(
                 self._backend.pid(spec.index),

@@ -61,7 +61,6 @@ class Supervisor:
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
 
     def start(self) -> list[Hello]:
-        """Start all workers at once and wait until their environments are built."""
         return self._workers.start()
 
     def attach(self, shape: FleetShape) -> FleetArrays:
@@ -340,10 +339,7 @@ class Supervisor:
                 )
         self._send()
 
-    # --- what the workers are
-
     def loads(self) -> list[WorkerLoad]:
-        """The process, working time and restarts of each worker."""
         return self._workers.loads()
 
     def stop(self, seconds: float) -> None:

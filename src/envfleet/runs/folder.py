@@ -265,11 +265,28 @@ def _manifest(
         "envfleet": metadata.version("envfleet"),
         "git": _git_commit(),
         "machine": machine.describe(libraries=libraries),  # and the versions of Python, torch, Gymnasium and NumPy
-        "command": sys.argv,
+        "command": _without_cluster(sys.argv),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
         **({} if settings is None else {"settings": dict(settings)}),
     }
+
+
+def _without_cluster(command: list[str]) -> list[str]:
+    """The command without the values of flags that say where a cluster is: a run folder may be shared."""
+    kept: list[str] = []
+    for word in command:
+        flag = word.partition("=")[0].lstrip("-").replace("_", "-")
+        if kept and kept[-1].lstrip("-").replace("_", "-") in _OF_CLUSTER and kept[-1].startswith("--"):
+            kept.append("...")
+        elif flag in _OF_CLUSTER and "=" in word:
+            kept.append(f"{word.partition('=')[0]}=...")
+        else:
+            kept.append(word)
+    return kept
+
+
+_OF_CLUSTER = ("address", "runtime-env")
 
 
 def _refuse_other_format(path: Path, manifest: Mapping[str, Any]) -> None:
