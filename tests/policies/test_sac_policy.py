@@ -98,8 +98,8 @@ def test_choices_are_exact_and_masks_forbid() -> None:
     assert torch.isfinite(gradient).all() and gradient[1, [1, 3]].tolist() == [0.0, 0.0]
     target = actions.target_entropy(mask)
     assert isinstance(target, torch.Tensor)
-    assert target.tolist() == pytest.approx([0.5 * math.log(4), 0.5 * math.log(2), 0.5 * math.log(4)])
-    assert actions.target_entropy(None) == pytest.approx(0.5 * math.log(4))
+    assert target.tolist() == pytest.approx([0.7 * math.log(4), 0.7 * math.log(2), 0.7 * math.log(4)])
+    assert actions.target_entropy(None) == pytest.approx(0.7 * math.log(4))
     assert build_soft_actions(BOX).target_entropy(None) == -2.0
 
 

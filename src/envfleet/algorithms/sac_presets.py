@@ -19,11 +19,10 @@ _CLASSIC_CONTINUOUS = Preset(
 _CLASSIC = Preset(
     "SAC, classic control",
     {
-        "n_envs": 8,
-        "rollout_steps": 4,
+        "n_envs": 4,
+        "rollout_steps": 1,
         "learning_rate": 1e-3,
-        "learning_rate_schedule": "linear",
-        "target_rate": 0.01,
+        "max_gradient_norm": 1.0,
         "minibatch_size": 128,
         "hidden": (128, 128),
         "steps": 50_000,

@@ -101,7 +101,7 @@ class SAC(OffPolicySettings):
     target_entropy: float | None = setting(
         None,
         "Entropy that the temperature aims at. Default for Box: minus the number of action dimensions (actions count "
-        "as lying in [-1, 1]); for Discrete: half of the entropy of choosing evenly among the allowed actions.",
+        "as lying in [-1, 1]); for Discrete: 0.7 of the entropy of choosing evenly among the allowed actions.",
     )
     temperature_learning_rate: float | None = setting(
         None, "Learning rate of the temperature; learning_rate by default.", above=0

@@ -25,7 +25,7 @@ __all__ = ["Choices", "SoftActions", "build_soft_actions"]
 Array = np.ndarray[Any, Any]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 LOG_STD_RANGE = (-20.0, 2.0)
-ENTROPY_SHARE = 0.5  # the default target for Discrete, as a share of the entropy of equally likely actions
+ENTROPY_SHARE = 0.7  # the default target for Discrete, as a share of the entropy of equally likely actions
 
 
 class Choices(NamedTuple):
