@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["counted", "did_you_mean", "duration", "one_line", "shown"]
+__all__ = ["counted", "did_you_mean", "duration", "listed", "one_line", "shown"]
 
 
 def shown(value: Any) -> str:
@@ -23,6 +23,11 @@ def one_line(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """A count: 1 episode, 2 episodes."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words in a sentence: a; a and b; a, b and c."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def duration(seconds: float) -> str:

@@ -36,10 +36,10 @@ def no_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
         (PICTURE, CHOICE, set()),
         (spaces.Dict({"a": PICTURE, "b": VECTOR}), CHOICE, set()),
         (VECTOR, VECTOR, {"DQN"}),
-        (VECTOR, spaces.MultiBinary(3), {"DQN"}),
-        (TEXT, CHOICE, {"DQN", "PPO"}),
-        (VECTOR, spaces.Dict({"a": CHOICE}), {"DQN", "PPO"}),
-        (VECTOR, spaces.Discrete(2**50), {"DQN", "PPO"}),  # torch reports that there is not enough memory
+        (VECTOR, spaces.MultiBinary(3), {"DQN", "SAC"}),
+        (TEXT, CHOICE, {"DQN", "PPO", "SAC"}),
+        (VECTOR, spaces.Dict({"a": CHOICE}), {"DQN", "PPO", "SAC"}),
+        (VECTOR, spaces.Discrete(2**50), {"DQN", "PPO", "SAC"}),  # torch reports that there is not enough memory
     ],
 )
 def test_algorithms_are_asked(observation_space: Any, action_space: Any, refusing: set[str]) -> None:
@@ -118,7 +118,7 @@ def test_minigrid(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = spaces.Box(0, 255, (7, 7, 3), np.uint8)
     seen = spaces.Dict({"direction": spaces.Discrete(4), "image": grid, "mission": mission})
     assert helpful_wrappers(seen, spaces.Discrete(7), refusals) == dict.fromkeys(
-        ("DQN", "PPO"),
+        ("DQN", "PPO", "SAC"),
         (
             "minigrid.wrappers.ImgObsWrapper(env) (the grid without the mission)",
             "minigrid.wrappers.FlatObsWrapper(env) (grid and mission as one vector)",
@@ -142,16 +142,16 @@ def test_pictures_of_doubles(high: int, dtype: Any) -> None:
 def test_an_environment_that_every_algorithm_takes() -> None:
     report = envfleet.check(Walk, steps=10)
     assert report.problems == ()
-    assert report.algorithms == ("DQN", "PPO")
-    assert report.notes[-1] == "DQN and PPO can train on it"
+    assert report.algorithms == ("DQN", "PPO", "SAC")
+    assert report.notes[-1] == "DQN, PPO and SAC can train on it"
 
 
 def test_one_that_only_some_take() -> None:
     report = check(sampling(VECTOR, VECTOR)(), steps=10)
     assert report.problems == ()
-    assert report.algorithms == ("PPO",)
+    assert report.algorithms == ("PPO", "SAC")
     able, unable = report.notes[-2:]
-    assert able == "PPO can train on it"
+    assert able == "PPO and SAC can train on it"
     assert unable.startswith("DQN cannot train on it: the action space is Box(")
     assert unable.endswith("a wrapper helps: gymnasium.wrappers.DiscretizeAction(env, 5) (25 actions)")
 
@@ -161,7 +161,7 @@ def test_one_that_none_takes_is_a_warning() -> None:
     assert report.ok
     assert report.algorithms == ()
     (problem,) = report.problems
-    assert problem.what.startswith("DQN and PPO cannot train on it: the observation at 'hear' is Text(")
+    assert problem.what.startswith("DQN, PPO and SAC cannot train on it: the observation at 'hear' is Text(")
     assert problem.fix.startswith("wrap it: gymnasium.wrappers.FilterObservation(env, ['see']) (without 'hear'), or ")
 
 

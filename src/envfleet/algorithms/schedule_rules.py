@@ -14,7 +14,7 @@ def schedule_problems(settings: TrainingSettings) -> list[str]:
     """Return settings that contradict the schedule, one line each."""
     found = []
     asynchronous = settings.schedule == "async"
-    if settings.schedule not in settings.schedules:
+    if asynchronous and "async" not in settings.schedules:  # unknown names are refused before
         found.append(
             f"schedule is {settings.schedule}, expected {' or '.join(settings.schedules)}: the learner of "
             f"{settings.algorithm or type(settings).__name__} does not support it"

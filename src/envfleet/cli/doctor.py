@@ -24,6 +24,7 @@ EXTRAS = {
     "atari": ("ale-py", "opencv-python-headless"),
     "box2d": ("box2d",),
     "gameboy": ("pyboy",),
+    "metaworld": ("metaworld", "imageio", "packaging"),
     "mujoco": ("mujoco",),
     "ray": ("ray",),
     "replay": ("numba",),

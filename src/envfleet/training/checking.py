@@ -14,7 +14,7 @@ from envfleet.conformance.examination import Doing
 from envfleet.conformance.isolation import SECONDS, examine
 from envfleet.conformance.report import CheckReport, Problem
 from envfleet.errors import EnvfleetError
-from envfleet.wording import one_line
+from envfleet.wording import listed, one_line
 
 if TYPE_CHECKING:
     import gymnasium
@@ -74,10 +74,10 @@ def _with_algorithms(report: CheckReport) -> CheckReport:
     able = tuple(settings.__name__ for settings in ALGORITHMS.values() if settings.__name__ not in refused)
     problems, notes = list(report.problems), list(report.notes)
     if able:
-        notes.append(f"{' and '.join(able)} can train on it")
+        notes.append(f"{listed(able)} can train on it")
     wrappers = helpful_wrappers(observation_space, action_space, refusals) if refused else {}
     for reason, names in _by_reason(refused, wrappers).items():
-        what, suggestions = f"{' and '.join(names)} cannot train on it: {reason[0]}", reason[1]
+        what, suggestions = f"{listed(names)} cannot train on it: {reason[0]}", reason[1]
         if able:
             notes.append(f"{what}{f'; a wrapper helps: {_either(suggestions)}' if suggestions else ''}")
         else:

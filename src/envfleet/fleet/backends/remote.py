@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from envfleet.errors import CannotBeSentError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.by_value import by_value
 from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, Sign
@@ -88,7 +89,11 @@ class RemoteBackend:
         self._begun.discard(index)
 
     def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
-        with by_value():
+        """The spec, with the user's own modules by value; by name if they hold a lock, say, which has no value."""
+        try:
+            with by_value():
+                return packed_spec(spec, self._large)
+        except CannotBeSentError:
             return packed_spec(spec, self._large)
 
     def _move(self, lost: Link) -> None:
