@@ -1,4 +1,4 @@
-"""Presets of SAC: proven settings by environment family, and by name. Learning curves: `docs/learning.md`."""
+"""Presets of SAC, by environment family and by name. `docs/sac.md` says which of them runs have confirmed."""
 
 from __future__ import annotations
 
