@@ -164,6 +164,7 @@ def test_the_page_of_settings_is_current() -> None:
         "benchmarks.dqn.page",
         "benchmarks.meta.page",
         "benchmarks.ppo.page",
+        "benchmarks.sac.page",
         "benchmarks.learning.page",
         "benchmarks.soak_page",
     ],

@@ -23,7 +23,7 @@ WORKERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", [pytest.param("threads", marks=pytest.mark.proof), "processes"])
 def test_ppo_learns_cartpole(workers: str, tmp_path: Path) -> None:
     where = WORKERS[workers]
     given: dict[str, Any] = {"env": "CartPole-v1", "seed": SEED, "steps": STEPS, "schedule": "async", **where}

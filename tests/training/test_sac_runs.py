@@ -119,7 +119,7 @@ def test_forms_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> Non
     ("form", "schedule"),
     [
         ("box", "overlap"),
-        ("gru", "sync"),
+        pytest.param("gru", "sync", marks=pytest.mark.proof),
         pytest.param("everything", "sync", marks=pytest.mark.proof),
         pytest.param("discrete", "sync", marks=pytest.mark.proof),
         pytest.param("lstm", "overlap", marks=pytest.mark.proof),

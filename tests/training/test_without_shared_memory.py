@@ -21,7 +21,7 @@ WORLDS = {"masks": Masked, "late masks": LateMaskedCounter, "dictionaries": Nest
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+@pytest.mark.parametrize("schedule", [pytest.param("sync", marks=pytest.mark.proof), "overlap"])
 def test_masks_and_dictionaries(tmp_path: Path, world: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"env": WORLDS[world], "schedule": schedule, "memory": "gru", "log_info": ("coins:sum",)}
     run(tmp_path / "one", **options)
@@ -40,7 +40,9 @@ def test_dqn(tmp_path: Path, extras: str, schedule: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("first", "then"), [("loop-back", "sequential"), ("sequential", "loop-back")])
-@pytest.mark.parametrize(("schedule", "env"), [("overlap", "CartPole-v1"), ("sync", Masked)])
+@pytest.mark.parametrize(
+    ("schedule", "env"), [("overlap", "CartPole-v1"), pytest.param("sync", Masked, marks=pytest.mark.proof)]
+)
 def test_a_run_that_resumes_elsewhere(
     tmp_path: Path, first: str, then: str, schedule: str, env: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
