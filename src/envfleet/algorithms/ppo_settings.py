@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PPO"]
 
-# With async: passes over each batch, and the smallest minibatch. One pass would need many more steps: CartPole reached
-# 400 after 69,000 steps (mean of three seeds) instead of 49,000, and RememberCue was not learned at all.
+# With async: passes over each batch, and the smallest minibatch. Tried with two threads: CartPole reached a return of
+# 400 after 49,000 steps (mean of seeds 1 to 3) in four passes with minibatches of 64, and after 69,000 in one pass with
+# minibatches of 32 and twice the learning rate. RememberCue with a GRU (seed 1) was learned in four passes only.
 _MOST_PASSES, _SMALLEST = 4, 32
 _POLICY_FIELDS = {field.name: field for field in dataclasses.fields(PolicySettings)}
 
