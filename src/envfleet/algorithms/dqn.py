@@ -21,20 +21,19 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.divergence import refuse_nan
 from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
-from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
+from envfleet.algorithms.experience import build_experience
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
-from envfleet.errors import TrainingError
 from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.q_manual_gradients import make_q_gradient_pass
 from envfleet.policies.q_policy import QPolicy
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience
-from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.seeding import stream
 
 __all__ = ["DQNLearner"]
@@ -57,26 +56,13 @@ class DQNLearner(Learner):
         self._target_flat = FlatParameters(self._target)
         self._gradient_pass, self._target_pass = make_q_gradient_pass(self.policy), make_q_gradient_pass(self._target)
         self._adam = FlatAdam(self._flat, epsilon=1.5e-4 if settings.noisy else 1e-8)
-        self.experience = ReplayedExperience(
-            ReplaySpec(
-                observation_space,
-                (policy.action_shape, policy.action_dtype),
-                capacity=settings.replay_size,
-                n_envs=n_envs,
-                mask_size=policy.mask_size,
-                frame_stack=settings.frames,
-                prioritised=settings.prioritised,
-            ),
-            BatchSpec(
-                settings.minibatch_size,
-                settings.n_step,
-                settings.gamma,
-                demonstrations=settings.demonstration_share,
-                allowed=settings.margin > 0.0,
-                priority_exponent=settings.priority_exponent,
-                priority_correction=settings.priority_correction,
-            ),
-            seed,
+        self.experience = build_experience(
+            settings,
+            policy,
+            observation_space,
+            n_envs=n_envs,
+            seed=seed,
+            allowed=settings.margin > 0.0,
         )
         self.updates = 0
         self._collected = 0
@@ -138,7 +124,7 @@ class DQNLearner(Learner):
             self._owed -= int(self._owed)
         self._set_epsilon(begun if reached is None else reached)
         if update_metrics.norms:
-            self._refuse_nan()
+            refuse_nan(f"update {self.updates}", self._flat.data)
         return {
             **update_metrics.means(settings.loss),
             "train/learning_rate": rate,
@@ -245,14 +231,6 @@ class DQNLearner(Learner):
             self._target_flat.data.lerp_(self._flat.data, settings.target_rate)
         elif self.updates % settings.target_update_frequency == 0:
             self._target_flat.data.copy_(self._flat.data)
-
-    def _refuse_nan(self) -> None:
-        if not bool(torch.isfinite(self._flat.data.sum())):
-            raise TrainingError(
-                f"the weights are no longer numbers (NaN or infinite) after update {self.updates}",
-                hint="the last checkpoint is sound: resume from it with a lower learning_rate, or look for rewards "
-                "or observations of extreme size",
-            )
 
     # --- state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,12 @@ from envfleet.rollout.sequences import Sequences, SequenceSampler, SequenceSpec,
 from envfleet.rollout.storage import entry_bytes
 from envfleet.seeding import stream
 
-__all__ = ["BatchSpec", "ReplayedExperience"]
+if TYPE_CHECKING:
+    from envfleet.algorithms.dqn_settings import DQN
+    from envfleet.algorithms.sac_settings import SAC
+    from envfleet.policies.protocol import ActingPolicy
+
+__all__ = ["BatchSpec", "ReplayedExperience", "build_experience"]
 
 Array = np.ndarray[Any, Any]
 _DRAW = 14  # key of the random streams for batches
@@ -37,6 +42,38 @@ class BatchSpec:
     allowed: bool = False  # with the actions that were allowed in the observations
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
+
+
+def build_experience(
+    settings: DQN | SAC,
+    policy: ActingPolicy,
+    observation_space: Any,
+    *,
+    n_envs: int,
+    seed: int,
+    allowed: bool,
+    sequences: SequenceSpec | None = None,
+) -> ReplayedExperience:
+    """Return the experience that the settings describe; for `allowed` and `sequences` see the specs."""
+    replay = ReplaySpec(
+        observation_space,
+        (policy.action_shape, policy.action_dtype),
+        capacity=settings.replay_size,
+        n_envs=n_envs,
+        mask_size=policy.mask_size,
+        frame_stack=settings.frames,
+        prioritised=settings.prioritised,
+    )
+    batch = BatchSpec(
+        settings.minibatch_size,
+        settings.n_step,
+        settings.gamma,
+        demonstrations=settings.demonstration_share,
+        allowed=allowed,
+        priority_exponent=settings.priority_exponent,
+        priority_correction=settings.priority_correction,
+    )
+    return ReplayedExperience(replay, batch, seed, sequences=sequences)
 
 
 class ReplayedExperience:

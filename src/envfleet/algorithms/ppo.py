@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.adam import FlatAdam
+from envfleet.algorithms.divergence import refuse_nan
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.ppo_batch import Batch
 from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
@@ -32,7 +33,6 @@ from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
 from envfleet.algorithms.values import RolloutValues
 from envfleet.clock import check_time
-from envfleet.errors import TrainingError
 from envfleet.policies.copies import Copies, PolicyCopy
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.normalise import RewardScaler
@@ -114,7 +114,8 @@ class PPOLearner(Learner):
                 break
         self.updates += update_metrics.count
         metrics = update_metrics.means(settings, clip)
-        self._refuse_nan(rollout.number, metrics)
+        remedy = " (normalise_observations, normalise_rewards)"
+        refuse_nan(f"rollout {rollout.number}", self._flat.data, metrics=metrics, remedy=remedy)
         if settings.normalise_observations:
             self.policy.update_normaliser(
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
@@ -227,19 +228,6 @@ class PPOLearner(Learner):
         copy.gradient_pass.backward(score.vjp(log_probs_gradient, entropy_gradient), values_gradient)
         rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)
         return tuple(column[part.valid] for column in rows) if lost else rows
-
-    def _refuse_nan(self, number: int, metrics: dict[str, float]) -> None:
-        """Check weights and metrics: an infinite loss may not change the weights, as its gradient is scaled to zero."""
-        sound = bool(torch.isfinite(self._flat.data.sum()))
-        bad = [name for name, value in metrics.items() if not math.isfinite(value)]
-        if sound and not bad:
-            return
-        what = "the weights are no longer numbers" if not sound else f"{bad[0]} is no longer a number"
-        raise TrainingError(
-            f"{what} (NaN or infinite) after rollout {number}",
-            hint="the last checkpoint is sound: resume from it with a lower learning_rate, or look for rewards "
-            "or observations of extreme size (normalise_observations, normalise_rewards)",
-        )
 
     def close(self) -> None:
         """Stop the learner's threads."""

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
+from envfleet.algorithms.divergence import refuse_nan
+from envfleet.algorithms.experience import build_experience
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
@@ -31,14 +32,12 @@ from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
-from envfleet.errors import TrainingError
 from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.sac_networks import Encoded
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience
-from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.seeding import stream
 
 __all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_gradient"]
@@ -108,26 +107,13 @@ class SACLearner(Learner):
         self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
-        self.experience = ReplayedExperience(
-            ReplaySpec(
-                observation_space,
-                (policy.action_shape, policy.action_dtype),
-                capacity=settings.replay_size,
-                n_envs=n_envs,
-                mask_size=policy.mask_size,
-                frame_stack=settings.frames,
-                prioritised=settings.prioritised,
-            ),
-            BatchSpec(
-                settings.minibatch_size,
-                settings.n_step,
-                settings.gamma,
-                demonstrations=settings.demonstration_share,
-                allowed=policy.mask_size > 0,
-                priority_exponent=settings.priority_exponent,
-                priority_correction=settings.priority_correction,
-            ),
-            seed,
+        self.experience = build_experience(
+            settings,
+            policy,
+            observation_space,
+            n_envs=n_envs,
+            seed=seed,
+            allowed=policy.mask_size > 0,
             sequences=settings.sequences(),
         )
         self.updates = 0
@@ -194,7 +180,8 @@ class SACLearner(Learner):
                 self._update(parts, batch, share, metrics)
             self._owed -= due
             if self.updates > before:
-                self._refuse_nan()
+                trained = (self._actor_weights.flat.data, self._critic_weights.flat.data)
+                refuse_nan(f"update {self.updates}", *trained, remedy=", or set max_gradient_norm")
         self._set_random()
         return {
             **metrics.means(),
@@ -300,14 +287,6 @@ class SACLearner(Learner):
         generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
         actions = generator.standard_normal((2, *rows, size), np.float32) if size else None
         return Noise(actions, self._critics.twins.draw_dropout(generator, (3, *rows)))
-
-    def _refuse_nan(self) -> None:
-        if not all(bool(torch.isfinite(each.flat.data.sum())) for each in (self._actor_weights, self._critic_weights)):
-            raise TrainingError(
-                f"the weights are no longer numbers (NaN or infinite) after update {self.updates}",
-                hint="the last checkpoint is sound: resume from it with a lower learning_rate or max_gradient_norm, or "
-                "look for rewards or observations of extreme size",
-            )
 
     # --- state
 
