@@ -82,6 +82,13 @@ class TrainingSettings(Settings):
         "schedule": ("schedule", "How collecting and learning alternate, and on which hardware."),
         "output_dir": ("run", "Output, checkpoints, evaluation, logging."),
     }
+    aliases: ClassVar[Mapping[str, str]] = {
+        "env_id": "env",
+        "num_threads": "learner_threads",
+        "num_workers": "workers",
+        "parallel_start_method": "start_method",
+        "total_timesteps": "steps",
+    }
 
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")

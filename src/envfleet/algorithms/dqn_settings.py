@@ -50,22 +50,14 @@ class DQN(OffPolicySettings):
         "memory_size": "DQN has no recurrent memory; replay_size is the size of its replay buffer",
     }
     aliases: ClassVar[Mapping[str, str]] = {
-        "batch_size": "minibatch_size",
-        "buffer_size": "replay_size",
+        **OffPolicySettings.aliases,
         "memory_capacity": "replay_size",
-        "tau": "target_rate",
         "train_freq": "train_frequency",
         "target_update_interval": "target_update_frequency",
-        "env_id": "env",
         "num_parallel_envs": "n_envs",
-        "num_envs": "n_envs",
         "max_workers": "workers",
-        "num_workers": "workers",
-        "num_threads": "learner_threads",
         "parallel_method": "backend",
         "regenerate_memories": "regenerate_demonstrations",
-        "parallel_start_method": "start_method",
-        "total_timesteps": "steps",
     }
 
     # --- demonstrations

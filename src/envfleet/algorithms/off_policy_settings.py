@@ -25,6 +25,13 @@ class OffPolicySettings(TrainingSettings):
         "rollout_steps": ("replay", "The replay buffer: collecting, storing and sampling steps."),
         "demonstrations": ("demonstrations", "Learning from demonstrations."),
     }
+    aliases: ClassVar[Mapping[str, str]] = {
+        **TrainingSettings.aliases,
+        "batch_size": "minibatch_size",
+        "buffer_size": "replay_size",
+        "num_envs": "n_envs",
+        "tau": "target_rate",
+    }
 
     # --- the replay
     rollout_steps: int = setting(16, "Steps of each environment per rollout, before the learner updates.", minimum=1)

@@ -52,6 +52,7 @@ class PPO(TrainingSettings):
         "output_dir": TrainingSettings.groups["output_dir"],
     }
     aliases: ClassVar[Mapping[str, str]] = {
+        **TrainingSettings.aliases,
         "training.n_steps": "rollout_steps",
         "n_steps": "rollout_steps",
         "training.batch_size": "minibatch_size",
@@ -59,7 +60,6 @@ class PPO(TrainingSettings):
         "training.n_epochs": "epochs",
         "n_epochs": "epochs",
         "training.total_timesteps": "steps",
-        "total_timesteps": "steps",
         "gae_lambda": "lam",
         "training.gae_lambda": "lam",
         "ent_coef": "entropy_coefficient",
@@ -68,12 +68,8 @@ class PPO(TrainingSettings):
         "training.vf_coef": "value_coefficient",
         "max_grad_norm": "max_gradient_norm",
         "training.max_grad_norm": "max_gradient_norm",
-        "env_id": "env",
         "parallel.num_workers": "workers",
-        "num_workers": "workers",
         "parallel.start_method": "start_method",
-        "parallel_start_method": "start_method",
-        "num_threads": "learner_threads",
         "parallel.num_threads": "learner_threads",
         "training.num_threads": "learner_threads",
         WORKERS_TIMES_ENVS: "n_envs",

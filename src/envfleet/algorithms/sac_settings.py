@@ -46,16 +46,8 @@ class SAC(OffPolicySettings):
         "output_dir": TrainingSettings.groups["output_dir"],
     }
     aliases: ClassVar[Mapping[str, str]] = {
-        "batch_size": "minibatch_size",
-        "buffer_size": "replay_size",
-        "tau": "target_rate",
+        **OffPolicySettings.aliases,
         "lr": "learning_rate",
-        "env_id": "env",
-        "num_envs": "n_envs",
-        "num_workers": "workers",
-        "num_threads": "learner_threads",
-        "parallel_start_method": "start_method",
-        "total_timesteps": "steps",
         "max_grad_norm": "max_gradient_norm",
     }
 
