@@ -33,10 +33,12 @@ class EnvFacts:
         """Whether an image is part of the observation."""
         return _has_image(self.observation_space)
 
-    def own_preset(self, algorithm: str) -> Preset | None:
-        """The preset that the environment declares for an algorithm, if it fits these observations."""
+    def own_preset(self, algorithm: str, *, memory: bool = False) -> Preset | None:
+        """The preset that the environment declares for an algorithm, if it fits these observations and a memory."""
         preset = self.presets.get(algorithm)
-        return None if preset is None or (self.has_image and not preset.for_images) else preset
+        if preset is None or (self.has_image and not preset.for_images) or (memory and not preset.for_memory):
+            return None
+        return preset
 
 
 def _has_image(space: spaces.Space[Any]) -> bool:

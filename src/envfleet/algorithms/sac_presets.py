@@ -70,11 +70,10 @@ NAMED: dict[str, Callable[[], Preset]] = {
 
 def family_preset(env: EnvFacts, *, memory: bool) -> Preset:
     """The preset of the environment's family, for a policy with or without memory."""
-    own = env.own_preset("sac")
-    if memory and not (own is not None and own.for_memory):
-        return _MEMORY
-    if own is not None:
+    if (own := env.own_preset("sac", memory=memory)) is not None:
         return own
+    if memory:
+        return _MEMORY
     if ".mujoco" in env.entry_point:
         return _MUJOCO
     if env.has_image:
