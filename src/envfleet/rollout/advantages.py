@@ -18,9 +18,21 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["generalized_advantages"]
+__all__ = ["generalized_advantages", "td_errors"]
 
 Array = np.ndarray[Any, Any]
+
+
+def td_errors(
+    rewards: Array, values: Array, terminated: Array, truncated: Array, valid: Array, final_values: Array, gamma: float
+) -> tuple[Array, Array]:
+    """Return the TD errors `[time, env]`, 0 for steps that never happened, and whether the next row continues each."""
+    following = np.where(truncated, final_values, values[1:])
+    errors = rewards + gamma * following * ~terminated - values[:-1]
+    errors *= valid
+    goes_on = valid & ~(terminated | truncated)  # the next row belongs to the same episode ...
+    goes_on[:-1] &= valid[1:]  # ... and happened
+    return errors, goes_on
 
 
 def generalized_advantages(
@@ -35,13 +47,9 @@ def generalized_advantages(
     lam: float,
 ) -> Array:
     """Return advantages `[time, env]` (float32); zero for steps that never happened."""
-    following = np.where(truncated, final_values, values[1:])
-    deltas = rewards + gamma * following * ~terminated - values[:-1]
-    deltas *= valid
-    goes_on = valid & ~(terminated | truncated)  # the next row belongs to the same episode ...
-    goes_on[:-1] &= valid[1:]  # ... and happened
+    errors, goes_on = td_errors(rewards, values, terminated, truncated, valid, final_values, gamma)
     factors = (gamma * lam) * goes_on.astype(np.float32)
-    advantages = deltas.astype(np.float32, copy=False)
+    advantages = errors.astype(np.float32, copy=False)
     for t in range(len(rewards) - 2, -1, -1):
         advantages[t] += factors[t] * advantages[t + 1]
     return advantages

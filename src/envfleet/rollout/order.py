@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from envfleet.errors import SettingsError
-from envfleet.rollout.worker_rollouts import WorkerRequests, WorkerRollout
+from envfleet.rollout.worker_rollouts import OnDemand, WorkerRequests, WorkerRollout
 
 __all__ = ["Order", "OrderWriter", "ReplayedRollouts"]
 
@@ -91,7 +91,7 @@ class Order:
             )
 
 
-class ReplayedRollouts:
+class ReplayedRollouts(OnDemand):
     """Collects the rollouts of a recorded order, one after the other, each with the weights of its version."""
 
     def __init__(self, requests: WorkerRequests, order: Order) -> None:
@@ -124,12 +124,6 @@ class ReplayedRollouts:
         self._taken += 1
         return WorkerRollout(worker, number, version, buffer)
 
-    def release(self, rollout: WorkerRollout) -> None:
-        """Nothing to release: a rollout is collected when it is wanted."""
-
-    def settle(self) -> None:
-        """Nothing runs between two rollouts."""
-
     @property
     def next_number(self) -> int:
         return 1 + max((number for _, number, _ in self._order.rollouts[: self._taken]), default=-1)
@@ -139,6 +133,3 @@ class ReplayedRollouts:
             "a replay cannot be resumed: it would begin fresh episodes",
             hint="start it again, or continue from its weights with --init-from",
         )
-
-    def close(self) -> None:
-        """Nothing to close: the fleet is closed by its owner."""

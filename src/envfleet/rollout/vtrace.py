@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envfleet.rollout.advantages import td_errors
+
 __all__ = ["VTrace", "vtrace"]
 
 Array = np.ndarray[Any, Any]
@@ -53,10 +55,7 @@ def vtrace(
     """Return the value targets and advantages of a rollout."""
     log_ratios = np.where(valid, log_ratios, 0.0)  # those of steps that never happened mean nothing
     ratios = np.exp(np.minimum(log_ratios, np.log(max(rho_limit, c_limit)) + 1.0))  # larger ones are limited anyway
-    following = np.where(truncated, final_values, values[1:])
-    errors = (rewards + gamma * following * ~terminated - values[:-1]) * valid
-    goes_on = valid & ~(terminated | truncated)  # the next row belongs to the same episode ...
-    goes_on[:-1] &= valid[1:]  # ... and happened
+    errors, goes_on = td_errors(rewards, values, terminated, truncated, valid, final_values, gamma)
     reach = (gamma * lam) * goes_on
     corrections = (np.minimum(rho_limit, ratios) * errors).astype(np.float32)  # v - V, summed up from the end
     advantages = errors.astype(np.float32)

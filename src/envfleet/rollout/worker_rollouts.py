@@ -28,7 +28,7 @@ from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.routine import ActingRoutine
 
-__all__ = ["InlineRollouts", "StreamedRollouts", "WorkerRequests", "WorkerRollout", "WorkerRollouts"]
+__all__ = ["InlineRollouts", "OnDemand", "StreamedRollouts", "WorkerRequests", "WorkerRollout", "WorkerRollouts"]
 
 Array = np.ndarray[Any, Any]
 _WAIT_SECONDS = 0.25  # how often a waiting learner calls `while_waiting`
@@ -110,7 +110,20 @@ class WorkerRequests:
         return buffer
 
 
-class InlineRollouts:
+class OnDemand:
+    """A source whose rollouts are collected when they are wanted: nothing runs between two of them."""
+
+    def release(self, rollout: WorkerRollout) -> None:
+        """Do nothing: the next rollout has not begun."""
+
+    def settle(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing: the fleet is closed by its owner."""
+
+
+class InlineRollouts(OnDemand):
     """Collects one rollout of one worker at a time, when the learner asks for it."""
 
     def __init__(self, requests: WorkerRequests) -> None:
@@ -132,21 +145,12 @@ class InlineRollouts:
         self._begun += 1
         return WorkerRollout(worker, number, version, buffer)
 
-    def release(self, rollout: WorkerRollout) -> None:
-        """Nothing to release: a rollout is collected when it is wanted."""
-
-    def settle(self) -> None:
-        """Nothing runs between two rollouts."""
-
     @property
     def next_number(self) -> int:
         return self._first + -(-self._begun // len(self.groups))
 
     def resume(self, number: int) -> None:
         self._begun, self._first = 0, number
-
-    def close(self) -> None:
-        """Nothing to close: the fleet is closed by its owner."""
 
 
 class StreamedRollouts:
