@@ -17,13 +17,17 @@ Array = np.ndarray[Any, Any]
 _FLOAT = np.dtype(np.float32)
 
 
-class NumpyGRU:
-    """Same as `torch.gru_cell`."""
+class _Cell:
+    """The products of a memory's gates with its input and its state."""
 
     def __init__(self, memory: Memory, rows: int) -> None:
         self._units = memory.units
         self._project = Product(memory.weight_input, memory.bias_input, rows)
         self._pull = Product(memory.weight_state, memory.bias_state, rows)
+
+
+class NumpyGRU(_Cell):
+    """Same as `torch.gru_cell`."""
 
     def __call__(self, features: Array, state: Array) -> Array:
         """Update the state in place and return the output."""
@@ -41,13 +45,8 @@ class NumpyGRU:
         return state
 
 
-class NumpyLSTM:
+class NumpyLSTM(_Cell):
     """Same as `torch.lstm_cell`; the state is h and c side by side."""
-
-    def __init__(self, memory: Memory, rows: int) -> None:
-        self._units = memory.units
-        self._project = Product(memory.weight_input, memory.bias_input, rows)
-        self._pull = Product(memory.weight_state, memory.bias_state, rows)
 
     def __call__(self, features: Array, state: Array) -> Array:
         """Update the state in place and return the output."""
