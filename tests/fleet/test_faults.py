@@ -342,6 +342,7 @@ def test_slow_group_is_not_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return 20.0 * size(steps)
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=seconds))
+    monkeypatch.setattr(watch, "LONGEST_GAP", 1000.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.005)
     fleet = envfleet.make(lambda: Slow(steps, looks), 8, backend="processes", group_size=8, timeout=60.0)
     fleet.reset()

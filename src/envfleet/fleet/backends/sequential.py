@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +20,7 @@ from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.control import Phase, WorkerWord
 from envfleet.fleet.memory import Block
 from envfleet.fleet.spec import Timeouts, WorkerSpec
-from envfleet.fleet.watch import limit_of
+from envfleet.fleet.watch import WatchClock, limit_of
 from envfleet.fleet.worker import Answers, Hello, Worker
 from envfleet.machine import private_memory
 
@@ -202,23 +201,24 @@ class _Watchdog:
             self._changed.notify()
 
     def _watch(self) -> None:
-        seen, since = (0, _WorkerProgress(0, 0, 0)), time.monotonic()
+        clock, seen, since = WatchClock(), (0, _WorkerProgress(0, 0, 0)), 0.0
         while True:
             with self._changed:
                 self._changed.wait(self._look_every())
                 if self._stopped:
                     return
                 timeouts = self._timeouts
+            watched = clock.look()
             busy = self._round % 2 == 1
             now = (self._round, self._progress())
             operation, limit = ("step", None) if timeouts is None else limit_of(now[1].phase, timeouts)
             if now != seen or not busy or limit is None:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > limit:
+                seen, since = now, watched
+            elif watched - since > limit:
                 self._hang = _Hang(operation, limit, stack_of_thread(self._thread_id))
                 _hung.add(self._thread_id)
                 _interrupt(self._thread_id, self._signal)
-                since = time.monotonic()
+                since = watched
 
     def _look_every(self) -> float | None:
         if self._timeouts is None:
