@@ -51,8 +51,7 @@ class RandomActor:
 class RandomActorMaker:
     """Builds the actor in each worker."""
 
-    def load(self) -> None:
-        """Do nothing: everything is imported."""
+    modules = ()
 
     def __call__(self, observation_space: Any, action_space: Any) -> RandomActor:
         return RandomActor(observation_space, action_space)

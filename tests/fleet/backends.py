@@ -23,7 +23,6 @@ BACKENDS: dict[str, dict[str, Any]] = {
 }
 ALL_TESTS = [name for name in BACKENDS if name != "loop-back-hosts"]  # whose workers start slowly
 PROCESSES = ["spawn", "fork", "forkserver", "portable", "loop-back-hosts"]
-SLOW_STARTS = ["spawn", "forkserver"]  # they start new interpreters
 
 
 @pytest.fixture
@@ -44,18 +43,15 @@ def processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def run_on_backends(metafunc: pytest.Metafunc) -> None:
     """Run a test that uses one of the fixtures on every backend.
 
-    Most of the time goes into new interpreters, and a worker behaves the same however it was started. So `make test`
-    starts interpreters for some tests only, chosen by name: all tests of faults and signals, and half of the others,
-    run with either spawn or forkserver. `make proof` runs the rest.
+    A spawned worker imports for half a second of CPU time, and behaves like a forked one from then on. So `make test`
+    spawns workers in a quarter of the tests only, chosen by name. `make proof` runs the rest.
     """
-    turn = crc32(metafunc.function.__name__.encode())
-    both_matter = metafunc.module.__name__.endswith(("test_faults", "test_signals"))
-    chosen = SLOW_STARTS[turn % 2] if both_matter or turn % 4 < 2 else None
+    spawns = crc32(metafunc.function.__name__.encode()) % 4 == 0
     own = str([marker.args[0] for marker in metafunc.definition.iter_markers("parametrize")])
     for fixture, names in (("backend", ALL_TESTS), ("processes", PROCESSES)):
         if fixture in metafunc.fixturenames and fixture not in own:
-            left = {name for name in SLOW_STARTS if name != chosen}
-            cases = [pytest.param(name, marks=pytest.mark.proof) if name in left else name for name in names]
+            marks = {"spawn": () if spawns else (pytest.mark.proof,)}
+            cases = [pytest.param(name, marks=marks.get(name, ())) for name in names]
             metafunc.parametrize(fixture, cases, indirect=True)
 
 

@@ -174,13 +174,15 @@ def test_groups_are_a_fixed_function_of_the_number(n_envs: int) -> None:
     assert min(sizes) >= min(4, n_envs)
 
 
-def test_names_that_one_recognises_in_htop() -> None:
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_names_that_one_recognises_in_htop(method: str) -> None:
     import psutil
 
-    fleet = envfleet.make(Counter, 8, workers=2, backend="processes")
+    fleet = envfleet.make(Counter, 8, workers=2, backend="processes", start_method=method)
     processes = [psutil.Process(worker.pid) for worker in fleet.statistics().workers]
     assert [process.name() for process in processes] == ["envfleet-0", "envfleet-1"]
-    assert "envfleet-0" in processes[0].cmdline()
+    if method == "spawn":
+        assert "envfleet-0" in processes[0].cmdline()
     fleet.close()
 
 

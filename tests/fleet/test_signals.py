@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import envfleet
-from envfleet.fleet.backends import launch
+from envfleet.fleet.backends import fork_server, launch
 from envfleet.signals import ENDING, Terminated, handled, terminate
 from tests.fleet.child_processes import HasChildren
 from tests.fleet.simulators import Counter
@@ -58,6 +58,7 @@ def test_a_worker_survives_signals_from_its_first_moment(
     fork = os.fork
     monkeypatch.setattr(launch.subprocess, "Popen", Popen)
     monkeypatch.setattr(launch.os, "fork", lambda: signal_it(fork()))
+    monkeypatch.setattr(fork_server, "_servers", [])  # so that it is started too
     fleet = make(Counter, processes)
     monkeypatch.undo()
     fleet.reset()

@@ -1,8 +1,7 @@
-"""Builds an algorithm's policy where it acts. Importing this does not load torch; `load` does."""
+"""Builds an algorithm's policy where it acts. Importing this does not load torch."""
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,10 @@ class PolicyMaker:
 
     build: BuildPolicy  # usually the method of the policy's settings
 
-    def load(self) -> None:
-        """Import torch and what most policies need, while the environments are built."""
-        for module in ("envfleet.algorithms.policy_actor", "envfleet.policies.policy"):
-            importlib.import_module(module)
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """They import torch and what most policies need."""
+        return ("envfleet.algorithms.policy_actor", "envfleet.policies.policy")
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:
         from envfleet.algorithms.policy_actor import PolicyActor

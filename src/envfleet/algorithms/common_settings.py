@@ -128,7 +128,7 @@ class TrainingSettings(Settings):
         minimum=1,
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
-        None, "How worker processes are started (multiprocessing); spawn by default."
+        None, "How worker processes are started (multiprocessing); by default forkserver on Linux, spawn elsewhere."
     )
     pin_cores: bool = setting(
         False, "Pin each worker process to one core, in turn (Linux). Usually the operating system does better."

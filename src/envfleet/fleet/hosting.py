@@ -11,6 +11,7 @@ from envfleet.fleet import auto
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.cluster import ClusterSettings
 from envfleet.fleet.makers import Makers
+from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.spec import default_group_count, stepping_group_count
 from envfleet.machine import open_file_limit, open_files, usable_cores
 
@@ -103,7 +104,7 @@ def backend_of(name: str, workers: int, hosting: Hosting) -> Backend:
         from envfleet.fleet.backends.threads import ThreadsBackend
 
         return ThreadsBackend()
-    method = hosting.start_method or "spawn"
+    method = hosting.start_method or default_start_method()
     if hosting.trusted:
         from envfleet.fleet.backends.caller_run import CallerRunBackend
 

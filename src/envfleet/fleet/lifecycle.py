@@ -45,8 +45,7 @@ class WorkerLifecycle:
         """Start all workers at once and wait until their environments are built."""
         for spec in self._specs:
             self._backend.start(spec)
-        if self._specs[0].routine is not None:
-            self._specs[0].routine.load()  # in parallel with the workers, which load it too
+        self._specs[0].load()  # in parallel with the workers, which load it too
         return [self._hello(spec) for spec in self._specs]
 
     def _hello(self, spec: WorkerSpec) -> Hello:

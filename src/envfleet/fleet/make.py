@@ -78,7 +78,7 @@ def make(
         group_size: environments that one worker steps together, the unit of send() and recv() (default: at least one
             group per worker).
         seed: environment i gets seed + i. If not given, a seed is drawn and recorded as `fleet.seed`.
-        start_method: "spawn" (default), "fork" or "forkserver" for processes.
+        start_method: "spawn", "fork" or "forkserver" for processes; by default forkserver on Linux, spawn elsewhere.
         timeout: seconds a step may take before it counts as hung (60), or `Timeouts`, or None for no limit.
         restarts: how often a worker or environment may be restarted (10 within 5 minutes), or `Restarts`.
         on_error: "raise" an environment's exception, or "restart" the environment and truncate the episode.

@@ -21,6 +21,7 @@ import time
 __all__ = [
     "Doorbell",
     "can_spin",
+    "default_start_method",
     "die_with_parent",
     "name_process",
     "nameless_file",
@@ -37,6 +38,11 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 def uses_linux() -> bool:
     """Whether Linux-only calls are used; the environment variable ENVFLEET_PORTABLE=1 turns them off."""
     return sys.platform == "linux" and os.environ.get("ENVFLEET_PORTABLE", "") in ("", "0")
+
+
+def default_start_method() -> str:
+    """How worker processes are started; system libraries of macOS do not survive a fork."""
+    return "forkserver" if uses_linux() else "spawn"
 
 
 def can_spin() -> bool:

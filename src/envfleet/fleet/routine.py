@@ -36,8 +36,9 @@ class ExtraArray:
 class WorkerRoutine(Protocol):
     """Pickled to every worker when the fleet is made."""
 
-    def load(self) -> None:
-        """Import what it needs; called in every worker before its environments are built, and in the caller."""
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules that it needs, slow to import: imported before environments are built, and in the caller."""
 
     def arrays(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]

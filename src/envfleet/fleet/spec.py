@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,15 @@ class WorkerSpec:
     settings: GroupSettings
     routine: WorkerRoutine | None = None  # code that the worker runs on its groups without the caller
     core: int | None = None  # its process is pinned to this core
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return () if self.routine is None else self.routine.modules
+
+    def load(self) -> None:
+        """Import the modules of the routine."""
+        for name in self.modules:
+            importlib.import_module(name)
 
     def context(self, env: int, operation: str) -> EnvContext:
         """Where the worker is if environment `env` is running; with a pool, one of its environments."""

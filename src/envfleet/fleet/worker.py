@@ -84,8 +84,7 @@ class Worker:
     def build(self) -> Hello:
         if self.spec.core is not None:
             os.sched_setaffinity(0, {self.spec.core})
-        if self.spec.routine is not None:
-            self.spec.routine.load()
+        self.spec.load()
         return Hello([group.build() for group in self.groups])
 
     def attach(self, arrays: FleetArrays) -> None:

@@ -68,8 +68,9 @@ class Actor(Protocol):
 class ActorMaker(Protocol):
     """Builds the policy; it is pickled and sent to workers that run the policy themselves."""
 
-    def load(self) -> None:
-        """Import the modules that building the policy needs."""
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that building the policy needs."""
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> Actor: ...
 

@@ -34,8 +34,9 @@ class ActingRoutine:
     log_info: tuple[str, ...] = ()  # info keys that are logged per episode
     weight_sets: int = 1  # one per worker if each worker may act with other weights
 
-    def load(self) -> None:
-        self.make_actor.load()
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return self.make_actor.modules
 
     def shape(self, actor: Actor, observation_space: spaces.Space[Any], n_envs: int, groups: int) -> RolloutShape:
         return RolloutShape(

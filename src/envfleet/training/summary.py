@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.fleet.os_compat import default_start_method
 from envfleet.runs.live_view import decimals
 from envfleet.settings import differences
 from envfleet.training.assembly import Parts, Resolved
@@ -45,7 +46,7 @@ def choices_of(resolved: Resolved, parts: Parts, folder: Path) -> list[tuple[str
     if fleet.backend == "sequential":
         place = "in this process"
     elif fleet.backend == "processes":
-        place += f" started by {settings.start_method or 'spawn'}"
+        place += f" started by {settings.start_method or default_start_method()}"
     elif fleet.backend == "ray":
         place += f" on {counted(len(fleet.hosts), 'node')}"
     threads = counted(settings.threads, "thread")

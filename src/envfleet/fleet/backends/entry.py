@@ -12,12 +12,12 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import traceback
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import NoReturn
 
 import gymnasium
 import numpy as np
@@ -26,13 +26,13 @@ from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import ChannelClosed, SocketChannel, load_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.os_compat import Doorbell, die_with_parent, name_process, open_pidfd
+from envfleet.fleet.os_compat import Doorbell, die_with_parent, name_process
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.worker import Bells, Worker
-from envfleet.signals import blocked, leave_to_caller
+from envfleet.signals import leave_to_caller
 from envfleet.streams import error_stream
 
-__all__ = ["SINGLE_THREADED", "Links", "Prelude", "fork_on_request", "live", "main"]
+__all__ = ["SINGLE_THREADED", "Links", "Prelude", "live", "main"]
 
 STACK_SIGNAL = signal.SIGUSR1
 # A worker computes with one thread; libraries read these variables when they are loaded.
@@ -69,6 +69,12 @@ class Links:
     def dump(self) -> str:
         return json.dumps(asdict(self))
 
+    def renamed(self, new: Mapping[int, int]) -> Links:
+        """The same links under the descriptors of another process."""
+        bell, caller_bell = ((new[read], new[write]) for read, write in (self.bell, self.caller_bell))
+        channel, block, stack = (new[fd] for fd in (self.channel, self.block, self.stack))
+        return replace(self, channel=channel, bell=bell, caller_bell=caller_bell, block=block, stack=stack)
+
     @classmethod
     def load(cls, text: str) -> Links:
         values = json.loads(text)
@@ -88,9 +94,11 @@ class Prelude:
 
 
 def main(arguments: list[str]) -> None:
-    """Run a spawned process: `worker LINKS`, or `forks FD PARENT` for the server that forks workers."""
+    """Run a spawned process: `worker LINKS`, or `forks FDS PARENT` for the server that forks workers."""
     if arguments[0] == "forks":
-        fork_on_request(int(arguments[1]), int(arguments[2]))
+        from envfleet.fleet.backends.fork_server import serve
+
+        serve(*map(int, arguments[1:]))
     else:
         live(Links.load(arguments[1]))
 
@@ -178,44 +186,3 @@ def _one_thread() -> None:
 
     threadpoolctl.threadpool_limits(1)
     os.environ.update(SINGLE_THREADED)
-
-
-def fork_on_request(fd: int, parent_pid: int) -> None:
-    """Run the fork server: it has imported everything a worker needs, and forks workers on request."""
-    leave_to_caller()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the children
-    die_with_parent(parent_pid)
-    name_process("envfleet-forks")
-    server = socket.socket(fileno=fd)
-    while True:
-        data, fds, _, _ = socket.recv_fds(server, 65536, 16)
-        if not data:
-            return
-        with blocked():  # until the worker has its own handlers
-            pid = os.fork()
-            if pid == 0:
-                server.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                links: dict[str, Any] = json.loads(data)
-                renamed = dict(zip(links.pop("fds"), fds, strict=True))
-                given = Links.load(json.dumps(links))
-                live(_rename(given, renamed, os.getppid()))
-        for inherited in fds:
-            os.close(inherited)
-        pidfd = open_pidfd(pid)
-        socket.send_fds(server, [str(pid).encode()], [] if pidfd is None else [pidfd])
-        if pidfd is not None:
-            os.close(pidfd)
-
-
-def _rename(links: Links, new: dict[int, int], parent_pid: int) -> Links:
-    return Links(
-        links.name,
-        parent_pid,
-        new[links.channel],
-        (new[links.bell[0]], new[links.bell[1]]),
-        (new[links.caller_bell[0]], new[links.caller_bell[1]]),
-        new[links.block],
-        new[links.stack],
-        links.spin,
-    )

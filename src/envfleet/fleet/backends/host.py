@@ -43,6 +43,7 @@ class PackedSpec:
     name: str
     groups: tuple[int, ...]
     messages: list[list[bytes]]  # see `packed_spec`
+    modules: tuple[str, ...]  # of its routine
 
 
 class LocalBackend(Backend, Protocol):

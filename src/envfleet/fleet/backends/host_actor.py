@@ -15,6 +15,7 @@ from envfleet.fleet.backends.host_thread import HostThread
 from envfleet.fleet.backends.processes import ProcessesBackend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.transfer import Array
 
 __all__ = ["HostActor"]
@@ -27,7 +28,7 @@ class HostActor:
 
     def __init__(self) -> None:
         self._reports: dict[int, queue.SimpleQueue[Report | BaseException]] = {}
-        self._thread = HostThread(Host(ProcessesBackend("spawn")), self._deliver, self._fail)
+        self._thread = HostThread(Host(ProcessesBackend(default_start_method())), self._deliver, self._fail)
         self._heard: float | None = None  # when the last beat came
         threading.Thread(target=self._watch, name="envfleet-host-watch", daemon=True).start()
 

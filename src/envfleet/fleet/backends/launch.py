@@ -1,4 +1,4 @@
-"""Starts worker processes (spawn, fork, forkserver), always from one long-lived thread.
+"""Starts processes in new interpreters or by fork, always from one long-lived thread.
 
 The parent-death signal of a child fires when the *thread* that started it ends, so a fleet made in a
 short-lived thread would lose its workers with it. All starts and restarts go through one daemon thread
@@ -8,18 +8,15 @@ that lives as long as the process. Signals are blocked during a start, because a
 from __future__ import annotations
 
 import functools
-import json
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,41 +27,27 @@ from envfleet.fleet.os_compat import open_pidfd, wait_ready
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.signals import blocked
 
-__all__ = ["ForkServer", "Process", "fork_worker", "spawn_worker"]
+__all__ = ["Process", "fork_worker", "new_interpreter", "spawn_worker"]
 
 
 class Process:
     """A started process: whether it is alive, and how it ended."""
 
-    def __init__(
-        self, pid: int, pidfd: int | None, *, popen: subprocess.Popen[bytes] | None = None, child: bool = True
-    ) -> None:
-        self.pid, self.pidfd, self._popen, self._is_child = pid, pidfd, popen, child
+    def __init__(self, pid: int, pidfd: int | None, exit_code: Callable[[], int | None]) -> None:
+        """`exit_code` returns the exit code as `subprocess` has it, or None while the process is alive."""
+        self.pid, self.pidfd, self._exit_code = pid, pidfd, exit_code
         self._ending: str | None = None
 
     def ending(self) -> str | None:
         """How the process ended; None while it is alive."""
         if self._ending is None:
-            self._ending = self._look()
-        return self._ending
-
-    def _look(self) -> str | None:
-        if self._popen is not None:
-            code = self._popen.poll()
-            return None if code is None else _describe(code)
-        if self._is_child:
             try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                code = self._exit_code()
             except ChildProcessError:  # reaped by other code
-                return "it ended"
-            return None if pid == 0 else _describe(os.waitstatus_to_exitcode(status))
-        if self.pidfd is not None:
-            return "it ended" if wait_ready(self.pidfd, 0) else None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return "it ended"
-        return None
+                self._ending = "it ended"
+            else:
+                self._ending = None if code is None else _describe(code)
+        return self._ending
 
     def signal(self, number: int) -> None:
         if self.ending() is None:
@@ -137,7 +120,8 @@ def _launch(job: Callable[[], Any]) -> Any:
     return _launcher()(job)
 
 
-def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
+def new_interpreter(arguments: list[str], fds: list[int], streams: Mapping[int, int]) -> subprocess.Popen[bytes]:
+    """Start `entry.main` in a new interpreter; `streams` replace the caller's stdout (1) and stderr (2)."""
     root = str(Path(envfleet.__file__).resolve().parents[1])
     # `python -c` puts the current folder first, so a user's `queue.py` would shadow the standard library's. Our own
     # folder is first only while this package is imported; the caller's sys.path comes with the spec.
@@ -149,15 +133,14 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
     )
     command = [sys.executable, "-c", boot, *arguments]
     environment = {**os.environ, **SINGLE_THREADED}
-    own = streams_of_workers()
     popen: subprocess.Popen[bytes] = _launch(
         lambda: subprocess.Popen(
             command,
             pass_fds=fds,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=own.get(1),
-            stderr=own.get(2),
+            stdout=streams.get(1),
+            stderr=streams.get(2),
         )
     )
     return popen
@@ -165,8 +148,8 @@ def _python(fds: list[int], *arguments: str) -> subprocess.Popen[bytes]:
 
 def spawn_worker(links: Links) -> Process:
     """Start a worker in a new interpreter; its command line contains its name, for htop."""
-    popen = _python(links.fds, links.name, "worker", links.dump())
-    return Process(popen.pid, open_pidfd(popen.pid), popen=popen)
+    popen = new_interpreter([links.name, "worker", links.dump()], links.fds, streams_of_workers())
+    return Process(popen.pid, open_pidfd(popen.pid), popen.poll)
 
 
 def fork_worker(links: Links, spec: WorkerSpec, close_in_child: list[int]) -> Process:
@@ -184,30 +167,9 @@ def fork_worker(links: Links, spec: WorkerSpec, close_in_child: list[int]) -> Pr
         return pid
 
     pid: int = _launch(job)
-    return Process(pid, open_pidfd(pid))
+    return Process(pid, open_pidfd(pid), functools.partial(_child_exit_code, pid))
 
 
-class ForkServer:
-    """A clean process with all imports done, from which workers are forked; one per backend."""
-
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        self._popen = _python([theirs.fileno()], "envfleet-forks", "forks", str(theirs.fileno()), str(os.getpid()))
-        theirs.close()
-
-    def start(self, links: Links) -> Process:
-        request = json.dumps({**asdict(links), "fds": links.fds}).encode()
-        socket.send_fds(self._socket, [request], links.fds)
-        answer, fds, _, _ = socket.recv_fds(self._socket, 64, 1)
-        if not answer:
-            raise OSError("the fork server has ended")
-        return Process(int(answer), fds[0] if fds else None, child=False)
-
-    def close(self) -> None:
-        self._socket.close()
-        try:
-            self._popen.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+def _child_exit_code(pid: int) -> int | None:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None

@@ -15,11 +15,12 @@ from gymnasium.envs.registration import EnvSpec
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
+from envfleet.fleet.backends.fork_server import fork_server
 from envfleet.fleet.backends.host import PackedSpec
-from envfleet.fleet.backends.launch import ForkServer, Process, fork_worker, spawn_worker
+from envfleet.fleet.backends.launch import Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
 from envfleet.fleet.memory import Block
-from envfleet.fleet.os_compat import Doorbell, can_spin, nameless_file
+from envfleet.fleet.os_compat import Doorbell, can_spin, default_start_method, nameless_file
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Hello
 from envfleet.importing import imported
@@ -53,6 +54,7 @@ class ProcessesBackend:
 
     def __init__(self, start_method: str) -> None:
         self.start_method = start_method
+        self._serves = start_method != "spawn" and "forkserver" in (start_method, default_start_method())
         self.spins = can_spin()
         self.block = Block.create(shared=True)
         self._caller_bell = Doorbell.create()
@@ -60,15 +62,19 @@ class ProcessesBackend:
         self._workers: dict[int, _WorkerProcess] = {}
         self._specs: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
         self._large: list[bytes] = []  # the large arrays in them, each stored once
-        self._server = ForkServer() if start_method == "forkserver" else None
 
     def start(self, spec: WorkerSpec) -> None:
         again = spec.index in self._specs
         messages = self._pickled(spec)
         fork = self.start_method == "fork" and not (again and messages)
+        if self._serves and not fork:
+            fork_server().load(spec.modules)
+            spec.load()  # the caller needs them too, and the server imports them at the same time
         self._start(spec.index, spec.name, messages, spec if fork else None)
 
     def start_packed(self, packed: PackedSpec) -> None:
+        if self._serves:
+            fork_server().load(packed.modules)
         self._start(packed.index, packed.name, packed.messages, None)
 
     def _start(self, index: int, name: str, messages: list[list[bytes]], forked: WorkerSpec | None) -> None:
@@ -101,14 +107,12 @@ class ProcessesBackend:
                 channel.send_parts(parts)
 
     def _launch(self, links: Links, forked: WorkerSpec | None, channel: CallerChannel) -> Process:
-        if self._server is not None:
-            return self._server.start(links)
-        # A restart is spawned even with start_method="fork": this process may have used OpenMP since, and its
+        # A restart is not forked even with start_method="fork": this process may have used OpenMP since, and its
         # fork could hang in a thread pool whose threads were not copied.
         if forked is not None:
             ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
             return fork_worker(links, forked, ours)
-        return spawn_worker(links)
+        return fork_server().start(links) if self._serves else spawn_worker(links)
 
     def _pickled(self, spec: WorkerSpec) -> list[list[bytes]]:
         """The caller's registered envs and the spec, pickled once in parts; empty if only a fork can pass them on."""
@@ -233,8 +237,6 @@ class ProcessesBackend:
             worker.release()
         self._specs.clear()
         self._large.clear()
-        if self._server is not None:
-            self._server.close()
         self._caller_bell.close()
         self.block.close()
 

@@ -75,7 +75,7 @@ class RemoteBackend:
         index = spec.index
         if index not in self._specs:
             groups = tuple(group.index for group in spec.groups)
-            self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec))
+            self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec), spec.modules)
             self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
             self._links[index] = self._placement.host_of(index)
         with self._lock:
