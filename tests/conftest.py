@@ -9,10 +9,9 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from envfleet.fleet import watch
-from envfleet.fleet.backends import sequential
-from envfleet.fleet.backends.processes import ProcessesBackend
-from envfleet.fleet.spec import Timeouts, WorkerSpec
+from envfleet.fleet import hosting, watch
+from envfleet.fleet.backends import processes, sequential
+from envfleet.fleet.spec import Timeouts
 from envfleet.signals import ENDING
 
 # The same examples in every run, without a deadline: neither luck nor load decides.
@@ -32,23 +31,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-@pytest.fixture(params=["fork", pytest.param("spawn", marks=pytest.mark.proof)])
-def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Start method of workers, for tests to which it does not matter: fork in `make test`, spawn in `make proof`.
-
-    With fork, nothing starts a new interpreter, which would import torch for two seconds. Restarted workers of a forked
-    fleet are forked too, as those of environments that cannot be pickled, and no environment is tried for an exact
-    resume.
-    """
-    if request.param == "fork":
-        pickled = ProcessesBackend._pickled
-
-        def unless_forked(backend: ProcessesBackend, spec: WorkerSpec) -> list[list[bytes]]:
-            return [] if backend.start_method == "fork" else pickled(backend, spec)
-
-        monkeypatch.setattr(ProcessesBackend, "_pickled", unless_forked)
-        monkeypatch.setattr("envfleet.training.exactness.why_inexact", lambda *args, **kwargs: None)
-    return str(request.param)
+@pytest.fixture(params=[None, pytest.param("spawn", marks=pytest.mark.proof)], ids=["default", "spawn"])
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """How worker processes start by default, for tests to which it does not matter: `make proof` also spawns them."""
+    if request.param is not None:
+        for module in (hosting, processes):
+            monkeypatch.setattr(module, "default_start_method", lambda: request.param)
+    return request.param
 
 
 @pytest.fixture

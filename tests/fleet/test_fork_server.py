@@ -29,7 +29,8 @@ class Surroundings(Counter):
 
     def __init__(self) -> None:
         super().__init__()
-        print("built here", flush=True)
+        sys.stdout.write("built here\n")
+        sys.stdout.flush()
 
     def seen(self, variable: str) -> tuple[str | None, str, tuple[int, int], int, bool]:
         open_files = resource.getrlimit(resource.RLIMIT_NOFILE)

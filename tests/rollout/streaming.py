@@ -30,7 +30,7 @@ NAMES = ("observations/", "rewards", "columns/actions", "columns/log_probs", "te
 WORKERS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads", "workers": 2},
-    "processes": {"backend": "processes", "workers": 2, "start_method": "fork"},
+    "processes": {"backend": "processes", "workers": 2},
 }
 held: dict[int, threading.Event] = defaultdict(threading.Event)  # by seed: a held environment waits for its event
 

@@ -21,12 +21,11 @@ from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary
 
 Array = np.ndarray[Any, Any]
-FORKED = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-pytestmark = [FORKED, pytest.mark.usefixtures("start_method")]
+pytestmark = pytest.mark.usefixtures("start_method")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
 GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
-PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork", "group_size": GROUP}
+PROCESSES = {"backend": "processes", "workers": 2, "group_size": GROUP}
 
 
 def expected_of(env: int, steps: int) -> Array:

@@ -13,7 +13,7 @@ from tests.rollout.collecting import collecting, kept
 from tests.rollout.envs import Counter, MaskedCounter, mask_of
 
 Array = np.ndarray[Any, Any]
-PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork"}
+PROCESSES = {"backend": "processes", "workers": 2}
 
 
 class MaskedPool(CounterPool):
@@ -32,10 +32,9 @@ class MaskedPool(CounterPool):
         return (*super().step(actions)[:4], self.masks())
 
 
-@pytest.mark.parametrize("where", [{}, PROCESSES], ids=["sequential", "fork"])
+@pytest.mark.parametrize("where", [{}, PROCESSES], ids=["sequential", "processes"])
 @pytest.mark.parametrize("acting", ["worker", "central"])
 @pytest.mark.parametrize(("loop", "pool"), [(Counter, CounterPool), (MaskedCounter, MaskedPool)])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_rollouts_have_the_bytes_of_the_loop(loop: Any, pool: Any, acting: str, where: dict[str, Any]) -> None:
     found = []
     for env, options in ((loop, {"acting": "worker"}), (PoolMaker(pool), {"acting": acting, **where})):

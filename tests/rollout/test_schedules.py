@@ -68,9 +68,8 @@ def test_settling_in_between_changes_no_rollout(schedule: str) -> None:
     assert collector.weights_of == [(number, max(0, number - lag)) for number in range(4 + lag)]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_rollout_takes_as_many_messages_whatever_its_length(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, start_method: str
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, start_method: str | None
 ) -> None:
     """If the workers act, no step needs a message or a pickle."""
     sent: list[int] = []

@@ -16,7 +16,6 @@ from tests.rollout.streaming import GROUP, SEED, STEPS, WORKERS, Holdable, Strea
 from tests.training.envs import Endless
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 SLOW = SEED + GROUP  # seed of the first environment of worker 1
 
 

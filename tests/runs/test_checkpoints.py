@@ -324,6 +324,7 @@ def save_for_ever(folder: Path, step: int, saving: Connection) -> None:
             saving.send_bytes(b".")
 
 
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.proof)])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # Python 3.12 warns about leftover threads
 def test_killed_at_random_moments_there_is_always_a_sound_one(checkpoints: Checkpoints, start_method: str) -> None:
     random, step = np.random.default_rng(1), 0

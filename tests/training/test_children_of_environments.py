@@ -61,7 +61,7 @@ def make_env(log: str) -> gymnasium.Env[Any, Any]:
     [
         {"backend": "sequential"},
         {"backend": "threads", "workers": 2},
-        {"backend": "processes", "workers": 2, "start_method": "fork"},
+        {"backend": "processes", "workers": 2},
     ],
     ids=lambda backend: backend["backend"],
 )

@@ -75,11 +75,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize(
     ("extras", "schedule", "backend"),
     [
-        ("plain", "sync", {"backend": "processes", "workers": 2, "start_method": "fork"}),
+        ("plain", "sync", {"backend": "processes", "workers": 2}),
         ("plain", "overlap", {"backend": "threads", "workers": 2, "acting": "central"}),
         ("everything", "sync", {"backend": "threads", "workers": 1}),
         ("everything", "sync", {"backend": "sequential", "acting": "central"}),
-        ("everything", "overlap", {"backend": "processes", "workers": 2, "start_method": "fork"}),
+        ("everything", "overlap", {"backend": "processes", "workers": 2}),
     ],
 )
 def test_the_same_weights_wherever_it_runs(

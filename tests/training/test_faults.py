@@ -17,9 +17,9 @@ from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
 from tests.training.running import run, weights
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("start_method")]
+pytestmark = pytest.mark.usefixtures("start_method")
 SEED, ENVS, STEPS, GROUP = 5, 8, 32, 4
-PROCESSES: dict[str, Any] = {"backend": "processes", "workers": 2, "start_method": "fork"}
+PROCESSES: dict[str, Any] = {"backend": "processes", "workers": 2}
 SETTINGS: dict[str, Any] = {"env": faulty_counter, "n_envs": ENVS, "group_size": GROUP, "steps": 3 * ENVS * STEPS}
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
 

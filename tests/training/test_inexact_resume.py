@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {"n_envs": 4, "steps": 3 * ROLLOUT, "checkpoint_every"
 BACKENDS: dict[str, dict[str, Any]] = {
     "sequential": {"backend": "sequential"},
     "threads": {"backend": "threads", "workers": 2, "group_size": 2},
-    "processes": {"backend": "processes", "workers": 2, "group_size": 2, "start_method": "fork"},
+    "processes": {"backend": "processes", "workers": 2, "group_size": 2},
 }
 
 

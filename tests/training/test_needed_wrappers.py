@@ -44,7 +44,6 @@ class Remembers(PPO):
         return {} if env.history else {"history": "the memory sees the previous action and reward"}
 
 
-@pytest.mark.usefixtures("no_trial")
 def test_a_run_gets_the_wrapper_that_its_algorithm_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(Remembers(**SMALL, output_dir=tmp_path / "whole"))
     said = " ".join(capsys.readouterr().err.split())

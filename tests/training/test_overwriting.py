@@ -34,7 +34,7 @@ def files(folder: Path) -> dict[str, bytes]:
         ({"env": FailsAtOnce, "backend": "sequential"}, (), EnvError, False),
         ({"env": FailsAtOnce, "backend": "sequential"}, (), EnvError, True),
         ({"env": FailsAtOnce, "backend": "threads"}, (), EnvError, False),
-        ({"env": FailsAtOnce, "backend": "processes", "workers": 1, "start_method": "fork"}, (), EnvError, False),
+        ({"env": FailsAtOnce, "backend": "processes", "workers": 1}, (), EnvError, False),
         ({"env": FailsAtOnce, "acting": "central"}, (), EnvError, False),
         ({}, (Interrupted(),), KeyboardInterrupt, False),
     ],

@@ -64,7 +64,7 @@ def test_it_is_killed_and_resumes_to_the_same_weights(cem: Any, tmp_path: Path) 
 def test_its_weights_are_the_same_everywhere(cem: Any, tmp_path: Path) -> None:
     ways = [
         {"backend": "sequential", "acting": "worker"},
-        {"backend": "processes", "workers": 2, "acting": "worker", "start_method": "fork"},
+        {"backend": "processes", "workers": 2, "acting": "worker"},
         {"backend": "threads", "workers": 2, "acting": "central"},
     ]
     for number, way in enumerate(ways):

@@ -16,8 +16,8 @@ from tests.rollout.envs import Counter
 from tests.training.envs import Deadly, OnlyWhenEvaluated
 from tests.training.running import run, weights
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"), pytest.mark.usefixtures("start_method")]
-PROCESSES = {"backend": "processes", "workers": 2, "start_method": "fork"}
+pytestmark = pytest.mark.usefixtures("start_method")
+PROCESSES = {"backend": "processes", "workers": 2}
 EVALUATED = {"eval_every": 1, "eval_episodes": 2, "restarts": 1, "quiet": False}
 
 

@@ -84,7 +84,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills", "start_method"), [(1, "fork"), pytest.param(3, "spawn", marks=pytest.mark.proof)])
+@pytest.mark.parametrize(
+    ("kills", "start_method"), [(1, "forkserver"), pytest.param(3, "spawn", marks=pytest.mark.proof)]
+)
 def test_kills_of_whole_interpreters_with_worker_processes(tmp_path: Path, kills: int, start_method: str) -> None:
     options = {**SMALL, **LONG, "env": "Acrobot-v1", "schedule": "overlap", "memory": "lstm"}
     options |= {"steps": 8 * 32 * 6 * (kills + 1), "eval_every": 0}

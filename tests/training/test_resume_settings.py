@@ -43,12 +43,11 @@ def test_it_goes_on_to_the_same_bytes(stopped: Path, whole: bytes) -> None:
     "changes",
     [
         {"backend": "threads", "workers": 3},
-        {"backend": "processes", "workers": 1, "start_method": "fork"},
+        {"backend": "processes", "workers": 1},
         {"checkpoint_every": 10**6, "eval_every": 100, "eval_episodes": 1, "keep_checkpoints": 1},
     ],
     ids=["threads", "processes", "checkpoints"],
 )
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_under_other_harmless_settings_too(stopped: Path, whole: bytes, changes: dict[str, Any]) -> None:
     resume(stopped, quiet=True, **changes)
     assert weights(stopped) == whole

@@ -75,11 +75,11 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("box", "sync", {"backend": "processes", "workers": 2, "start_method": "spawn"}),
         ("box", "overlap", {"backend": "threads", "workers": 3, "acting": "central"}),
         ("discrete", "sync", {"backend": "threads", "workers": 2}),
-        ("discrete", "overlap", {"backend": "processes", "workers": 3, "start_method": "fork"}),
+        ("discrete", "overlap", {"backend": "processes", "workers": 3}),
         ("everything", "sync", {"backend": "sequential", "acting": "central"}),
-        ("gru", "sync", {"backend": "processes", "workers": 2, "start_method": "fork", "acting": "central"}),
+        ("gru", "sync", {"backend": "processes", "workers": 2, "acting": "central"}),
         ("gru", "overlap", {"backend": "threads", "workers": 1}),
-        ("lstm", "sync", {"backend": "processes", "workers": 3, "start_method": "fork"}),
+        ("lstm", "sync", {"backend": "processes", "workers": 3}),
     ],
 )
 def test_the_same_weights_wherever_it_runs(

@@ -58,8 +58,7 @@ def test_memory_that_processes_share_is_counted_once() -> None:
     assert shared_memory_counted_once(2**22 + 1) == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: str) -> None:
+def test_a_run_records_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: str | None) -> None:
     monkeypatch.setattr(sampling, "LEAST_SECONDS", 0.0)
     run(tmp_path / "run", backend="processes", workers=2, start_method=start_method)
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "system/memory_mb" in row]

@@ -36,10 +36,9 @@ class Kills(Callback):
             os.kill(workers[len(self.held) % len(workers)], signal.SIGKILL)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_few_kills_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("envfleet.training.reporting.HEALTH_SECONDS", 0.0)
-    options = {"backend": "processes", "workers": 2, "start_method": "fork", "acting": "central", "n_envs": 8}
+    options = {"backend": "processes", "workers": 2, "acting": "central", "n_envs": 8}
     options |= {"group_size": 4, "steps": 8 * 32 * (KILLS + 2), "env": unsteady_cart_pole, "on_error": "restart"}
     kills = Kills()
     run(tmp_path / "run", [kills], env_kwargs={"raise_every": 200}, **options)

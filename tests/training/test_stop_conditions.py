@@ -19,9 +19,6 @@ from tests.training.envs import Flat
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
 
-pytestmark = pytest.mark.usefixtures("no_trial")
-
-
 FLAT: dict[str, Any] = {"env": Flat, "steps": 6 * UPDATE, "eval_every": 1, "eval_episodes": 1, "epochs": 1}
 
 

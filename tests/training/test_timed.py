@@ -87,8 +87,7 @@ def test_time_that_is_over_before_the_first_update(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
 @pytest.mark.parametrize("backend", ["sequential", "threads", "processes"])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_rollout_is_given_up_at_its_time(acting: str, backend: str, start_method: str) -> None:
+def test_a_rollout_is_given_up_at_its_time(acting: str, backend: str, start_method: str | None) -> None:
     where = {"backend": backend, **({"start_method": start_method} if backend == "processes" else {})}
     with collecting("CartPole-v1", acting=acting, **where) as rig:
         rig.collect(0)
@@ -98,8 +97,7 @@ def test_a_rollout_is_given_up_at_its_time(acting: str, backend: str, start_meth
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_worker_that_is_inside_a_step_is_not_waited_for(acting: str, start_method: str) -> None:
+def test_a_worker_that_is_inside_a_step_is_not_waited_for(acting: str, start_method: str | None) -> None:
     with collecting(Endless, acting=acting, backend="processes", start_method=start_method, n_envs=4) as rig:
         rig.collector.begin(0, time.monotonic() + 0.5)
         with pytest.raises(OutOfTimeError):

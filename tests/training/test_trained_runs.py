@@ -238,7 +238,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("method", "workers"),
-    [("spawn", 1), ("fork", 1), *(pytest.param(method, 2, marks=pytest.mark.proof) for method in ("spawn", "fork"))],
+    [("forkserver", 1), ("fork", 1), *(pytest.param(name, 2, marks=pytest.mark.proof) for name in ("spawn", "fork"))],
 )
 def test_every_worker_that_acts_has_one_thread(tmp_path: Path, method: str, workers: int) -> None:
     (tmp_path / "script.py").write_text(THREADS.format(method=method, workers=workers))

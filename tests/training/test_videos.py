@@ -15,8 +15,6 @@ from tests.training.envs import Drawn, Flat, Silent
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
 
-pytestmark = pytest.mark.usefixtures("no_trial")
-
 
 def videos(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "videos").iterdir())

@@ -15,7 +15,6 @@ from tests.training.test_dqn_runs import EXTRAS
 from tests.training.test_dqn_runs import small as small_dqn
 from tests.training.worlds import Masked, Nested
 
-pytestmark = pytest.mark.usefixtures("no_trial")
 LOOP_BACK: dict[str, Any] = {"backend": "threads", "workers": 2}
 WORLDS = {"masks": Masked, "late masks": LateMaskedCounter, "dictionaries": Nested}
 

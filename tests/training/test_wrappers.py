@@ -27,7 +27,6 @@ from tests.training.running import SMALL, run, weights
 from tests.training.test_rates import StopsAfter
 
 HERE = "tests.training.test_wrappers"
-pytestmark = pytest.mark.usefixtures("no_trial")
 
 
 class Film(gymnasium.Env[Any, Any]):
