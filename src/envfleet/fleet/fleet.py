@@ -16,14 +16,15 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, ProtocolError, SettingsError, WorkerError
+from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.description import FleetDescription
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.group import Capability
-from envfleet.fleet.observation_modes import ObservationMode, action_spaces, observation_spaces
-from envfleet.fleet.protocol import FleetState, misplaced_call, wait_timed_out
+from envfleet.fleet.observation_modes import ObservationMode
+from envfleet.fleet.protocol import FleetState, bad_min_envs, envs_ended, misplaced_call, still_pending, wait_timed_out
 from envfleet.fleet.requests import Capture, Rebuild, Request, Restore, RunRoutine
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.seeds_and_tasks import SeedsAndTasks
@@ -31,7 +32,7 @@ from envfleet.fleet.spaces import Path
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.supervisor import Supervisor
-from envfleet.fleet.worker import Hello, descriptions
+from envfleet.fleet.worker import Hello
 
 __all__ = ["Fleet"]
 
@@ -58,16 +59,17 @@ class Fleet(EnvAccess):
         observation_mode: ObservationMode = "same",
     ) -> None:
         settings, routine = specs[0].settings, specs[0].routine
-        groups = sorted((group for spec in specs for group in spec.groups), key=lambda group: group.index)
-        self.groups = [range(group.start, group.stop) for group in groups]
-        self.num_envs = self.groups[-1].stop
-        self.backend, self.workers = backend, len(specs)
-        self.groups_of_workers = [[group.index for group in spec.groups] for spec in specs]
+        description = FleetDescription.combined(specs, hellos, observation_mode)
+        self.groups, self.groups_of_workers = description.groups, description.groups_of_workers
+        self.num_envs, self.workers, self.backend = self.groups[-1].stop, len(specs), backend
         self.observation_mode, self.autoreset_mode = observation_mode, settings.autoreset
-        self._describe(specs, hellos)
+        self.metadata = {**description.metadata, "autoreset_mode": settings.autoreset}
+        self.render_mode, self.spec = description.render_mode, description.spec
+        self.single_observation_space, self.observation_space = description.observation_spaces
+        self.single_action_space, self.action_space = description.action_spaces
         single = (self.single_observation_space, self.single_action_space)
         extra = () if routine is None else routine.arrays(*single, self.groups)
-        shape = FleetShape(self.num_envs, self.workers, len(groups), *single, extra, len(settings.log_info))
+        shape = FleetShape(self.num_envs, self.workers, len(self.groups), *single, extra, len(settings.log_info))
         arrays = supervisor.attach(shape)
         self.routine_arrays = arrays.extra  # arrays of the workers' routine
         self._supervisor = supervisor
@@ -79,26 +81,13 @@ class Fleet(EnvAccess):
             announce=supervisor.announce,
         )
         self._seeds_and_tasks = seeds_and_tasks = SeedsAndTasks(
-            settings.seed, self.groups, take_tasks=Capability.TASKS in self._capabilities
+            settings.seed, self.groups, take_tasks=Capability.TASKS in description.capabilities
         )
         supervisor.recovery = lambda group: seeds_and_tasks.recovery(group, exchange.awaits_reset(group))
         self._never_resets = settings.autoreset is AutoresetMode.DISABLED
         self._reset_mask: Array | None = None  # of the pending reset
         self._state = NEW
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
-
-    def _describe(self, specs: Sequence[WorkerSpec], hellos: Sequence[Hello]) -> None:
-        groups = descriptions(specs, hellos)
-        first = groups[0]
-        self._capabilities = first.capabilities
-        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode, self.spec = first.render_mode, first.spec
-        self.single_observation_space, self.observation_space = observation_spaces(
-            [space for group in groups for space in group.observation_spaces], self.observation_mode
-        )
-        self.single_action_space, self.action_space = action_spaces(
-            [space for group in groups for space in group.action_spaces]
-        )
 
     # --- the protocol
 
@@ -205,10 +194,7 @@ class Fleet(EnvAccess):
 
     def _refuse_ended(self, rows: Rows) -> None:
         if ended := self._exchange.ended_envs(rows):
-            raise ProtocolError(
-                f"environments {ended} have ended and autoreset is disabled",
-                hint='reset them: reset(options={"reset_mask": terminations | truncations})',
-            )
+            raise envs_ended(ended)
 
     # --- steps of a part of the fleet
 
@@ -219,13 +205,8 @@ class Fleet(EnvAccess):
         rows = exchange.rows_of(env_ids)
         if self._never_resets:
             self._refuse_ended(rows)
-        for group in rows.groups:
-            if group in pending:
-                raise ProtocolError(
-                    f"environments {self.groups[group].start} to {self.groups[group].stop - 1} were sent actions "
-                    "and have not answered yet",
-                    hint="take their results with recv() first",
-                )
+        if waiting := [group for group in rows.groups if group in pending]:
+            raise still_pending(self.groups[waiting[0]])
         requests = exchange.write_actions(actions, rows)
         self._supervisor.post(rows.groups, exchange.next_slots(rows.groups), requests)
         self._state = STREAMING
@@ -239,10 +220,7 @@ class Fleet(EnvAccess):
         wanted = 1 if min_envs is None else min_envs
         under_way = sum([len(self.groups[group]) for group in self._supervisor.pending])
         if not 1 <= wanted <= under_way:
-            raise SettingsError(
-                f"recv(min_envs={min_envs}) while {under_way} environments are under way",
-                hint="ask for at least 1 and at most as many as were sent actions",
-            )
+            raise bad_min_envs(min_envs, under_way)
         groups, answers = self._guarded(self._supervisor.wait_first, wanted)
         if not self._supervisor.pending:
             self._state = READY
