@@ -22,7 +22,7 @@ class PolicyMaker:
     build: BuildPolicy  # usually the method of the policy's settings
 
     def load(self) -> None:
-        """Import torch and what most policies need, while the environments are built."""
+        """Import torch and the modules that most policies need, while the environments are built."""
         for module in ("envfleet.algorithms.policy_actor", "envfleet.policies.policy"):
             importlib.import_module(module)
 

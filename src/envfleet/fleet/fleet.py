@@ -1,8 +1,9 @@
 """The fleet: many environments as one Gymnasium vector environment.
 
-`Fleet` is the user's API and its protocol: which call is allowed when. The `Exchange` has the data (actions in, results
-out), the `Supervisor` has the commands (posts them, waits, handles faults). Whole steps, parts of the fleet, resets and
-routines all go the same way: check the state, let the exchange write, post, wait, let the exchange read.
+`Fleet` is the user's API and its protocol: which call is allowed when. The `Exchange` handles the data (actions in,
+results out); the `Supervisor` handles the commands (posts them, waits, deals with faults). Steps of the whole fleet or
+a part of it, resets and routines all follow the same path: check the state, let the exchange write, post, wait, let the
+exchange read.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Fleet(EnvAccess):
             raise misplaced_call(call, self._state)
 
     def _guarded(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Let the supervisor do the work; if that fails, the error decides the fleet's state."""
+        """Call a method of the supervisor; if it raises, the kind of error decides the fleet's state."""
         try:
             return work(*arguments)
         except EnvHungError as error:
@@ -114,7 +115,7 @@ class Fleet(EnvAccess):
 
     @property
     def seed(self) -> int:
-        """Environment i is seeded with this seed + i."""
+        """The fleet's seed; environment i is seeded with this seed + i."""
         return self._seeds_and_tasks.seed
 
     def reset(
@@ -232,7 +233,7 @@ class Fleet(EnvAccess):
     # --- routines: many steps without the caller
 
     def run_async(self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None) -> None:
-        """Start the routine, to fill this `buffer` of its arrays: in every group, or in some, while others run it."""
+        """Start the routine in all groups, or in some while others still run it; it fills `buffer` of its arrays."""
         self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
         chosen, request = range(len(self.groups)) if groups is None else groups, RunRoutine(argument, buffer)
         self._supervisor.post(chosen, self._exchange.slots_of(chosen), [request] * len(chosen))
@@ -250,9 +251,9 @@ class Fleet(EnvAccess):
         self._state = READY
 
     def run_first(self, steps: int, stop: Callable[[], bool]) -> list[int]:
-        """Wait until a group has run its routine, and return it; or nothing, once `stop()` is true.
+        """Wait for the first group that has run its routine; return [group], or [] once `stop()` is true.
 
-        Another thread that makes `stop()` true calls `interrupt` afterwards.
+        A thread that makes `stop()` true must call `interrupt` afterwards.
         """
         self._expect("run_first()", RUNNING)
         groups, answers = self._guarded(self._supervisor.wait_first, 1, stop)
@@ -261,7 +262,7 @@ class Fleet(EnvAccess):
         return groups
 
     def interrupt(self) -> None:
-        """Let a `run_first` in another thread look at its `stop()`."""
+        """Make a `run_first` in another thread check its `stop()`."""
         self._supervisor.backend.interrupt()
 
     # --- the arrays, for callers that act on views
@@ -314,7 +315,7 @@ class Fleet(EnvAccess):
 
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
-        """For each node of a cluster that hosts workers, its address and how it computes; empty on one machine."""
+        """Address and facts of each cluster node that hosts workers; empty on one machine."""
         return self._supervisor.backend.hosts
 
     def statistics(self) -> FleetStatistics:
