@@ -120,7 +120,7 @@ def _refuse_too_few_files(workers: int) -> None:
         raise ResourceError(
             f"{workers} workers need {workers * FILES_PER_WORKER + 8} open files, but only {free} are left of "
             f"the limit of {open_file_limit()}",
-            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close what is open",
+            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close other files",
         )
 
 

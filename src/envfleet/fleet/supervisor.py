@@ -335,7 +335,7 @@ class Supervisor:
             else:
                 self._failed[group] = WorkerError(
                     f"worker {worker} died during {type(posted.request).__name__}: {reason}",
-                    hint="it was restarted; ask again",
+                    hint="it was restarted; repeat the call",
                 )
         self._send()
 
