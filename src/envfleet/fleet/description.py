@@ -18,7 +18,7 @@ __all__ = ["FleetDescription"]
 
 @dataclass(frozen=True)
 class FleetDescription:
-    """What the attributes of a vector environment say. Metadata, render mode and spec are those of the first group."""
+    """Attributes of the vector environment. Metadata, render mode, spec and capabilities are the first group's."""
 
     groups: list[range]  # the environments of each group
     groups_of_workers: list[list[int]]

@@ -37,7 +37,7 @@ class WorkerRoutine(Protocol):
     """Pickled to every worker when the fleet is made."""
 
     def load(self) -> None:
-        """Import what it needs; called in every worker before its environments are built, and in the caller."""
+        """Import the modules it needs; called in every worker before its environments are built, and in the caller."""
 
     def arrays(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]

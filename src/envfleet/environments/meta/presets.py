@@ -56,9 +56,9 @@ _ROBOT = Preset(
 # other values, two things went wrong before that (short runs, one seed each). With lambda 0.3 and gamma 0.99 the critic
 # needs 600,000 steps to follow the return of a trial, and without an entropy bonus the policy is nearly deterministic
 # by then (entropy 0.5 of 1.6). With raw rewards, the loss of the critic dominates all other terms. With a wide first
-# layer and a high rate, learning starts sooner. With these values the critic follows after 200,000 steps, and the return
-# leaves chance (100) after 600,000: 108 after 820,000 (training tasks, mean of 1,000 trials). The whole budget has not
-# been run yet.
+# layer and a high rate, learning starts sooner. With these values the critic follows after 200,000 steps, and the
+# return leaves chance (100) after 600,000: 108 after 820,000 (training tasks, mean of 1,000 trials). The whole budget
+# has not been run yet.
 _TABULAR = Preset(
     "tabular MDP",
     {
