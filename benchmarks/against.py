@@ -38,7 +38,7 @@ COUNTED_UPDATES = 1  # trainings, for the rows that train
 
 
 def source_of(revision: str, folder: Path) -> Path:
-    """Extract the package as it was in a revision; nothing in the repository changes."""
+    """Extract the package of a revision, without changing anything in the repository."""
     archive = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
     return folder / "src"

@@ -51,7 +51,7 @@ def render_readme(results: dict[str, Any]) -> str:
     machine = results["machine"]
     introduction = (
         f"Environment steps per second with 64 environments on {machine['cores']} cores ({machine['cpu']}). "
-        "The second number is the share of the limit: what independent processes reach without any communication "
+        "The second number is the share of the limit, the speed of independent processes without any communication "
         f"(medians of {results['settings']['pairs']} interleaved rounds; "
         "[method and full results](docs/benchmarks.md)):"
     )

@@ -95,8 +95,8 @@ class HasTasks(Protocol):
 class HeldOut:
     """The held-out part of an environment that an evaluation also plays, to measure generalisation."""
 
-    trained: str  # name of what training plays, e.g. "levels of the training"
-    all: str  # name of what the evaluation plays, e.g. "all levels"
+    trained: str  # name of the part that training plays, e.g. "levels of the training"
+    all: str  # name of the part that the evaluation plays, e.g. "all levels"
     env_kwargs: dict[str, Any]  # environment arguments that differ from training
 
 
@@ -111,7 +111,7 @@ class HoldsOut(Protocol):
 
 @dataclass(frozen=True)
 class KnownReturn:
-    """A return that was computed and not learned, to compare with what an agent reaches."""
+    """A return that is known without learning, to compare with that of an agent."""
 
     name: str  # e.g. "optimum"
     how: str  # how it was computed, in a few words
@@ -125,10 +125,10 @@ class KnownReturn:
 
 @runtime_checkable
 class KnowsReturns(Protocol):
-    """An environment with tasks that can compute what some agents earn, such as the best one."""
+    """An environment with tasks that can compute the returns of some agents, such as the best one."""
 
     def known_returns(self) -> Sequence[KnownReturn]:
-        """Return what is known for the settings of this environment; may take seconds."""
+        """Return the known returns for the settings of this environment; may take seconds."""
         ...
 
 

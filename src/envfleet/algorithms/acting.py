@@ -22,7 +22,7 @@ class PolicyMaker:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """They import torch and what most policies need."""
+        """The modules that most policies need, torch among them."""
         return ("envfleet.algorithms.policy_actor", "envfleet.policies.policy")
 
     def __call__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> PolicyActor:

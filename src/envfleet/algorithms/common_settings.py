@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from envfleet.algorithms.acting import PolicyMaker
+from envfleet.algorithms.contract import AlgorithmContract
 from envfleet.algorithms.schedule_rules import schedule_notices, schedule_problems
 from envfleet.seeding import LARGEST_SEED
-from envfleet.settings import Settings, setting
-from envfleet.settings.presets import Preset
-
-if TYPE_CHECKING:
-    from envfleet.algorithms.env_facts import EnvFacts
-    from envfleet.algorithms.learner import Learner
-    from envfleet.policies.protocol import ActingPolicy, PolicyBuilder
-    from envfleet.rollout.acting import ActorMaker
+from envfleet.settings import setting
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
 
@@ -57,7 +50,7 @@ HARMLESS = frozenset(
         "workers",
     }
 )
-# Settings that a run folder does not keep: where a cluster is, and what its nodes need, is nobody else's business.
+# Settings that a run folder does not record: they describe your cluster, and run folders are passed on.
 NOT_RECORDED = frozenset({"address", "runtime_env"})
 # The fleet's list, including spellings of other systems. It is repeated here because importing the fleet loads
 # Gymnasium; a test compares the two.
@@ -70,12 +63,9 @@ WORKERS_TIMES_ENVS = "num_workers × num_envs_per_worker"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingSettings(Settings):
+class TrainingSettings(AlgorithmContract):
     """Settings that all algorithms share: environment, fleet, budget, run."""
 
-    algorithm: ClassVar[str] = ""  # its name in commands, files and run folders
-    schedules: ClassVar[tuple[str, ...]] = ("sync", "overlap")  # those that its learner supports
-    off_policy: ClassVar[bool] = False  # it learns from a replay buffer, so with async no rollout is too old
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": ("environment", "The environment, and the backend and workers that run it."),
         "steps": ("budget", "How long to train; the first limit reached ends the run."),
@@ -315,22 +305,7 @@ class TrainingSettings(Settings):
             changes["checkpoint_every"] = self.checkpoint_frequency * steps
         return changes
 
-    @classmethod
-    def translated_file(cls, values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Translate a settings file of another system; return settings and messages for the user, one line each."""
-        return values, []
-
-    # --- contract between training and an algorithm; `envfleet.algorithms.learner` explains it
-
-    @property
-    def rollout_length(self) -> int:
-        """Steps of each environment per rollout."""
-        raise NotImplementedError
-
-    @property
-    def piece_length(self) -> int:
-        """Steps between two stored memories (recurrent states)."""
-        return self.rollout_length
+    # --- contract between training and an algorithm; `envfleet.algorithms.contract` has the rest
 
     @property
     def rollouts_waiting(self) -> int:
@@ -341,52 +316,6 @@ class TrainingSettings(Settings):
     def threads(self) -> int:
         """Threads of the learner on a CPU."""
         return self.learner_threads or 1
-
-    def policy_settings(self) -> PolicyBuilder:
-        """Return the settings of the policy: plain data that build it and that its checkpoint records."""
-        raise NotImplementedError
-
-    def build_policy(self, observation_space: Any, action_space: Any, *, seed: int) -> ActingPolicy:
-        """Build a new policy; raise SettingsError if the algorithm does not support a space. Imports torch."""
-        return self.policy_settings().build(observation_space, action_space, seed=seed)
-
-    def build_learner(
-        self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any
-    ) -> Learner:
-        """Build the learner with a new policy. Imports torch."""
-        raise NotImplementedError
-
-    def actor_maker(self, lag: int) -> ActorMaker:
-        """Return the function that builds the policy where it acts; rollouts use weights `lag` updates old."""
-        return PolicyMaker(self.policy_settings().build)
-
-    def family_preset(self, env: EnvFacts) -> Preset:
-        """Return the preset for the environment's family; by default the one that the environment declares."""
-        return env.own_preset(self.algorithm) or Preset("defaults", {})
-
-    @classmethod
-    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
-        """Return presets of the algorithm by name. They replace those that all algorithms share."""
-        return {}
-
-    def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:
-        """Return the names of wrappers that these settings need and the environment lacks, with the reason of each.
-
-        They become the outermost ones, are recorded in `wrappers`, and the user gets a notice with the reason.
-        """
-        return {}
-
-    def adapted(self, env: EnvFacts) -> Self:
-        """Return a copy that fits the environment in settings that the user did not give."""
-        return self
-
-    # --- the record in a run folder
-
-    @classmethod
-    def recorded_name(cls) -> str:
-        """Name of the algorithm in a run: `ppo`, or `module:Class` if it is not part of Envfleet."""
-        outside = cls.__module__.partition(".")[0] != __name__.partition(".")[0]
-        return f"{cls.__module__}:{cls.__qualname__}" if outside else cls.algorithm
 
     def recorded(self) -> dict[str, Any]:
         """Return the algorithm and all settings as plain data, for a run folder; nothing that describes a cluster."""

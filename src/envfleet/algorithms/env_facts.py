@@ -16,7 +16,7 @@ __all__ = ["EnvFacts"]
 
 @dataclass(frozen=True)
 class EnvFacts:
-    """What training has seen of the environment before it resolves the settings."""
+    """Facts about an environment that training collects before it resolves the settings."""
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]

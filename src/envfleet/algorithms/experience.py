@@ -33,13 +33,13 @@ _SHOWN = "demonstrations"  # the name of their piece in a checkpoint
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """What a batch is: its size, the length of its returns, and how its steps are sampled."""
+    """Describes a batch: its size, the length of its returns, and how its steps are sampled."""
 
     size: int
     n_step: int
     gamma: float
     demonstrations: float = 0.0  # share of a batch
-    allowed: bool = False  # with the actions that were allowed in the observations
+    allowed: bool = False  # include the masks of allowed actions
     priority_exponent: float = 0.6
     priority_correction: float = 0.4
 
@@ -77,7 +77,7 @@ def build_experience(
 
 
 class ReplayedExperience:
-    """Stores rollouts and demonstrations, and yields batches of transitions, or of sequences if it has their spec."""
+    """Stores rollouts and demonstrations, and yields batches of transitions or, with a `SequenceSpec`, sequences."""
 
     def __init__(self, spec: ReplaySpec, batch: BatchSpec, seed: int, *, sequences: SequenceSpec | None = None) -> None:
         spec.refuse_too_large()
@@ -179,7 +179,7 @@ class ReplayedExperience:
     def sequence_batches(self, count: int, update: int) -> Iterator[Sequences]:
         """Yield `count` batches of sequences, demonstrations first. `update` keys the random numbers, as in `batches`.
 
-        Yields nothing if the buffer has no sequence yet, or only remains of overwritten episodes.
+        Yields nothing if the buffer has no sequence yet, or only the ends of overwritten episodes.
         """
         spec = self._sequences
         assert spec is not None, "built without the spec of sequences"

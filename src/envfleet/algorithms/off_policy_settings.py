@@ -83,7 +83,7 @@ class OffPolicySettings(TrainingSettings):
                 f"learning_starts is {self.learning_starts}, expected at most replay_size ({self.replay_size})"
             )
         if self.demonstrations is None and self.pretrain_steps:
-            found.append("pretrain_steps needs demonstrations, expected a file or a policy")
+            found.append("pretrain_steps needs demonstrations, expected a file, a policy or environment")
         return found
 
     def with_absolute_inputs(self, folder: Path) -> Self:

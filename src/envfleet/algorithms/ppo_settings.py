@@ -129,7 +129,7 @@ class PPO(TrainingSettings):
         if self.memory != "none" and self.rollout_steps % min(self.sequence_length, self.rollout_steps):
             found.append(
                 f"rollout_steps is {self.rollout_steps}, expected a multiple of sequence_length "
-                f"({self.sequence_length}) where the policy has memory"
+                f"({self.sequence_length}), because the policy has memory"
             )
         return found
 

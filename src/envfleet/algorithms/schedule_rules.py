@@ -1,4 +1,4 @@
-"""Which settings fit the schedule of collecting and learning, and what the user should know about it."""
+"""Checks of settings against the schedule of collecting and learning, and notices about the schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def schedule_problems(settings: TrainingSettings) -> list[str]:
 
 
 def schedule_notices(settings: TrainingSettings) -> list[str]:
-    """Return what the user should know about the schedule, one line each."""
+    """Return notices about the schedule for the user, one line each."""
     if settings.schedule != "async":
         return []
     if settings.replay_order is not None:

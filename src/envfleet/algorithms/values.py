@@ -1,4 +1,4 @@
-"""The critic's values of a rollout, and the probabilities of its actions, as targets need them."""
+"""The critic's values of a rollout and the probabilities of its actions, for computing targets."""
 
 from __future__ import annotations
 

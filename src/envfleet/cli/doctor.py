@@ -11,7 +11,9 @@ import sys
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from envfleet import machine
 from envfleet.cli.doctor_cluster import cluster_findings
@@ -91,7 +93,7 @@ class Doctor:
     json: bool = False
     """Print one JSON object instead of the table."""
 
-    address: str | None = None
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
     """Inspect a Ray cluster too: auto on one of its nodes, or HOST:PORT."""
 
     def run(self) -> int:

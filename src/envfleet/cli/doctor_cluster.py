@@ -38,7 +38,7 @@ def diagnose_cluster(nodes: Sequence[NodeSurvey], *, token: bool, ours: HostFact
 def _node(node: Node, facts: HostFacts | str, ours: HostFacts) -> Finding:
     subject, text = f"node {node.name}", f"{node.cpus} CPUs, {node.free} free"
     if isinstance(facts, str):
-        advice = "install envfleet and the same Python on it, then ask again"
+        advice = "install envfleet and the same Python on it, then run this command again"
         return Finding("problem", subject, f"{text}; it does not answer: {facts}", advice)
     text += f"; {facts.numerics.cpu}"
     severity: Literal["ok", "warn", "problem"] = "ok"
@@ -55,10 +55,10 @@ def _node(node: Node, facts: HostFacts | str, ours: HostFacts) -> Finding:
 
 def _authentication(token: bool) -> Finding:
     if token:
-        advice = "it travels in clear text: use a private network, TLS or a VPN, never the open internet"
+        advice = "it is sent in clear text: use a private network, TLS or a VPN, never the open internet"
         return Finding("ok", "authentication", f"a token is required; {advice}")
     advice = (
         "make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token (mode 600) to every node, and set "
         "RAY_AUTH_MODE=token on all of them before `ray start`"
     )
-    return Finding("warn", "authentication", "none: whoever reaches the ports can run code as you", advice)
+    return Finding("warn", "authentication", "none: anyone who can reach the ports can run code as you", advice)

@@ -35,8 +35,8 @@ class Evaluate:
       envfleet evaluate runs/s1 runs/s2 runs/s3 --tasks 200 --beside runs/markov runs/oracle
     """
 
-    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run folder. With --tasks, also several runs that differ in their seed, for an interval over them."""
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")]
+    """The run folder. With --tasks, several runs that differ in their seed are allowed, for an interval over seeds."""
 
     episodes: int = 100
     """Episodes per seed."""

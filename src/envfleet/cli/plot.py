@@ -26,7 +26,7 @@ class Plot:
       envfleet plot runs/seed-1 runs/seed-2 runs/seed-3 --output each.png --apart
     """
 
-    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...")]
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")]
     """Run folders."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
@@ -40,7 +40,9 @@ class Plot:
         if not self.paths:
             raise SettingsError("received no run, expected at least one", hint="`envfleet runs` lists them")
         if self.output is None and len(self.paths) > 1:
-            raise SettingsError(f"received {len(self.paths)} runs and no --output", hint="say where the picture goes")
+            raise SettingsError(
+                f"received {len(self.paths)} runs and no --output", hint="give an image file: --output FILE"
+            )
         from envfleet.runs.plot import plot_runs
 
         output = self.output or Path(self.paths[0]) / "report/learning.png"

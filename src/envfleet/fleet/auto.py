@@ -25,7 +25,7 @@ ACT_SECONDS = 100e-6  # rough time for a small policy to act for one group
 WAITS_BELOW = 0.75  # if the CPU share of a step is below this, more workers than cores help
 LONG_SECONDS = 5e-3  # a step this long hardly suffers from another process on its core
 WORKERS_PER_CORE = 4  # for such steps, so that the system can balance cores of different speed
-MOST_WORKERS = 64  # most workers started by default, because each is a process
+MOST_WORKERS = 64  # maximum started by default, because each is a process
 
 
 @dataclass(frozen=True)

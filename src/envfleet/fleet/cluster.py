@@ -38,7 +38,7 @@ class ClusterSettings:
 
     address: str | None = None  # of a running cluster, or "auto"; None starts one on this machine
     runtime_env: str | None = None  # a YAML or JSON file that is passed to Ray
-    numerics: str = "warn"  # what to do if nodes compute differently
+    numerics: str = "warn"  # reaction to nodes that compute differently
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -76,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a host says about its machine at the start."""
+    """Versions and numerics of a host's machine, reported at the start."""
 
     versions: dict[str, str]
     numerics: Numerics
@@ -94,7 +94,7 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class NodeSurvey:
-    """A node and what it says about itself, or why it does not answer."""
+    """A node with the facts of its machine, or the reason why it does not answer."""
 
     node: Node
     facts: HostFacts | str

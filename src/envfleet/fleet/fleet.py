@@ -1,8 +1,9 @@
 """The fleet: many environments as one Gymnasium vector environment.
 
-`Fleet` is the user's API and its protocol: which call is allowed when. The `Exchange` has the data (actions in, results
-out), the `Supervisor` has the commands (posts them, waits, handles faults). Whole steps, parts of the fleet, resets and
-routines all go the same way: check the state, let the exchange write, post, wait, let the exchange read.
+`Fleet` is the user's API and its protocol: which call is allowed when. The `Exchange` handles the data (actions in,
+results out); the `Supervisor` handles the commands (posts them, waits, deals with faults). Steps of the whole fleet or
+a part of it, resets and routines all follow the same path: check the state, let the exchange write, post, wait, let the
+exchange read.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, ProtocolError, SettingsError, WorkerError
+from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.cluster import HostFacts
+from envfleet.fleet.description import FleetDescription
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.group import Capability
-from envfleet.fleet.observation_modes import ObservationMode, action_spaces, observation_spaces
-from envfleet.fleet.protocol import FleetState, misplaced_call, wait_timed_out
+from envfleet.fleet.observation_modes import ObservationMode
+from envfleet.fleet.protocol import FleetState, bad_min_envs, envs_ended, misplaced_call, still_pending, wait_timed_out
 from envfleet.fleet.requests import Capture, Rebuild, Request, Restore, RunRoutine
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.seeds_and_tasks import SeedsAndTasks
@@ -31,7 +33,7 @@ from envfleet.fleet.spaces import Path
 from envfleet.fleet.spec import WorkerSpec
 from envfleet.fleet.statistics import FleetStatistics
 from envfleet.fleet.supervisor import Supervisor
-from envfleet.fleet.worker import Hello, descriptions
+from envfleet.fleet.worker import Hello
 
 __all__ = ["Fleet"]
 
@@ -58,16 +60,17 @@ class Fleet(EnvAccess):
         observation_mode: ObservationMode = "same",
     ) -> None:
         settings, routine = specs[0].settings, specs[0].routine
-        groups = sorted((group for spec in specs for group in spec.groups), key=lambda group: group.index)
-        self.groups = [range(group.start, group.stop) for group in groups]
-        self.num_envs = self.groups[-1].stop
-        self.backend, self.workers = backend, len(specs)
-        self.groups_of_workers = [[group.index for group in spec.groups] for spec in specs]
+        description = FleetDescription.combined(specs, hellos, observation_mode)
+        self.groups, self.groups_of_workers = description.groups, description.groups_of_workers
+        self.num_envs, self.workers, self.backend = self.groups[-1].stop, len(specs), backend
         self.observation_mode, self.autoreset_mode = observation_mode, settings.autoreset
-        self._describe(specs, hellos)
+        self.metadata = {**description.metadata, "autoreset_mode": settings.autoreset}
+        self.render_mode, self.spec = description.render_mode, description.spec
+        self.single_observation_space, self.observation_space = description.observation_spaces
+        self.single_action_space, self.action_space = description.action_spaces
         single = (self.single_observation_space, self.single_action_space)
         extra = () if routine is None else routine.arrays(*single, self.groups)
-        shape = FleetShape(self.num_envs, self.workers, len(groups), *single, extra, len(settings.log_info))
+        shape = FleetShape(self.num_envs, self.workers, len(self.groups), *single, extra, len(settings.log_info))
         arrays = supervisor.attach(shape)
         self.routine_arrays = arrays.extra  # arrays of the workers' routine
         self._supervisor = supervisor
@@ -79,26 +82,13 @@ class Fleet(EnvAccess):
             announce=supervisor.announce,
         )
         self._seeds_and_tasks = seeds_and_tasks = SeedsAndTasks(
-            settings.seed, self.groups, take_tasks=Capability.TASKS in self._capabilities
+            settings.seed, self.groups, take_tasks=Capability.TASKS in description.capabilities
         )
         supervisor.recovery = lambda group: seeds_and_tasks.recovery(group, exchange.awaits_reset(group))
         self._never_resets = settings.autoreset is AutoresetMode.DISABLED
         self._reset_mask: Array | None = None  # of the pending reset
         self._state = NEW
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
-
-    def _describe(self, specs: Sequence[WorkerSpec], hellos: Sequence[Hello]) -> None:
-        groups = descriptions(specs, hellos)
-        first = groups[0]
-        self._capabilities = first.capabilities
-        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode, self.spec = first.render_mode, first.spec
-        self.single_observation_space, self.observation_space = observation_spaces(
-            [space for group in groups for space in group.observation_spaces], self.observation_mode
-        )
-        self.single_action_space, self.action_space = action_spaces(
-            [space for group in groups for space in group.action_spaces]
-        )
 
     # --- the protocol
 
@@ -107,7 +97,7 @@ class Fleet(EnvAccess):
             raise misplaced_call(call, self._state)
 
     def _guarded(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Let the supervisor do the work; if that fails, the error decides the fleet's state."""
+        """Call a method of the supervisor; if it raises, the kind of error decides the fleet's state."""
         try:
             return work(*arguments)
         except EnvHungError as error:
@@ -125,7 +115,7 @@ class Fleet(EnvAccess):
 
     @property
     def seed(self) -> int:
-        """Environment i is seeded with this seed + i."""
+        """The fleet's seed; environment i is seeded with this seed + i."""
         return self._seeds_and_tasks.seed
 
     def reset(
@@ -205,10 +195,7 @@ class Fleet(EnvAccess):
 
     def _refuse_ended(self, rows: Rows) -> None:
         if ended := self._exchange.ended_envs(rows):
-            raise ProtocolError(
-                f"environments {ended} have ended and autoreset is disabled",
-                hint='reset them: reset(options={"reset_mask": terminations | truncations})',
-            )
+            raise envs_ended(ended)
 
     # --- steps of a part of the fleet
 
@@ -219,13 +206,8 @@ class Fleet(EnvAccess):
         rows = exchange.rows_of(env_ids)
         if self._never_resets:
             self._refuse_ended(rows)
-        for group in rows.groups:
-            if group in pending:
-                raise ProtocolError(
-                    f"environments {self.groups[group].start} to {self.groups[group].stop - 1} were sent actions "
-                    "and have not answered yet",
-                    hint="take their results with recv() first",
-                )
+        if waiting := [group for group in rows.groups if group in pending]:
+            raise still_pending(self.groups[waiting[0]])
         requests = exchange.write_actions(actions, rows)
         self._supervisor.post(rows.groups, exchange.next_slots(rows.groups), requests)
         self._state = STREAMING
@@ -239,10 +221,7 @@ class Fleet(EnvAccess):
         wanted = 1 if min_envs is None else min_envs
         under_way = sum([len(self.groups[group]) for group in self._supervisor.pending])
         if not 1 <= wanted <= under_way:
-            raise SettingsError(
-                f"recv(min_envs={min_envs}) while {under_way} environments are under way",
-                hint="ask for at least 1 and at most as many as were sent actions",
-            )
+            raise bad_min_envs(min_envs, under_way)
         groups, answers = self._guarded(self._supervisor.wait_first, wanted)
         if not self._supervisor.pending:
             self._state = READY
@@ -254,7 +233,7 @@ class Fleet(EnvAccess):
     # --- routines: many steps without the caller
 
     def run_async(self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None) -> None:
-        """Start the routine, to fill this `buffer` of its arrays: in every group, or in some, while others run it."""
+        """Start the routine in all groups, or in some while others still run it; it fills `buffer` of its arrays."""
         self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
         chosen, request = range(len(self.groups)) if groups is None else groups, RunRoutine(argument, buffer)
         self._supervisor.post(chosen, self._exchange.slots_of(chosen), [request] * len(chosen))
@@ -272,9 +251,9 @@ class Fleet(EnvAccess):
         self._state = READY
 
     def run_first(self, steps: int, stop: Callable[[], bool]) -> list[int]:
-        """Wait until a group has run its routine, and return it; or nothing, once `stop()` is true.
+        """Wait for the first group that has run its routine; return [group], or [] once `stop()` is true.
 
-        Another thread that makes `stop()` true calls `interrupt` afterwards.
+        A thread that makes `stop()` true must call `interrupt` afterwards.
         """
         self._expect("run_first()", RUNNING)
         groups, answers = self._guarded(self._supervisor.wait_first, 1, stop)
@@ -283,7 +262,7 @@ class Fleet(EnvAccess):
         return groups
 
     def interrupt(self) -> None:
-        """Let a `run_first` in another thread look at its `stop()`."""
+        """Make a `run_first` in another thread check its `stop()`."""
         self._supervisor.backend.interrupt()
 
     # --- the arrays, for callers that act on views
@@ -336,7 +315,7 @@ class Fleet(EnvAccess):
 
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
-        """For each node of a cluster that hosts workers, its address and how it computes; empty on one machine."""
+        """Address and facts of each cluster node that hosts workers; empty on one machine."""
         return self._supervisor.backend.hosts
 
     def statistics(self) -> FleetStatistics:

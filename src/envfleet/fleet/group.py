@@ -51,7 +51,7 @@ def unsupported(capability: Capability) -> EnvfleetError:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """What a group says about itself when it is built."""
+    """Spaces, metadata and capabilities of a group, known once it is built."""
 
     observation_spaces: list[spaces.Space[Any]]  # one per environment
     action_spaces: list[spaces.Space[Any]]

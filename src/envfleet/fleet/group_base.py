@@ -1,4 +1,4 @@
-"""What both kinds of group share: their rows of the fleet's arrays, and the state that a worker reads."""
+"""The code that both kinds of group share: their rows of the fleet's arrays, and the state that a worker reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GroupBase:
         start, stop = self.spec.start, self.spec.stop
         rows = slice(start, stop)
         self._progress = Progress(arrays.control, worker)
-        self._some_flags = True  # so that the first step clears what a dead worker may have left
+        self._some_flags = True  # so that the first step clears flags that a dead worker may have left
         self._episode_return, self._episode_length = arrays.episode_return[rows], arrays.episode_length[rows]
         self._episode_seconds, self._episode_numbers = arrays.episode_seconds[rows], arrays.episode_numbers[rows]
         self._action_space = arrays.shape.action_space

@@ -36,7 +36,7 @@ FILES_PER_WORKER = 8  # a channel, a doorbell, a pidfd, a stack file, and a few 
 
 @dataclass(frozen=True)
 class Hosting:
-    """Where the environments shall run. With `pin_cores`, every worker process is bound to one core, in turn."""
+    """Settings for where the environments run. With `pin_cores`, each worker process is bound to one core, in turn."""
 
     backend: str = "auto"
     workers: int | None = None
@@ -90,6 +90,7 @@ def cluster_cpus(settings: ClusterSettings) -> int:
 
 
 def backend_of(name: str, workers: int, hosting: Hosting) -> Backend:
+    """Build the backend of this name; raise ResourceError if too few files can be opened for its workers."""
     if name == "ray":
         from envfleet.fleet.backends.ray_hosts import RayHosts
         from envfleet.fleet.backends.remote import RemoteBackend
@@ -120,7 +121,7 @@ def _refuse_too_few_files(workers: int) -> None:
         raise ResourceError(
             f"{workers} workers need {workers * FILES_PER_WORKER + 8} open files, but only {free} are left of "
             f"the limit of {open_file_limit()}",
-            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close what is open",
+            hint="raise the limit (`ulimit -n 4096`), use fewer workers, or close other files",
         )
 
 
@@ -137,6 +138,7 @@ def group_count(n_envs: int, group_size: int | None, workers: int | None = None)
 
 
 def named(setting: str, value: str, names: dict[str, str]) -> str:
+    """Return the entry of `names` for a value; raise SettingsError with the nearest name if there is none."""
     if value in names:
         return names[value]
     near = difflib.get_close_matches(str(value), list(names), n=1)
@@ -147,6 +149,7 @@ def named(setting: str, value: str, names: dict[str, str]) -> str:
 
 
 def positive(setting: str, value: int | None) -> int | None:
+    """Return the value; raise SettingsError unless it is None or a whole number of at least 1."""
     if value is not None and (not isinstance(value, int) or value < 1):
         raise SettingsError(f"{setting} is {value!r}, expected a whole number of at least 1")
     return value

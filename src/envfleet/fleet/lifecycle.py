@@ -107,7 +107,7 @@ class WorkerLifecycle:
                 yield spec.index, reason
 
     def how_it_ended(self, worker: int) -> str:
-        """How a worker ended that closed its channel or does not answer."""
+        """Describe how a worker ended that closed its channel or does not answer."""
         self._backend.kill(worker)
         return self._backend.death(worker) or "it ended"
 

@@ -206,7 +206,7 @@ def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:
     return AutoresetMode(named("autoreset", value, names))
 
 
-# --- what is refused
+# --- limits
 
 
 def _refuse_unsupported(hello: Hello, settings: GroupSettings) -> None:

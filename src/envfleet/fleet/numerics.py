@@ -1,4 +1,4 @@
-"""How a machine computes: a fingerprint of its arithmetic, to compare the nodes of a cluster.
+"""A fingerprint of a machine's arithmetic, to compare the nodes of a cluster.
 
 The same seed gives the same weights on all machines whose arithmetic agrees. Libraries choose their kernels by the CPU,
 so two CPUs may differ in the last bit. The fingerprint has a digest for each library, so a difference can be named.
@@ -31,7 +31,7 @@ PORTABLE = {
 
 @dataclass(frozen=True)
 class Numerics:
-    """Digests of small computations, one for each library, and what they ran on."""
+    """Digests of small computations, one for each library, with the CPU and the kernels that computed them."""
 
     cpu: str
     blas: str  # matrix products

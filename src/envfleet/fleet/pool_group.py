@@ -1,10 +1,10 @@
 """A group over a pool: one call steps all of its environments.
 
-The pool itself never resets; the group decides which environments begin new episodes, and so all autoreset modes work.
+The pool itself never resets; the group decides which environments begin new episodes, so all autoreset modes work.
 A pool is one simulator: if it fails, all of its episodes are lost, and it is rebuilt as a whole.
 
-Nothing is recorded before everything that can fail has been done: the step, the checks, the resets. So a failed step
-leaves no half-recorded episode, and is replaced by a lost one.
+Results are recorded only after everything that can fail: the step, the checks, the resets. So a failed step leaves no
+half-recorded episode. It counts as a lost step.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class PoolGroup(GroupBase):
             infos = self._reset_rows(rows, slot, seeds, options)
         except EnvError as failure:
             if not rows.all():
-                raise  # rebuilding the pool would cut the other episodes unseen
+                raise  # rebuilding the pool would silently cut the other episodes
             self._restart(failure)
             infos = self._reset_fresh(slot, self._restart_seeds(), options)
         self._reward[rows] = 0.0
@@ -249,8 +249,8 @@ class PoolGroup(GroupBase):
     def _lose_step(self, slot: int, seeds: Sequence[int], waiting: Array) -> Extras | None:
         """Replace a step that never happened: the pool is new, and the cut episodes end as truncated.
 
-        Environments in `waiting` would only have been reset. In next-step mode the others are reset again by the next
-        step, though their episodes are fresh already: a pool cannot step without them.
+        Environments in `waiting` would only have been reset. In next-step mode the next step resets the others again,
+        although their episodes are already fresh: a pool always steps all of its environments.
         """
         infos = self._reset_fresh(slot, seeds)
         cut, observations = ~waiting, self._observations

@@ -22,7 +22,10 @@ __all__ = [
     "ResetMissingError",
     "SpacesError",
     "WaitTimeoutError",
+    "bad_min_envs",
+    "envs_ended",
     "misplaced_call",
+    "still_pending",
     "wait_timed_out",
 ]
 
@@ -112,5 +115,29 @@ def wait_timed_out(call: str, seconds: float | None) -> WaitTimeoutError:
     """Return the error for a wait that took longer than the `seconds` the user gave it."""
     return WaitTimeoutError(
         f"{call} has timed out after {seconds:g} s",
-        hint=f"the environments go on: call {call} again, or close the fleet",
+        hint=f"the environments continue: call {call} again, or close the fleet",
+    )
+
+
+def envs_ended(envs: list[int]) -> ProtocolError:
+    """Return the error for a step of environments that have ended, if nothing resets them."""
+    return ProtocolError(
+        f"environments {envs} have ended and autoreset is disabled",
+        hint='reset them: reset(options={"reset_mask": terminations | truncations})',
+    )
+
+
+def still_pending(envs: range) -> ProtocolError:
+    """Return the error for a second `send` to environments whose results were not received yet."""
+    return ProtocolError(
+        f"environments {envs.start} to {envs.stop - 1} were sent actions and have not answered yet",
+        hint="take their results with recv() first",
+    )
+
+
+def bad_min_envs(min_envs: int | None, pending: int) -> SettingsError:
+    """Return the error for a `recv` that can never be satisfied by the environments that were sent actions."""
+    return SettingsError(
+        f"recv(min_envs={min_envs}) while {pending} environments are under way",
+        hint="ask for at least 1 and at most as many as were sent actions",
     )

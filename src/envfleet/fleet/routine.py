@@ -38,7 +38,7 @@ class WorkerRoutine(Protocol):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Modules that it needs, slow to import: imported before environments are built, and in the caller."""
+        """Modules it needs that are slow to import. Workers import them before they build environments, callers too."""
 
     def arrays(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], groups: Sequence[range]

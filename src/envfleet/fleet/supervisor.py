@@ -46,7 +46,7 @@ class Supervisor:
         self.backend, self._specs, self._timeouts = backend, specs, timeouts
         self._workers = WorkerLifecycle(backend, specs, timeouts, restarts)
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
-        self._flush = backend.flush  # sends what was posted, if workers do not read it from the block themselves
+        self._flush = backend.flush  # sends posted commands to workers that do not share the block; else None
         self._step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
         self._lockstep: int | None = None  # slot of the pending step of all groups
         self._number = 0  # of the last command
@@ -55,7 +55,7 @@ class Supervisor:
         self._sizes = [group.stop - group.start for group in groups]
         self._posted: dict[int, _Posted] = {}
         self._announced: Request | None = None
-        self._uninformed: set[int] = set()  # groups that have not had the announced request yet
+        self._uninformed: set[int] = set()  # groups that have not carried out the announced request
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
@@ -86,7 +86,7 @@ class Supervisor:
     # --- commands
 
     def post_all(self, slot: int, requests: Sequence[Request] | None = None) -> None:
-        """Post a step to every group, or its request; the results go to `slot`."""
+        """Post a step to every group, or each group's own request; the results go to `slot`."""
         if self._uninformed:
             self._inform(self._groups)
         if requests is not None or self._cut or self._posted:
@@ -107,7 +107,7 @@ class Supervisor:
             self._flush()
 
     def post(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None = None) -> None:
-        """Post a step, or its request, to each of some groups; each has its own slot."""
+        """Post a step, or each group's own request, to some groups; each group has its own slot."""
         if self._uninformed:
             self._inform(groups)
         for i, group in enumerate(groups):
@@ -192,7 +192,7 @@ class Supervisor:
 
     @property
     def pending(self) -> Collection[int]:
-        """The groups that were posted a command by `post` and whose answer has not been read."""
+        """The groups with a command from `post` whose answer has not been read."""
         return self._posted.keys()
 
     def wait_all(self, seconds: float | None = None) -> Answers | None:
@@ -205,8 +205,8 @@ class Supervisor:
     def wait_first(self, wanted: int, stop: Callable[[], bool] = lambda: False) -> tuple[list[int], Answers]:
         """The groups that finish first, in the order they were posted, with their answers.
 
-        There are just enough for `wanted` environments, or fewer once `stop()` is true (see `Backend.interrupt`). The
-        caller sleeps until then; spinning would take a core from the groups that still step.
+        These are just enough groups for `wanted` environments, or fewer once `stop()` is true (see
+        `Backend.interrupt`). The caller sleeps until then; spinning would take a core from the groups that still step.
         """
         ready: list[int] = []
         largest = max(self._sizes)
@@ -335,7 +335,7 @@ class Supervisor:
             else:
                 self._failed[group] = WorkerError(
                     f"worker {worker} died during {type(posted.request).__name__}: {reason}",
-                    hint="it was restarted; ask again",
+                    hint="it was restarted; repeat the call",
                 )
         self._send()
 

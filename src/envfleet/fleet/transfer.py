@@ -32,7 +32,7 @@ _START, _EVERYTHING = 0, -1  # not commands: a worker's start, and the first row
 
 
 class Task(NamedTuple):
-    """A command to a group, as far as it decides which rows travel."""
+    """The parts of a command to a group that decide which rows travel."""
 
     group: int
     command: int
@@ -54,8 +54,8 @@ class _Part(NamedTuple):
     """A part of an array that travels."""
 
     view: Array
-    flags: Array | None = None  # only where these are set
-    raised: bool = False  # the array is not divided
+    flags: Array | None = None  # if given, only the values at set flags travel
+    raised: bool = False  # an undivided array of flags, which any worker may raise
 
     @property
     def values(self) -> Array:

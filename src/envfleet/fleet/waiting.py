@@ -50,7 +50,7 @@ class Waiter:
         return self._sleep(self._unfinished, until, waiting)
 
     def sleep(self, lacking: Callable[[], int]) -> None:
-        """Sleep until `lacking()` is 0; it returns how many more commands must finish at least."""
+        """Sleep until `lacking()` is 0. It returns the minimum number of commands that must still finish."""
         self._backend.run_inline(self._timeouts)
         self._sleep(lacking)
 

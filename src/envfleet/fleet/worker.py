@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +31,7 @@ from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 from envfleet.fleet.spec import WorkerSpec
 
-__all__ = ["Answers", "Bells", "Hello", "Worker", "descriptions"]
+__all__ = ["Answers", "Bells", "Hello", "Worker"]
 
 SPIN_SECONDS = 0.002  # how long a worker spins before it sleeps
 SLEEP_SECONDS = 0.25  # it checks again after that long, in case it missed a ring
@@ -61,16 +60,6 @@ class Hello:
     """A worker's first message, sent when its environments are built: the description of each of its groups."""
 
     groups: list[GroupDescription]
-
-
-def descriptions(specs: Sequence[WorkerSpec], hellos: Sequence[Hello]) -> list[GroupDescription]:
-    """The descriptions of all groups of a fleet, in the order of the groups."""
-    described = {
-        group.index: description
-        for spec, hello in zip(specs, hellos, strict=True)
-        for group, description in zip(spec.groups, hello.groups, strict=True)
-    }
-    return [described[index] for index in sorted(described)]
 
 
 class Worker:

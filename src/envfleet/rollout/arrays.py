@@ -24,7 +24,7 @@ from envfleet.fleet.spaces import leaves_of
 __all__ = ["Column", "Rollout", "RolloutShape"]
 
 Array = np.ndarray[Any, Any]
-# How the arrays are divided among workers that have a block of their own.
+# How the arrays are divided among workers with separate blocks.
 _LIVE = Division(to_worker="always", to_caller="always")  # kept from one rollout to the next
 _WRITTEN = Division(axis=2, to_caller="routine", buffered=True)
 _AT_ENDS = replace(_WRITTEN, only_at=("terminated", "truncated"))

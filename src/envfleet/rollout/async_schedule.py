@@ -1,4 +1,4 @@
-"""The asynchronous schedule: workers collect without waiting, and the learner takes what is ready.
+"""The asynchronous schedule: workers collect without waiting, and the learner takes rollouts as they finish.
 
 Each batch has as many groups as the fleet, in the order in which their workers finished them, so it may hold two
 rollouts of a fast worker and none of a slow one. Its rollouts were collected with weights of different versions. The
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 
 class AsyncSchedule:
-    """Returns batches of what the workers finished first; the interface is that of `Schedule`."""
+    """Returns batches of the rollouts that finish first; the interface is that of `Schedule`."""
 
     saves_simulators = False  # they are always in the middle of a rollout
 
@@ -109,7 +109,7 @@ class AsyncSchedule:
         }
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs: numbers that key random streams must not come twice."""
+        """State for a resumed run: numbers that key random streams must not be used twice."""
         return {
             "number": self.number,
             "collected": False,

@@ -1,8 +1,8 @@
 """The order of an asynchronous run: which worker's rollout entered which update. It allows an exact replay.
 
-What an asynchronous run learns depends on timing, and on timing only through this order: a rollout is determined by its
-groups, its number and the version of its weights. So a replay collects the same rollouts with the same weights, one
-after the other, on any backend.
+Timing affects an asynchronous run only through this order: a rollout is determined by its groups, its number and the
+version of its weights. So a replay collects the same rollouts with the same weights, one after the other, on any
+backend.
 
 The file has one JSON object per line. The first gives the groups of each worker; then there is a line per update:
 

@@ -149,7 +149,7 @@ class Replay:
         return ((self.head + np.arange(rows)) % self.rows)[:, None] * self.n_envs + np.arange(self.n_envs)
 
     def _begin_next(self) -> Array:
-        """[env]: whether the next step begins an episode, because the newest one ended or was lost, or is none."""
+        """[env]: whether the next step begins an episode: the newest step ended one or was lost, or there is none."""
         newest = self.status_rows(1)[0]
         begins: Array = (newest & HAPPENED == 0) | (newest & ENDED != 0)
         return begins

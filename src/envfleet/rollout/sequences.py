@@ -1,17 +1,17 @@
 """Samples sequences of steps from a replay buffer, for policies with memory.
 
 A sequence is a window of one environment's steps. It never crosses the end of an episode, a lost step or the newest
-row. All sequences begin with zero memory, so what matters is where they may start:
+row. All sequences begin with zero memory. These rules say where they may start:
 
-- An episode of L steps has L - length + 1 starts, or one, its first step, if it is shorter than `length`. Starts are
-  drawn evenly; `episode_weight` adds to each episode a weight of that many starts, spread over its own. With the length
-  `WHOLE`, an episode has one start.
-- An episode that is still running counts as far as it is stored.
-- With a burn-in, up to `burn_in` steps before the start come first, as far as the episode goes back. They warm up the
-  memory and have the mask 0.
-- If the first steps of an episode have been overwritten, the starts that need them vanish, and no new ones appear. So
-  an episode that was sampled whole is gone as soon as its first step is, because nothing else of it fits zero memory.
-  Of longer episodes, the later starts remain.
+- An episode of L steps has L - length + 1 starts. If it is shorter than `length`, it has one start, its first step.
+  Starts are drawn uniformly. `episode_weight` adds the weight of that many starts to each episode, spread over its
+  starts. With the length `WHOLE`, an episode has one start.
+- Of an episode that is still running, the steps stored so far count.
+- With a burn-in, up to `burn_in` steps of the same episode come before the start. They warm up the memory and have the
+  mask 0.
+- If the first steps of an episode have been overwritten, the starts that need them vanish, and no new ones appear. An
+  episode with a single start vanishes with its first step, because a sequence from its middle would not begin with zero
+  memory. Longer episodes keep their later starts.
 
 The sampler keeps a table of the episodes, not of their steps. It reads the status of new rows only. A table that is
 built from a restored buffer has the same order, so the same random numbers draw the same sequences.
@@ -40,16 +40,16 @@ _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several bat
 
 @dataclass(frozen=True)
 class SequenceSpec:
-    """What a batch of sequences is."""
+    """Describes a batch of sequences: size, length, and how starts are drawn."""
 
     size: int  # sequences per batch
-    length: int  # most steps of a sequence that enter the loss; WHOLE for whole episodes
+    length: int  # maximum steps of a sequence that enter the loss; WHOLE for whole episodes
     gamma: float
     burn_in: int = 0  # steps before them that only warm up the memory
     episode_weight: float = 0.0  # 0: every start is equally likely; large: every episode is
 
     def refuse_unfit(self, replay: ReplaySpec) -> None:
-        """Raise an error if the buffer keeps fewer steps per environment than a sequence has, or has no room beside.
+        """Raise an error if the buffer keeps fewer steps per environment than a sequence has, or a batch has no room.
 
         The size of a batch of whole episodes is not known in advance.
         """
@@ -151,13 +151,13 @@ _NONE = _Episodes(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 class _Starts(NamedTuple):
-    """Episodes with the places where a sequence may start. Each start has a piece of a line as long as its weight."""
+    """Episodes with their possible starts. For drawing, each start is a segment of a line as long as its weight."""
 
     episodes: _Episodes
     first: Array  # [episode]: row of its first start; the others follow row by row
     counts: Array  # [episode]: number of its starts
     weights: Array  # [episode]
-    edges: Array  # [episode]: where its piece of the line ends
+    edges: Array  # [episode]: where its segments of the line end
 
     def at(self, points: Array) -> tuple[Array, Array]:
         """Episodes and rows of the starts at these points of the line."""
@@ -245,7 +245,7 @@ class SequenceSampler:
     # --- drawing
 
     def batches(self, generator: np.random.Generator, count: int, size: int | None = None) -> Iterator[Sequences]:
-        """Draw `count` batches of `size` sequences, by default as many as the spec says. Several are read at once."""
+        """Yield `count` random batches of `size` sequences (default: the spec's). Several are read at once."""
         known = self._starts()
         assert len(known.counts), "there is no sequence to draw; `starts` is 0"
         points = generator.random((count, self._spec.size if size is None else size)) * known.edges[-1]
@@ -301,7 +301,7 @@ class SequenceSampler:
         ]
 
     def _put_finals(self, seen: dict[str, Array], allowed: Array | None, last: Array, cut: Array, steps: Array) -> None:
-        """Replace the observations after truncated episodes, where the buffer has the first of the next one."""
+        """Put in the final observations of truncated episodes; the buffer has the next episode's first one there."""
         finals, final_allowed = self._replay.finals_at(last[cut])
         batch, column = np.nonzero(cut)
         after, which = steps[cut], np.arange(len(batch))

@@ -1,12 +1,12 @@
 """Rollouts of single workers, for the asynchronous schedule: no worker waits for another.
 
-A worker has one rollout under way and may have finished ones that wait for the learner, each in its own buffer. As soon
-as a worker finishes, it begins its next rollout, with the weights published last, unless all of its buffers wait.
+A worker collects one rollout at a time. Finished rollouts wait for the learner, each in its own buffer. As soon as a
+worker finishes a rollout, it begins the next one with the newest published weights, unless all of its buffers wait.
 
 `StreamedRollouts` does this with one thread, the only one that talks to the fleet while workers collect. The learner's
 thread takes finished rollouts from a queue and gives their buffers back. Each worker has its own copy of the weights in
-the block. It is written before the worker's request is posted, when the worker is idle, so no worker ever reads
-half-written weights, and a worker that is restarted in the middle of a rollout finds the same weights again.
+the block, which is written while the worker is idle, before its request is posted. So no worker ever reads half-written
+weights, and a worker that is restarted in the middle of a rollout finds the same weights again.
 
 `InlineRollouts` collects in the learner's own thread, for the sequential backend: collecting and learning take turns.
 """
@@ -111,7 +111,7 @@ class WorkerRequests:
 
 
 class OnDemand:
-    """A source whose rollouts are collected when they are wanted: nothing runs between two of them."""
+    """Base of sources that collect a rollout only when `next` is called; nothing runs in between."""
 
     def release(self, rollout: WorkerRollout) -> None:
         """Do nothing: the next rollout has not begun."""
@@ -232,7 +232,7 @@ class StreamedRollouts:
     # --- the thread
 
     def _disturb(self) -> None:
-        """Let the thread look at what has changed."""
+        """Make the thread check for changes."""
         self._disturbed = True
         self._changed.notify_all()
         self._fleet.interrupt()
@@ -248,7 +248,7 @@ class StreamedRollouts:
                 self._changed.notify_all()
 
     def _begin_rollouts(self) -> bool:
-        """Start every idle worker that has a free buffer; sleep while there is nothing to wait for. False: the end."""
+        """Start every idle worker that has a free buffer; sleep if none can start or run. False after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._running or self._startable())
             self._disturbed = False

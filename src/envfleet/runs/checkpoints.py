@@ -7,8 +7,8 @@
     checkpoints/last, best, final                links to such folders, replaced atomically
     checkpoints/pieces/NAME.safetensors          append-only data (a replay buffer), in parts that checkpoints share
 
-If the process is killed, the old or the new checkpoint is intact. At most a folder remains whose name starts
-with a dot. Reading runs no code: the files are JSON and safetensors.
+If the process is killed, the old or the new checkpoint is intact. At worst, a folder whose name starts with a dot
+is left over. Reading runs no code: the files are JSON and safetensors.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Checkpoints:
     ) -> Path:
         """Write the checkpoint of `step`, point `last` to it, and remove old checkpoints.
 
-        `pieces` are all pieces of the checkpoint, in order. Those that an earlier checkpoint wrote have no content.
+        `pieces` are all pieces of the checkpoint, in order. Pieces that an earlier checkpoint wrote are None.
         """
         try:
             fingerprints = {name: self._written(name, arrays) for name, arrays in (pieces or {}).items()}
@@ -113,7 +113,9 @@ class Checkpoints:
         """Point `best` or `final` to the checkpoint of `step`."""
         target = self.folder / f"step-{step}"
         if not target.is_dir():
-            raise CheckpointError(f"there is no checkpoint of step {step} in {self.folder} to be the {name} one")
+            raise CheckpointError(
+                f"there is no checkpoint of step {step} in {self.folder}, so it cannot become the {name} one"
+            )
         try:
             self._point(name, target)
         except OSError as error:
@@ -200,7 +202,7 @@ class Checkpoints:
             hint=f"{kept}free some space or make the folder writable, then run `envfleet resume`",
         ) from error
 
-    # ---- looking ----
+    # ---- finding ----
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""

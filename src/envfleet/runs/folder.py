@@ -38,7 +38,7 @@ class RunFolder:
     path: Path
     checkpoints: Path  # `checkpoints/` in it, unless the run was given another folder
     made: tuple[Path, ...] = ()  # parent folders that were created for it, nearest first
-    # `create` takes the lock if it replaces a run, and keeps it: without it, the old run would be put back.
+    # If `create` replaces a run, it takes the lock and keeps it; without a lock, `recover` puts the old run back.
     held: RunLock | None = field(default=None, compare=False, repr=False)
     typed: Path | None = None  # as the user gave it
 
@@ -211,10 +211,10 @@ class RunFolder:
             return None
         taken = self.shown if there else self.checkpoints
         if not overwrite:
-            go_on = f"envfleet resume {shlex.quote(str(self.shown))}"
+            resume = f"envfleet resume {shlex.quote(str(self.shown))}"
             raise SettingsError(
                 f"{taken} exists and is not empty",
-                hint=f"continue it: `{go_on}`; replace it: --overwrite; or give another folder",
+                hint=f"continue it: `{resume}`; replace it: --overwrite; or give another folder",
             )
         if there and not self.manifest.exists():
             raise SettingsError(
@@ -273,7 +273,7 @@ def _manifest(
 
 
 def _without_cluster(command: list[str]) -> list[str]:
-    """The command without the values of flags that say where a cluster is: a run folder may be shared."""
+    """The command without the values of flags that describe a cluster, because run folders are passed on."""
     kept: list[str] = []
     for word in command:
         flag = word.partition("=")[0].lstrip("-").replace("_", "-")

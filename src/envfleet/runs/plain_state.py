@@ -1,8 +1,8 @@
 """The state of a run as JSON and arrays, and back: exact, and without running code.
 
 The encoder of simulator states (`fleet.plain_data`) does the work. This module adds torch tensors and puts the arrays
-into a file of their own. It refuses code and constants: those would be taken from a newly built target, and here there
-is none.
+into a separate file. It refuses code and constants, because restoring them needs a newly built target, and there is
+none here.
 """
 
 from __future__ import annotations

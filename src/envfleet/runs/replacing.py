@@ -100,11 +100,11 @@ def recover(run: Path, checkpoints: Path | None = None) -> None:
                 put_back = _put_back(path)
         except OSError as error:
             raise SettingsError(
-                f"the run in {path} was to be replaced and cannot be put back: {error.strerror or error}",
+                f"the run in {path} was being replaced and cannot be restored: {error.strerror or error}",
                 hint=f"its files are in {path / _ASIDE}; make the folder writable",
             ) from error
         if put_back:
-            _LOG.warning("%s is as it was before: the run that was to replace it saved no checkpoint", path)
+            _LOG.warning("%s was restored: the run that replaced it saved no checkpoint", path)
 
 
 def _put_back(run: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Builds the parts of a training from its settings: environment, fleet, collector, schedule, learner."""
+"""Builds the parts of a training run from its settings: environment, fleet, collector, schedule, learner."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Resolved:
 
 
 def resolve(settings: TrainingSettings) -> Resolved:
-    """Look at the environment and fill in what the user left open: the preset of its family, a seed."""
+    """Inspect the environment and fill in settings that the user did not give: the preset of its family, the seed."""
     env = environment_of(settings.env, settings.wrappers)
     stage = Stage(env, settings)
     notices: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
         filled = filled.adapted(seen)
         if filled.seed is None:  # a drawn seed does not count as given by the user
             filled = filled.as_given(filled.given - {"seed"}).filled({"seed": draw_seed()})
-        filled = filled.filled({"learner_threads": filled.threads})  # recorded because it affects the mathematics
+        filled = filled.filled({"learner_threads": filled.threads})  # recorded because it affects numerical results
     except BaseException:
         stage.close()
         raise
@@ -103,7 +103,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
 
 
 def _first_look(stage: Stage) -> EnvFacts:
-    """Look at one environment of the stage. Errors from our own envs and wrappers are raised without a traceback."""
+    """Return the facts of one environment. Errors from our own envs and wrappers are raised without a traceback."""
     try:
         seen: EnvFacts = stage.apply(_look)
     except EnvError as error:
@@ -143,7 +143,7 @@ def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings
 
 @dataclass
 class Parts:
-    """Everything a training needs."""
+    """The parts of a training run."""
 
     fleet: Fleet
     collector: Collector | AsyncCollector

@@ -114,10 +114,10 @@ def evaluate_run(
 
     `checkpoint` is final, best, last or step-N (default: final if it exists, otherwise last). `deterministic` chooses
     between the best actions and sampled ones; by default it is the same as in the run's own evaluations. If the run was
-    trained with your own `env` or `policy`, pass those as objects, or set `trust=True` to import what it recorded.
-    `render` shows the episodes in a window; `video` writes them to a file. An episode is cut after `max_steps`, by
-    default the run's eval_max_steps. Faults of the environment are handled as in training. If the run was trained on
-    only a part of the environment (levels of a game), it is also evaluated on all of it: see `held_out`.
+    trained with your own `env` or `policy`, pass those as objects, or set `trust=True` to import the code that the run
+    names. `render` shows the episodes in a window; `video` writes them to a file. An episode is cut after `max_steps`,
+    by default the run's eval_max_steps. Faults of the environment are handled as in training. If the run was trained on
+    only a part of the environment (some levels of a game), it is also evaluated on all of it: see `held_out`.
 
     `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
     the video is of the first one.
@@ -149,7 +149,7 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
 
 
 def held_out_tasks(opened: OpenedRun) -> HeldOut:
-    """What to play for held-out tasks; raise SettingsError if the run's environment has no tasks."""
+    """Return the held-out tasks to play; raise SettingsError if the run's environment has no tasks."""
     with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
         found: HeldOut | None = stage.apply(_held_out_tasks)
     if found is None:
@@ -161,7 +161,7 @@ def held_out_tasks(opened: OpenedRun) -> HeldOut:
 
 
 def _held_out_tasks(env: Any) -> HeldOut | None:
-    """What to play for held-out tasks; None if the environment has no tasks."""
+    """Return the held-out tasks to play; None if the environment has no tasks."""
     unwrapped = env.unwrapped
     if not isinstance(unwrapped, HasTasks):
         return None
@@ -189,7 +189,7 @@ class _Play:
     def shown(
         self, render: bool = False, video: str | Path | None = None, env_kwargs: Mapping[str, Any] | None = None
     ) -> tuple[RunEvaluation, HeldOut | None]:
-        """Play on a stage of its own, in a window or a video if asked for. Also returns what could be played too."""
+        """Play on a separate stage, optionally in a window or a video. Also return the held-out part, if any."""
         mode = "human" if render else None if video is None else "rgb_array"
         given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (

@@ -69,7 +69,7 @@ def _start_from(path: str | Path, parts: Parts) -> None:
 
 
 class Training:
-    """A run in training."""
+    """A training run: updates, evaluations, videos and checkpoints, until it ends."""
 
     def __init__(
         self,
@@ -91,13 +91,11 @@ class Training:
         self._saved_at, self._saved_steps = time.monotonic(), 0
         self._saved: dict[str, Any] | None = None  # progress at the last checkpoint
         self._last_rounds: deque[float] = deque(maxlen=5)  # seconds of recent updates, evaluations and saves included
-        self._whole = True  # everything collected has been learned from
+        self._whole = True  # every collected rollout has been learned from
         self._time_over = False  # a timed run hit its limit during a rollout or an update
         self._discarded = 0  # steps lost because of that
         self._evaluated_steps = self._filmed_steps = 0
         self._stopped: Callable[[], bool] = lambda: False  # a stop was requested
-
-    # --- in reading order
 
     def run(self) -> Run:
         """Train until the budget is spent, the score is reached, or a callback or a signal stops it."""
@@ -202,7 +200,7 @@ class Training:
         return None
 
     def _prepare(self) -> None:
-        """Run random play and demonstrations. A resumed run catches up on skipped evaluations and videos instead."""
+        """Run random play and demonstrations. A resumed run makes up for skipped evaluations and videos instead."""
         if self.progress.steps:
             if not self.finished:
                 self._evaluate_if_due()
@@ -225,7 +223,7 @@ class Training:
                 callback.on_episode(moment, episode_return, length)
 
     def _added(self) -> dict[str, float]:
-        """Numbers that callbacks have set in `moment.metrics` since the last line of metrics."""
+        """Return the numbers that callbacks have set in `moment.metrics` since the last line of metrics."""
         own = self._metrics
         added = {n: value for n, value in self._moment.metrics.items() if n not in own or value is not own[n]}
         return self._reporter.numbers_in(added)

@@ -16,7 +16,7 @@ __all__ = ["cluster_of", "place"]
 
 
 def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
-    """Choose backend, workers and where the policy acts. Measures what the settings leave open."""
+    """Choose backend, workers and where the policy acts. Measures a step if the settings do not decide."""
     cores = usable_cores()
     backend, acting = BACKENDS[settings.backend], settings.acting
     if settings.schedule == "async" and acting == "auto":

@@ -1,7 +1,7 @@
-"""Presets: settings that apply where the user gives none, by environment family or by name.
+"""Presets by name: settings that apply if the user does not give them.
 
-An algorithm has its own for families of environments (`algorithms/*_presets.py`), and a built-in environment declares
-its own (`envfleet.environments.presets`). Here are those that any algorithm can be asked for by name.
+The presets for families of environments are elsewhere: those of an algorithm in `algorithms/*_presets.py`, those of a
+built-in environment in `envfleet.environments.presets`. The named presets here work with any algorithm.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Reporter:
             raise
 
     def begin(self, parts: Parts, steps: int) -> None:
-        """Print the choices and their reasons, once everything is built."""
+        """Open the logs, and print the choices of the run with their reasons. Call it once everything is built."""
         self._parts = parts
         # Record the choices of `auto`: a comparison divides by the number of workers.
         placement = {"backend": parts.fleet.backend, "workers": parts.fleet.workers, "acting": parts.placement.acting}
@@ -103,7 +103,7 @@ class Reporter:
 
     @staticmethod
     def _numerics(parts: Parts) -> dict[str, Any]:
-        """How the nodes of a cluster compute; no names and no addresses."""
+        """Numeric fingerprints of the nodes of a cluster, without names and addresses."""
         hosts = [facts.numerics.to_json() for _, facts in parts.fleet.hosts]
         return {"numerics": {"here": measure_numerics().to_json(), "hosts": hosts}} if hosts else {}
 
@@ -240,7 +240,7 @@ class Reporter:
     def play_at_random(self, stopped: Callable[[], bool]) -> None:
         """Measure random play, as a baseline in the summary."""
         resolved, steps = self._resolved, self._resolved.settings.random_steps
-        self.console.say(f"playing {steps:,} steps at random, to compare with")
+        self.console.say(f"playing {steps:,} steps at random, as a baseline")
         try:
             returns, _ = random_play(resolved.stage.fresh, steps=steps, seed=resolved.seed, stopped=stopped)
         except PlayStopped:

@@ -1,4 +1,4 @@
-"""What the console says about a run as a whole: its choices at the start, its results and the next command."""
+"""The console's summary of a run: its choices at the start, its results and the next command."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _RANDOM = 0x9A4D  # key of the random actions
 
 @dataclass(frozen=True)
 class AgentOnTasks:
-    """What an agent earned on the tasks: one run, several runs with other seeds, or random play."""
+    """The returns of an agent on the tasks: of one run, several runs with other seeds, or random play."""
 
     name: str
     adaptation: Adaptation
@@ -127,7 +127,7 @@ def _joined(name: str, results: Sequence[RunEvaluation]) -> AgentOnTasks:
 
 
 def _name(opened: OpenedRun) -> str:
-    """What kind of agent a run has: algorithm, memory, oracle."""
+    """The name of a run's agent: algorithm, memory, oracle."""
     recorded = opened.folder.read_config()
     algorithm = str(recorded.get("algorithm", "")).rpartition(":")[2]
     memory = recorded.get("memory", "none")
@@ -146,7 +146,7 @@ def _unlike(name: str, names: Sequence[str]) -> str:
 
 
 def _stage(opened: OpenedRun) -> contextlib.closing[Stage]:
-    """Where held-out tasks are played."""
+    """The stage on which held-out tasks are played."""
     return contextlib.closing(Stage(opened.env, opened.settings, **held_out_tasks(opened).env_kwargs))
 
 

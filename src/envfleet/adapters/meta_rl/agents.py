@@ -17,8 +17,8 @@ __all__ = ["AGENT_ARCHS", "acting"]
 _CUT = 160  # characters of an action in a message
 
 
-class AGENT_ARCHS(StrEnum):  # noqa: N801  # the name there
-    """What of an agent has memory. A member equals its text, as there."""
+class AGENT_ARCHS(StrEnum):  # noqa: N801  # the name in pomdp-baselines
+    """Which parts of an agent have memory. A member equals its text, as in pomdp-baselines."""
 
     Markov = "markov"
     Memory_Markov = "memory-markov"  # the critic alone: the agent acts on the observation, as a Markov one
@@ -78,7 +78,7 @@ class _OwnMemory:
 def acting(
     agent: Any, arch: AGENT_ARCHS | str, space: spaces.Space[Any], *, random: bool, deterministic: bool, seed: int
 ) -> Any:
-    """What chooses the actions of one rollout: `reset()`, then `(observation, info)` to an action.
+    """Return the agent for one rollout: call `reset()`, then `agent(observation, info)` for each action.
 
     `info["reward"]` is the previous reward.
     """

@@ -25,7 +25,7 @@ class Rollouts:
 
     @property
     def env_steps(self) -> int:
-        """Steps of all rollouts together: what the method returns there."""
+        """Steps of all rollouts together, which is what pomdp-baselines returns."""
         return sum(map(len, self.trajectories))
 
 

@@ -27,7 +27,7 @@ def read_rom(path: Path, titles: tuple[str, ...], game: str) -> bytes:
     if len(rom) < _HEADER_END or not _has_header(rom):
         raise SettingsError(
             f"{path} is not a Game Boy ROM: its header does not check ({len(rom):,} bytes)",
-            hint="expected a .gb or .gbc file as it was dumped, not packed",
+            hint="expected an unpacked .gb or .gbc file",
         )
     expected = 0x8000 << rom[0x148] if rom[0x148] in _SIZE_CODES else len(rom)
     if len(rom) < expected or len(rom) % _BANK:

@@ -1,8 +1,8 @@
-"""What the best agent earns with a Bernoulli bandit whose chances are uniform in [0, 1].
+"""The return of the best agent on a Bernoulli bandit whose chances are uniform in [0, 1].
 
-Few pulls: exactly, by dynamic programming over the records of the arms. Otherwise: by playing the finite-horizon index
-policy, which pulls the arm that would be worth the highest fixed payment for the rest of the trial. It is nearly
-optimal, and better than Gittins' index, which plans for an endless horizon.
+For few pulls it is exact, by dynamic programming over the records of the arms. For more pulls it is the return of the
+finite-horizon index policy, which pulls the arm that is worth the highest fixed payment for the rest of the trial. This
+policy is nearly optimal, and better than Gittins' index, which plans for an endless horizon.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def index_returns(arms: int, pulls: int) -> NDArray[np.float64] | None:
 
 
 def _indices(pulls: int) -> NDArray[np.int16]:
-    """For [pulls left, paid, unpaid]: how many of the fixed payments an arm with this record is better than.
+    """For [pulls left, paid, unpaid]: the number of fixed payments that an arm with this record is better than.
 
     An arm is better than a payment if it is worth pulling once, with the choice between both afterwards.
     """

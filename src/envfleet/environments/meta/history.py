@@ -1,4 +1,4 @@
-"""The previous action and reward as part of the observation, for a memory in an ordinary environment."""
+"""The wrapper `history` adds the previous action and reward to the observation, for policies with memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents for the point robots earn that need no learning, simulated for many robots at once."""
+"""Returns of point-robot agents that need no learning, simulated for many robots at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def earned_by_walking(robots: Robots, steps: int) -> float:
 def earned_by_sweeping(robots: Robots, steps: int, stride: float) -> float:
     """The mean return of robots that follow the half circle of goals, from its nearer end, until a reward comes.
 
-    A reward tells where the goal is, so they walk to it then.
+    A reward shows that the goal is near; from then on they walk to it.
     """
     from_right = robots.at[:, :1] > 0
     found, passed, total = np.zeros(len(robots.at), np.bool_), np.zeros(len(robots.at), np.int64), 0.0

@@ -1,4 +1,4 @@
-"""Robots that walk as an unknown task asks, on Gymnasium's MuJoCo models (version 5).
+"""Walking robots with an unknown task, on Gymnasium's MuJoCo models (version 5).
 
 Tasks and rewards are those of Ni et al. (2022), pomdp-baselines. Published figures are from older models: there the
 contact forces of Ant were always zero, and the observations had other sizes.
@@ -62,7 +62,7 @@ class _Walker(TaskEnv, MujocoEnv):
         return np.asarray(observation, np.float32), self._reward(moved), bool(terminated), {}
 
     def _ceiling(self, per_step: float, how: str) -> tuple[KnownReturn]:
-        """What no agent that ignores its rewards can exceed."""
+        """The highest return that an agent can reach if it ignores its rewards."""
         returns = (per_step * self.horizon,) * self.settings.episodes_per_task
         return (KnownReturn("ceiling without adapting", how, returns),)
 
@@ -149,7 +149,7 @@ class AntDir(_Walker, AntEnv):
         return float(_along(self.task, moved) + moved["reward_survive"] + costs)
 
     def known_returns(self) -> Sequence[KnownReturn]:
-        # With two directions, walking between them earns as well, without a bound.
+        # With two directions there is no bound: walking between them pays, and more so at a higher speed.
         return () if self.all_tasks() is not None else self._ceiling(self._healthy_reward, "stays upright")
 
     def describe(self) -> str:

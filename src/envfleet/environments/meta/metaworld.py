@@ -72,7 +72,7 @@ class MetaWorld(TaskEnv):
         return self._simulators[name]
 
     def _task_values(self, task: Any) -> tuple[Any, NDArray[np.float64]]:
-        """The task, and its vector; raise SettingsError if it is none of this benchmark."""
+        """The task and its vector; raise SettingsError if it does not belong to this benchmark."""
         known = isinstance(task, dict) and task.get("env_name") in self._all_names
         try:
             vector = np.asarray(task["rand_vec"], np.float64) if known else np.empty(0)
@@ -116,7 +116,7 @@ class MetaWorld(TaskEnv):
     # ---- state: the simulators are deterministic, so the actions of the episode are enough
 
     def get_state(self) -> dict[str, Any]:
-        """What determines how the environment continues, as plain data."""
+        """The state of the environment, as plain data."""
         return {
             "task": self.task,
             "actions": [list(action) for action in self._actions],
@@ -149,7 +149,7 @@ def _classes(benchmark: str) -> tuple[Any, dict[str, list[str]]]:
 
 
 def _refuse_other_mujoco() -> None:
-    """Meta-World's models load only with the version of MuJoCo that it pins."""
+    """Raise SettingsError unless MuJoCo has the version that Meta-World pins; its models load only with that one."""
     pins = [re.fullmatch(r"mujoco==([\d.]+)", need) for need in requires("metaworld") or ()]
     wanted, found = next((pin[1] for pin in pins if pin), None), version("mujoco")
     if wanted is not None and found != wanted:

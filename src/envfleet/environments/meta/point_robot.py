@@ -59,7 +59,7 @@ class _Plane(TaskEnv):
 
     @property
     def drift(self) -> tuple[float, float]:
-        """What is added to every move."""
+        """The vector that is added to every move."""
         return 0.0, 0.0
 
     def _robots(self) -> Robots:
@@ -69,7 +69,7 @@ class _Plane(TaskEnv):
         return Robots(generator.uniform(*self.starts, (ROBOTS, 2)), tasks, 0.0, _STRIDE, self._reward)
 
     def _known(self, name: str) -> KnownReturn:
-        """What an agent earns that knows the task."""
+        """The return of an agent that knows the task."""
         returns = (earned_by_walking(self._robots(), self.horizon),) * self.settings.episodes_per_task
         return KnownReturn(name, "walks to the goal at once", returns)
 

@@ -1,4 +1,4 @@
-"""Presets of environments with tasks, for PPO with memory (RL²) and SAC. Learning curves: `docs/meta-rl.md`."""
+"""Presets of environments with tasks, for PPO (RL²) and SAC with memory. Measured returns: `docs/meta-rl.md`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["OF_CLASS", "PRESETS", "for_env"]
 
 _LONGEST_SEQUENCE = 200  # steps
 
-# A rollout is five trials of each environment. A low lambda is what the paper of RL² uses (0.3); it is clearly better
-# here, because what follows a pull depends little on it.
+# A rollout is five trials of each environment. The low lambda is that of the RL² paper (0.3). It is clearly better
+# here, because later rewards depend little on a single pull.
 _BANDIT = Preset(
     "bandit",
     {
@@ -52,12 +52,13 @@ _ROBOT = Preset(
     },
     for_memory=True,
 )
-# Slow to begin: nothing is gained until the memory tells 50 pairs of state and action apart. Until then two things went
-# wrong with other values (short runs, one seed each). With lambda 0.3 and gamma 0.99 the critic needs 600,000 steps to
-# follow the return of a trial, and without an entropy bonus the policy is nearly deterministic by then (entropy 0.5 of
-# 1.6). With raw rewards, the loss of the critic hides everything else. A wide first layer and a high rate begin sooner.
-# With these values the critic follows after 200,000 steps, and the return leaves chance (100) after 600,000: 108 after
-# 820,000 (training tasks, mean of 1,000 trials). The whole budget has not been run yet.
+# Learning starts slowly: the return does not rise until the memory can tell 50 pairs of state and action apart. With
+# other values, two things went wrong before that (short runs, one seed each). With lambda 0.3 and gamma 0.99 the critic
+# needs 600,000 steps to follow the return of a trial, and without an entropy bonus the policy is nearly deterministic
+# by then (entropy 0.5 of 1.6). With raw rewards, the loss of the critic dominates all other terms. With a wide first
+# layer and a high rate, learning starts sooner. With these values the critic follows after 200,000 steps, and the
+# return leaves chance (100) after 600,000: 108 after 820,000 (training tasks, mean of 1,000 trials). The whole budget
+# has not been run yet.
 _TABULAR = Preset(
     "tabular MDP",
     {
@@ -99,7 +100,7 @@ _WALKER = Preset(
     },
     for_memory=True,
 )
-# As the walking robots, with longer episodes. No run of this project has confirmed them yet.
+# Like the walking robots, with longer episodes. No run of this project has confirmed them yet.
 _METAWORLD = Preset(
     "Meta-World", {**_WALKER.values, "rollout_steps": 1000, "sequence_length": 250, "gamma": 0.99}, for_memory=True
 )
@@ -152,7 +153,7 @@ _SAC_WALKER = Preset(
     for_memory=True,
 )
 PRESETS = {"ppo": _WALKER, "sac": _SAC_WALKER}  # by algorithm
-OF_CLASS = {  # of single environments, in place of those of the family
+OF_CLASS = {  # presets of single environments, which replace those of the family
     "Bandit": {"ppo": _BANDIT},
     "MetaWorld": {"ppo": _METAWORLD},
     "TabularMDP": {"ppo": _TABULAR},
@@ -163,7 +164,7 @@ OF_CLASS = {  # of single environments, in place of those of the family
 
 
 def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
-    """Let rollouts of PPO consist of whole trials, and sequences of a whole trial if it is not too long."""
+    """Fit PPO's preset to an environment: rollouts of whole trials, and sequences of a whole trial if possible."""
     horizon, settings = getattr(env, "horizon", None), getattr(env, "settings", None)
     if "ppo" not in presets or horizon is None or settings is None:
         return presets

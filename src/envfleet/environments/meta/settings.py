@@ -53,7 +53,7 @@ class WindSettings(TaskSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AntDirSettings(TaskSettings):
-    """An ant that shall walk in an unknown direction."""
+    """An ant that has to walk in an unknown direction."""
 
     directions: Literal["uniform", "two"] = setting(
         "uniform", "Directions to walk in: any, or two of them, 1 radian to the left and to the right (as VariBAD)."

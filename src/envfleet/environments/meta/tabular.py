@@ -80,7 +80,7 @@ class TabularMDP(TaskEnv):
         return f"state {self._at}" + ("" if self._last < 0 else f", after action {self._last}")
 
     def known_returns(self) -> Sequence[KnownReturn]:
-        """What an agent earns that knows the task: value iteration, mean over many tasks."""
+        """The return of an agent that knows the task, by value iteration: the mean over many tasks."""
         tasks = np.array(self.sample_tasks(_KNOWN_TASKS, stream(0)))
         means, chances = tasks[..., 0], tasks[..., 1:]
         value = np.zeros((_KNOWN_TASKS, STATES))

@@ -20,9 +20,9 @@ State = NDArray[Any]  # float32; Gymnasium's MuJoCo models declare float64
 
 
 class TaskEnv(gymnasium.Env[State, Any]):
-    """An environment that has a task: the part of it that an agent cannot see.
+    """An environment that has a task, a part of it that the agent cannot see.
 
-    A subclass says how to draw tasks, begin an episode and take a step. Box actions lie in [-1, 1]. An episode is
+    A subclass implements how to draw tasks, begin an episode and take a step. Box actions lie in [-1, 1]. An episode is
     truncated after `horizon` steps. Without a given task, `reset` draws one.
     """
 
@@ -38,7 +38,7 @@ class TaskEnv(gymnasium.Env[State, Any]):
         self.task: Any = None
         self._steps = 0
 
-    # ---- of a subclass
+    # ---- implemented by a subclass
 
     @abstractmethod
     def sample_tasks(self, n: int, generator: np.random.Generator) -> list[Any]:
@@ -103,7 +103,7 @@ class TaskEnv(gymnasium.Env[State, Any]):
         return HeldOut(trained, "held-out tasks", {"task_set": "eval"})
 
     def _task_values(self, task: Any) -> tuple[Any, NDArray[np.float64]]:
-        """The task as a plain value, and the numbers that `_begin` takes; raise SettingsError if it is none."""
+        """The task as a plain value, and the numbers for `_begin`; raise SettingsError if it is not a valid task."""
         values = self._checked(task)
         return values.tolist(), values
 

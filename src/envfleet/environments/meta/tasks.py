@@ -21,11 +21,11 @@ __all__ = ["TaskSource"]
 
 _STREAMS = {"train": 0x7A51, "eval": 0x7A52}  # keys of the task streams of an environment's seed
 _SETS = {"train": 0x7A53, "eval": 0x7A54}  # keys of the fixed sets
-_TRIES = 100  # draws of a held-out task, until there are no others
+_TRIES = 100  # draws of a held-out task, after which there are assumed to be no others
 
 
 class TaskSource:
-    """Draws tasks of an environment, as its settings say."""
+    """Draws the tasks of an environment, according to its settings."""
 
     def __init__(self, env: HasTasks, settings: TaskSettings) -> None:
         self._env, self._settings = env, settings
@@ -58,7 +58,7 @@ class TaskSource:
         return frozenset(map(_key, self._training))
 
     def _draw_apart(self, generator: np.random.Generator) -> Any:
-        """Draw a task; a held-out one is none of the fixed training tasks, if there are others."""
+        """Draw a task; a held-out task is never one of the fixed training tasks, unless there are no others."""
         for _ in range(_TRIES):
             task = self._env.sample_tasks(1, generator)[0]
             if self._settings.task_set == "train" or _key(task) not in self._not_held_out:

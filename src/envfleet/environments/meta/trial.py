@@ -1,7 +1,7 @@
 """A trial: k episodes of one task, as one episode of the agent.
 
-The agent does not see the task. It has to find out from what happens, in its memory, which lives through the trial. So
-its observations carry what a memory needs: the previous action, the previous reward, and whether an episode begins.
+The agent does not see the task. It has to infer it from its experience, with a memory that it keeps through the trial.
+So its observations include the previous action, the previous reward, and whether an episode begins.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ Seen = NDArray[np.float32]
 
 
 class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
-    """Joins the episodes of a task to a trial. The environment follows `envfleet.capabilities.HasTasks`.
+    """Joins several episodes of a task to one trial. The environment follows `envfleet.capabilities.HasTasks`.
 
     Observation: a vector of `parts`: the state, the task (for an oracle only), the previous action (one-hot if
     discrete), the previous reward, and 1 at the first step of an episode. The last three are empty without
-    `show_previous`. A trial begins with a zero action and a zero reward. After the end of an episode, the observation
-    is the first one of the next; its previous action and reward are the last of the old one.
+    `show_previous`. A trial begins with a zero action and a zero reward. The last step of an episode returns the first
+    observation of the next episode, together with its own action and reward.
 
-    An end within a trial is neither terminated nor truncated. The trial ends as its last episode does.
+    The end of an episode within a trial is neither terminated nor truncated. The trial ends in the same way as its last
+    episode.
 
     `reset` draws the next task from the environment's seed, or takes `options["task"]`. `info` has the `task` at the
     start of a trial, and `episode_returns`, one per episode, at its end.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], settings: TaskSettings | None = None) -> None:
-        """Take the settings, by default those of the environment."""
+        """Wrap `env`; `settings` are by default those of the environment."""
         RecordConstructorArgs.__init__(self, settings=settings)
         super().__init__(env)
         chosen = getattr(env.unwrapped, "settings", None) if settings is None else settings
@@ -148,7 +149,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._task_seen = self._numbers(task) if self._settings.oracle else np.empty(0, np.float32)
 
     def _numbers(self, task: Any) -> Seen:
-        """The task as a vector that an oracle sees; `oracle_view` of the environment can say how."""
+        """The task as the vector that an oracle sees; the environment can compute it in `oracle_view`."""
         view = getattr(self.env.unwrapped, "oracle_view", None)
         return _numbers(task if view is None else view(task))
 
@@ -171,7 +172,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
     # ---- state
 
     def get_state(self) -> dict[str, Any]:
-        """What determines how the trial continues, beside the state of the environment, as plain data."""
+        """The state of the trial, without that of the environment, as plain data."""
         generator = self._generator
         return {
             "task": self._task,
@@ -198,5 +199,6 @@ def _numbers(task: Any) -> NDArray[np.float32]:
         return np.asarray(task, np.float32).ravel()
     except (TypeError, ValueError):
         raise SettingsError(
-            f"received the task {str(task)[:80]}, and an oracle needs tasks that are numbers or lists of them"
+            f"received the task {str(task)[:80]}, expected a number or a list of numbers, which an oracle can see",
+            hint="define oracle_view(task) in the environment, or train without oracle",
         ) from None

@@ -26,7 +26,7 @@ class Backend(Protocol):
 
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
-        """For each other machine that hosts workers, its name and what it says about itself."""
+        """Name and facts of each other machine that hosts workers."""
 
     @property
     def block(self) -> Block:
@@ -83,4 +83,4 @@ class Backend(Protocol):
         """Private memory of the worker's process, in bytes."""
 
     def close(self, seconds: float) -> None:
-        """Wait for all workers, which were told to stop; kill those still alive after `seconds`."""
+        """Wait for all workers, which have been asked to stop; kill those still alive after `seconds`."""

@@ -2,7 +2,7 @@
 
 The caller keeps its own block and its supervisor, which knows every worker by number. It sends a `Commands` message to
 each host: the control words, the packed requests and the rows that its commands need. The host writes them into its own
-block, which has the same layout, so its workers see what they would see in the caller's block. When the groups of a
+block, which has the same layout, so its workers see the same data as in the caller's block. When the groups of a
 message are done, the host answers with a `Report`: the words, the packed replies and the rows that were written. The
 caller pastes them into its block and continues as if it had shared the memory all along.
 
@@ -50,7 +50,7 @@ class LocalBackend(Backend, Protocol):
     """A backend that a host can use: its workers run on this machine."""
 
     def start_packed(self, packed: PackedSpec) -> None:
-        """As `start`."""
+        """Start a worker from its pickled spec; otherwise as `start`."""
 
 
 class Posted(NamedTuple):
@@ -73,7 +73,7 @@ class Commands:
     requests: list[tuple[int, bytes]]  # worker, packed request
     parcel: Parcel
     columns: list[ColumnDefinition] | None  # the info columns, if there are any
-    command: int  # the one of most consequence; it decides which arrays that are not divided come along
+    command: int  # the highest of the commands; decides which undivided arrays are sent too
 
 
 class Sign(NamedTuple):
@@ -153,7 +153,7 @@ class Host:
             self._arrays = FleetArrays(shape, layout, self.backend.block.allocate(layout.size))
             self._transfer = RowTransfer(self._arrays, fleet, to_worker=False)
             self._words = self._arrays.control.words
-            no_limit = Timeouts(None, None)  # the caller's supervisor looks for hung workers, by their signs of life
+            no_limit = Timeouts(None, None)  # the caller's supervisor finds hung workers, by their signs of life
             self._waiter = Waiter(self.backend, self._arrays.control, no_limit, self._look_for_deaths)
         groups = self._of_worker[worker]
         if rows is not None:
@@ -218,7 +218,7 @@ class Host:
         return closed + [report for message in list(self._open) for report in self._reports_of(message)]
 
     def _lacking(self) -> int:
-        """How many commands must finish at least before there is something to report."""
+        """Minimum number of commands that must finish before there is something to report."""
         if self._closed:
             return 0
         least = None
@@ -282,7 +282,7 @@ class Host:
     # --- signs of life
 
     def signs(self) -> list[Sign]:
-        """The progress of every worker; any thread may ask."""
+        """The progress of every worker. Any thread may call this."""
         if self._arrays is None:
             return []
         if time.monotonic() - self._weighed > MEMORY_SECONDS:

@@ -1,4 +1,4 @@
-"""The actor that is a host on a node of a cluster. It needs no cluster library itself, only threads that call it."""
+"""A host as an actor on a node of a cluster. It does not import Ray; threads of the actor call its methods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envfleet.fleet.transfer import Array
 
 __all__ = ["HostActor"]
 
-ALONE_SECONDS = 30.0  # a host that hears nothing from its caller for so long ends itself
+ALONE_SECONDS = 30.0  # after this long without a beat from its caller, a host ends itself
 
 
 class HostActor:

@@ -32,7 +32,7 @@ class Link(Protocol):
         """The result of a method of `Host`; raise HostLost if the host is gone."""
 
     def send(self, commands: Commands, whole: Array) -> None:
-        """Send commands and the arrays that all hosts get alike, without waiting for their report."""
+        """Send commands and the arrays that are the same for all hosts, without waiting for the report."""
 
     def run_inline(self, timeouts: Timeouts) -> None:
         """Let a host in the caller's own thread carry out its commands."""
@@ -47,7 +47,7 @@ class HostPlacement(Protocol):
 
     @property
     def facts(self) -> Sequence[tuple[str, HostFacts]]:
-        """The name of each host's machine, and what it says about itself."""
+        """Name and facts of each host's machine."""
 
     def bind(self, backend: RemoteBackend) -> None:
         """Remember the backend that gets the reports."""
@@ -59,7 +59,7 @@ class HostPlacement(Protocol):
         """Another host for the workers of a lost one; raise WorkerError if there is none."""
 
     def close(self) -> None:
-        """End what is left after all hosts were closed."""
+        """Free the remaining resources after all hosts were closed."""
 
 
 class RelayedChannel:

@@ -264,7 +264,7 @@ def own_registrations() -> list[Any]:
 
 
 def resolved(spec: EnvSpec) -> EnvSpec:
-    """The spec with the class itself if it names one in the user's main module, which workers do not import."""
+    """Return the spec, with an entry point in the user's main module resolved, since workers do not import that."""
     entry = spec.entry_point
     if not isinstance(entry, str) or not entry.startswith("__main__:"):
         return spec

@@ -3,8 +3,8 @@
 Each node that is used gets one actor, a host with worker processes of our own (`host_actor.py`). Ray places it, carries
 messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
 are switched off. One thread receives reports, pastes them, and asks every host for a sign of life each second. A host
-that does not answer for some seconds is given up, even if Ray still believes in it: it is killed, its reports are
-ignored from then on, and its workers are started on another node.
+that does not answer for some seconds is given up, even if Ray still lists it as alive: it is killed, its later reports
+are ignored, and its workers are started on another node.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["RayHosts"]
 _log = logging.getLogger("envfleet")
 
 BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 8.0  # a host that has not answered for so long is given up
+SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
@@ -67,7 +67,7 @@ class RayLink:
         self.workers = cpus  # how many it runs
         self.lost: str | None = None  # why it was given up
         self.heard: float | None = None  # when it last answered, once it has
-        self._asked = False  # whether an answer is due
+        self._asked = False  # whether an answer is pending
         self._actor = (
             ray.remote(concurrency_groups={"beat": 1})(HostActor)
             .options(
@@ -140,7 +140,7 @@ class RayLink:
         self._hosts.expect(self, self._actor.more.remote(number))
 
     def beat(self) -> None:
-        """Ask for a sign of life, unless one is due; give the host up if it is silent for too long."""
+        """Ask for a sign of life, unless an answer is pending; give up a host that is silent for too long."""
         if self.heard is None or self.lost is not None or not ray.is_initialized():
             return
         if not self._asked:
@@ -226,7 +226,7 @@ class RayHosts:
         return self._of_worker[worker]
 
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """A new host on a node with free CPUs, else a host that is still there."""
+        """A new host on a node with free CPUs, or else one of the remaining hosts."""
         assert isinstance(lost, RayLink)
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -273,7 +273,7 @@ class RayHosts:
         ref.future().add_done_callback(lambda future: self._events.put((link, future)))
 
     def lose(self, link: RayLink, reason: str, *, node: bool = True) -> None:
-        """Give a host up; `node` says whether its node may be gone, too."""
+        """Give up a host; `node` says whether its node may be gone too."""
         if link.lost is None:
             if node:
                 self._suspects.add(link.node.id)

@@ -1,8 +1,8 @@
 """Workers on hosts that share no memory with the caller: the caller's side (`host.py` is the other).
 
-The supervisor writes commands into the caller's own block as ever. `flush` collects them and sends one message to each
-host. Reports may arrive in another thread: it pastes their rows into the block, sets the control words and rings the
-caller. So everything above this backend sees what it sees with shared memory.
+The supervisor writes commands into the caller's own block as usual. `flush` collects them and sends one message to each
+host. Reports may arrive in another thread. That thread pastes their rows into the block, sets the control words and
+rings the caller. So everything above this backend sees the same data as with shared memory.
 
 A host can be lost with everything on it. All of its workers then count as dead, and when the first of them is
 restarted, all of them are started on another host. Reports of a lost host, or of a worker before its restart, are
@@ -57,7 +57,7 @@ class RemoteBackend:
         self._dead: dict[int, str] = {}
         self._lost: list[Link] = []
         self._moved: set[int] = set()  # workers that were started on another host, which does not have their rows yet
-        self._begun: set[int] = set()  # workers that were started together with another one of a lost host
+        self._begun: set[int] = set()  # workers of a lost host that `_move` has started already
         self._some_died = self._closed = False
         self._arrays: FleetArrays | None = None
         self._woken: dict[int, None] = {}
@@ -89,7 +89,7 @@ class RemoteBackend:
         self._begun.discard(index)
 
     def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
-        """The spec, with the user's own modules by value; by name if they hold a lock, say, which has no value."""
+        """The spec, with the user's own modules pickled by value, or by name if that fails (one may hold a lock)."""
         try:
             with by_value():
                 return packed_spec(spec, self._large)
@@ -142,7 +142,7 @@ class RemoteBackend:
             raise ChannelClosed from None
 
     def lose(self, link: Link, reason: str) -> None:
-        """Give up a host: all of its workers are dead, and it is never listened to again. Any thread may call this."""
+        """Give up a host: its workers count as dead, and its later messages are ignored. Any thread may call this."""
         with self._lock:
             if link in self._lost:
                 return
