@@ -13,6 +13,7 @@ from envfleet.errors import SettingsError
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.listing import runs_in
 from envfleet.runs.lock import holder
+from envfleet.runs.replacing import ENTRIES
 
 
 def create(path: Path, **options: object) -> RunFolder:
@@ -40,6 +41,12 @@ def content(*folders: Path) -> dict[str, str]:
                 held = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else "folder"
                 found[str(path)] = held
     return found
+
+
+def test_everything_that_a_run_writes_is_replaced(tmp_path: Path) -> None:
+    run = create(tmp_path / "run")
+    paths = [getattr(run, name) for name in vars(RunFolder) if isinstance(getattr(RunFolder, name), property)]
+    assert {path.name for path in paths if path.parent == run.path} | {"checkpoints"} == set(ENTRIES)
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -29,7 +29,7 @@ from envfleet.runs.lock import RunLock, holder
 __all__ = ["ENTRIES", "keep_new", "move_aside", "recover", "states_in"]
 
 _MANIFEST, _CONFIG = "manifest.json", "config.yaml"
-ENTRIES = (_CONFIG, _MANIFEST, "metrics.jsonl", "logs", "checkpoints", "videos", "report")
+ENTRIES = (_CONFIG, _MANIFEST, "metrics.jsonl", "order.jsonl", "logs", "checkpoints", "videos", "report")
 _COPIED = (_MANIFEST, _CONFIG)  # not moved: the new ones replace them atomically, so the folder is always a valid run
 _STATES = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
 _PIECES = "pieces"
