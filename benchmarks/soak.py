@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -179,7 +180,7 @@ def _worker_name(child: psutil.Process) -> str | None:
         name, alive = child.name(), child.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return None
-    return name if alive and name.startswith("envfleet") else None
+    return name if alive and re.fullmatch(r"envfleet-\d+", name) else None
 
 
 def soak(

@@ -22,6 +22,7 @@ from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.backends.sequential import SequentialBackend
 from envfleet.fleet.channel import LocalChannel, dump, load_parts
 from envfleet.fleet.hosting import Hosting
+from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.worker import Worker
 
@@ -122,7 +123,7 @@ class ThreadLink:
 
     def __init__(self, backend: RemoteBackend) -> None:
         self._backend, self.lost = backend, False
-        self.host = Host(ProcessesBackend("spawn"))
+        self.host = Host(ProcessesBackend(default_start_method()))
         self._thread = HostThread(self.host, self._deliver, self._fail)
         self._closed = threading.Event()
         self._beats = threading.Thread(target=self._beat, daemon=True)

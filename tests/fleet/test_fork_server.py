@@ -109,6 +109,14 @@ def test_a_killed_server_is_replaced_and_its_workers_restart() -> None:
         assert parents(fleet).isdisjoint({server.pid})
 
 
+def test_a_fleet_made_right_after_the_server_was_killed() -> None:
+    with make() as fleet:
+        (server,) = map(psutil.Process, parents(fleet))
+    server.kill()
+    with make() as fleet:
+        fleet.reset()
+
+
 def test_modules_are_imported_once_by_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the caller's sys.path; later workers inherit it, and the server continues without a missing one."""
     (tmp_path / "heavy_library.py").write_text("import os\nMADE_IN = os.getpid()\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def workers_of_this_process() -> list[int]:
     found = {
         name: child.pid
         for child in psutil.Process().children(recursive=True)
-        if (name := child.name()).startswith("envfleet")
+        if re.fullmatch(r"envfleet-\d+", name := child.name())
     }
     return [found[name] for name in sorted(found)]
 

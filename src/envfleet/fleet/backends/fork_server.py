@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -37,7 +38,7 @@ from envfleet.fleet.backends.output import streams_of_workers
 from envfleet.fleet.os_compat import die_with_parent, name_process, open_pidfd, wait_ready
 from envfleet.signals import ENDING, blocked, leave_to_caller
 
-__all__ = ["ForkServer", "fork_server", "serve"]
+__all__ = ["ForkServer", "fork_server", "serve", "start_forked"]
 
 _LENGTH, _ENDING = struct.Struct("q"), struct.Struct("qq")
 _MOST_FDS = 16
@@ -50,9 +51,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._inherited = _inherited()
-        self._lock = threading.Lock()
+        self._starting, self._reading = threading.Lock(), threading.Lock()
         self._loaded: set[str] = set()  # modules that the server was asked to import
-        self._endings: dict[int, int] = {}  # exit codes of workers, by pid
+        self._numbers = itertools.count()
+        self._endings: dict[int, int] = {}  # exit codes of workers, by their number: pids are reused
+        self._lost = False  # this process can no longer speak with it
         self._socket, theirs = socket.socketpair()
         self._endings_fd, writer = os.pipe()
         os.set_blocking(self._endings_fd, False)
@@ -66,7 +69,7 @@ class ForkServer:
     @property
     def usable(self) -> bool:
         """Whether it still runs, and a worker would inherit what the caller has now."""
-        return self._popen.poll() is None and self._inherited == _inherited()
+        return not self._lost and self._popen.poll() is None and self._inherited == _inherited()
 
     def retire(self) -> None:
         """Let the server end with its last worker."""
@@ -77,50 +80,58 @@ class ForkServer:
 
     def abandon(self) -> None:
         """Leave the server to the parent of this forked process."""
+        self._lost = True
         self.close.detach()
         self._socket.close()
-        os.close(self._endings_fd)
         self._popen.returncode = 0  # or it would warn about a child that still runs
 
     def load(self, modules: Sequence[str]) -> None:
         """Let the server import modules before it forks the next worker; does not wait for it."""
-        with self._lock:
+        with self._starting:
             missing = [name for name in modules if name not in self._loaded]
             if missing:
                 self._loaded.update(missing)
-                self._send({"load": missing, "sys_path": sys.path}, [])
+                try:
+                    self._send({"load": missing, "sys_path": sys.path}, [])
+                except ConnectionError:  # it has ended; `start` says so
+                    pass
 
     def start(self, links: Links) -> Process:
-        """Fork a worker."""
+        """Fork a worker; raise ConnectionError if the server has ended."""
         streams = {stream: stream for stream in (1, 2) if _is_open(stream)} | streams_of_workers()
         folder = _working_folder()
-        fds = [*links.fds, *streams.values(), *folder]
         request = {"links": asdict(links), "fds": links.fds, "streams": [*streams], "environ": dict(os.environ)}
         try:
-            with self._lock:
-                self._send(request, fds)
+            with self._starting:
+                number = next(self._numbers)
+                self._send({**request, "number": number}, [*links.fds, *streams.values(), *folder])
                 answer, received, _, _ = socket.recv_fds(self._socket, 65536, 1)
+            if not answer:
+                raise ConnectionError("the process that starts workers has ended")
+        except ConnectionError:
+            self._lost = True
+            raise
         finally:
             for fd in folder:
                 os.close(fd)
-        if not answer:
-            raise OSError("the process that starts workers has ended")
         pid = json.loads(answer)
         if not isinstance(pid, int):
             raise OSError(f"a worker could not be started: {pid}")
         pidfd = received[0] if received else None
-        return Process(pid, pidfd, functools.partial(self._exit_code, pid, pidfd))
+        return Process(pid, pidfd, functools.partial(self._exit_code, number, pidfd))
 
     def _send(self, request: dict[str, Any], fds: list[int]) -> None:
         body = json.dumps(request).encode()
         socket.send_fds(self._socket, [_LENGTH.pack(len(body))], fds)
         self._socket.sendall(body)
 
-    def _exit_code(self, pid: int, pidfd: int | None) -> int | None:
-        with self._lock:
-            if pid not in self._endings and pidfd is not None and wait_ready(pidfd, 0):
+    def _exit_code(self, number: int, pidfd: int | None) -> int | None:
+        with self._reading:
+            if number not in self._endings and pidfd is not None and wait_ready(pidfd, 0):
                 wait_ready(self._endings_fd, REPORT_SECONDS)  # it has ended, and the server is about to say how
-            while pid not in self._endings:
+            while number not in self._endings:
+                if self.close.alive is False:
+                    raise ChildProcessError("only the parent of this forked process learns how its workers end")
                 try:
                     record = os.read(self._endings_fd, _ENDING.size)  # written whole, so read whole
                 except BlockingIOError:
@@ -129,7 +140,7 @@ class ForkServer:
                     return -signal.SIGKILL
                 ended, code = _ENDING.unpack(record)
                 self._endings[ended] = code
-            return self._endings[pid]
+            return self._endings[number]
 
 
 def _close(requests: socket.socket, endings_fd: int, popen: subprocess.Popen[bytes]) -> None:
@@ -144,6 +155,14 @@ def _close(requests: socket.socket, endings_fd: int, popen: subprocess.Popen[byt
 
 _servers: list[ForkServer] = []  # of this process: one, or none yet
 _choosing = threading.Lock()
+
+
+def start_forked(links: Links) -> Process:
+    """Fork a worker from the server; if that was killed just now, from a new one."""
+    try:
+        return fork_server().start(links)
+    except ConnectionError:
+        return fork_server().start(links)
 
 
 def fork_server() -> ForkServer:
@@ -198,6 +217,7 @@ def _working_folder() -> list[int]:
 class _Request:
     """A worker to fork: its links, and the state of the caller that it takes over."""
 
+    number: int
     links: Links
     streams: dict[int, int]
     folder: int | None
@@ -209,7 +229,7 @@ class _Request:
         streams = dict(zip(message["streams"], fds[linked:], strict=False))
         folder = fds[linked + len(streams) :]
         links = Links.load(json.dumps(message["links"])).renamed(dict(zip(message["fds"], fds, strict=False)))
-        return cls(links, streams, folder[0] if folder else None, message["environ"])
+        return cls(message["number"], links, streams, folder[0] if folder else None, message["environ"])
 
     def become(self) -> NoReturn:
         """Turn this forked process into the worker."""
@@ -245,7 +265,7 @@ def serve(requests_fd: int, endings_fd: int, parent_pid: int) -> None:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    workers: set[int] = set()
+    workers: dict[int, int] = {}  # their numbers, by pid
     poll = select.poll()
     for fd in (requests_fd, bell):
         poll.register(fd, select.POLLIN)
@@ -295,7 +315,7 @@ def _load(modules: list[str], sys_path: list[str]) -> None:
     gc.freeze()  # or collections in workers would copy the memory that they share
 
 
-def _answer(requests: socket.socket, request: _Request, workers: set[int], own: list[int]) -> None:
+def _answer(requests: socket.socket, request: _Request, workers: dict[int, int], own: list[int]) -> None:
     try:
         with blocked():  # until the worker has its own handlers
             pid = os.fork()
@@ -309,17 +329,16 @@ def _answer(requests: socket.socket, request: _Request, workers: set[int], own: 
     except OSError as error:
         requests.sendall(json.dumps(str(error)).encode())
         return
-    workers.add(pid)
+    workers[pid] = request.number
     pidfd = open_pidfd(pid)
     socket.send_fds(requests, [json.dumps(pid).encode()], [] if pidfd is None else [pidfd])
     if pidfd is not None:
         os.close(pidfd)
 
 
-def _report_endings(workers: set[int], endings_fd: int) -> None:
+def _report_endings(workers: dict[int, int], endings_fd: int) -> None:
     while workers:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
             return
-        workers.discard(pid)
-        os.write(endings_fd, _ENDING.pack(pid, os.waitstatus_to_exitcode(status)))
+        os.write(endings_fd, _ENDING.pack(workers.pop(pid), os.waitstatus_to_exitcode(status)))

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from envfleet.errors import CannotBeSentError, EnvfleetError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.entry import STACK_SIGNAL, Links, Prelude
-from envfleet.fleet.backends.fork_server import fork_server
+from envfleet.fleet.backends.fork_server import fork_server, start_forked
 from envfleet.fleet.backends.host import PackedSpec
 from envfleet.fleet.backends.launch import Process, fork_worker, spawn_worker
 from envfleet.fleet.channel import CallerChannel, Channel, dump_parts
@@ -95,6 +95,11 @@ class ProcessesBackend:
         )
         try:
             process = self._launch(links, forked, channel)
+        except BaseException:
+            channel.close()
+            bell.close()
+            os.close(stack)
+            raise
         finally:
             os.close(channel.worker_fd)
         self._workers[index] = _WorkerProcess(process, channel, bell, stack)
@@ -112,7 +117,7 @@ class ProcessesBackend:
         if forked is not None:
             ours = [channel.fd, *(worker.channel.fd for worker in self._workers.values())]
             return fork_worker(links, forked, ours)
-        return fork_server().start(links) if self._serves else spawn_worker(links)
+        return start_forked(links) if self._serves else spawn_worker(links)
 
     def _pickled(self, spec: WorkerSpec) -> list[list[bytes]]:
         """The caller's registered envs and the spec, pickled once in parts; empty if only a fork can pass them on."""
@@ -223,7 +228,8 @@ class ProcessesBackend:
         return self._workers[index].process.pid
 
     def memory(self, index: int) -> int:
-        return private_memory(self.pid(index))
+        worker = self._workers.get(index)  # another thread may be starting or closing it
+        return 0 if worker is None else private_memory(worker.process.pid)
 
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
