@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results["minutes"] = (perf_counter() - began) / 60
     Console().print(Markdown(render_page(results)))
     if options.output is not None:
+        if options.output.exists() and set(options.parts) != set(PARTS):  # the other parts stay as they are
+            results = {**json.loads(options.output.read_text()), **{part: results[part] for part in options.parts}}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
         report(f"written to {options.output}")
@@ -100,7 +102,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=9, help="rounds; each row is measured once per round")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a measurement, without warm-up")
     parser.add_argument("--warmup", type=float, default=0.2, help="seconds of stepping before each measurement")
-    parser.add_argument("--output", type=Path, help="JSON file for the results (default: print only)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="JSON file for the results (default: print only); parts that are not measured stay in it",
+    )
     options = parser.parse_args(arguments)
     if not options.peers:
         options.rows = [name for name in options.rows if name not in PEER_ROWS]

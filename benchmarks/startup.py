@@ -39,7 +39,13 @@ def measure_startup(*, repeats: int, report: Report) -> dict[str, Any]:
             values.append(_import_seconds(statement))
     more = [ours - theirs for ours, theirs in zip(seconds[_OURS], seconds[_THEIRS], strict=True)]
     report("seconds until ready")
-    ready = {name: [_ready_seconds(*flags) for _ in range(repeats)] for name, flags in _SCRIPTS.items()}
+    ready = {
+        f"{script}, {fleet} fleet": list(seconds)
+        for script, flags in _SCRIPTS.items()
+        for fleet, seconds in zip(
+            ("first", "second"), zip(*(_ready_seconds(*flags) for _ in range(repeats)), strict=True), strict=True
+        )
+    }
     report("memory of a worker")
     return {
         "import_seconds": {statement: quartiles(values) for statement, values in seconds.items()},
@@ -57,9 +63,9 @@ def _import_seconds(statement: str) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True, env=_environment()).stdout)
 
 
-def _ready_seconds(*flags: str) -> float:
+def _ready_seconds(*flags: str) -> list[float]:
     with _probe("ready", *flags) as probe:
-        return float(_answer(probe)["seconds"])
+        return [float(seconds) for seconds in _answer(probe)["seconds"]]
 
 
 def _memory() -> dict[str, Any]:

@@ -152,7 +152,7 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
         yield table_line(f"`{statement}`", *_seconds(seconds))
     yield table_line("`from envfleet import make` minus `import gymnasium`", *_seconds(startup["import_seconds_more"]))
     for script, seconds in startup["ready_seconds"].items():
-        yield table_line(f"make and reset 64 CartPole-v1 on 2 spawned workers, {script}", *_seconds(seconds))
+        yield table_line(f"make and reset 64 CartPole-v1 on 2 worker processes, {script}", *_seconds(seconds))
     yield ""
     yield (
         "Private memory (USS). The memory of the environments is the growth of a process that has already "

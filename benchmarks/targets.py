@@ -104,7 +104,7 @@ def _startup_targets(startup: dict[str, Any]) -> Iterator[Target]:
     more = startup["import_seconds_more"]["median"]
     yield _below("seconds for `from envfleet import make` minus `import gymnasium`", more, IMPORT_SECONDS)
     for script, seconds in startup["ready_seconds"].items():
-        name = f"seconds until 64 CartPole-v1 on 2 spawned workers are ready ({script})"
+        name = f"seconds until 64 CartPole-v1 on 2 worker processes are ready ({script})"
         yield _below(name, seconds["median"], READY_SECONDS)
     for script, figures in startup["memory_mb"]["workers"].items():
         name = f"MB per worker minus its environments ({script})"
