@@ -33,7 +33,6 @@ from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
 from envfleet.policies.learner_threads import LearnerThreads
-from envfleet.policies.sac_networks import Encoded
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
@@ -79,7 +78,7 @@ class _CriticStep(NamedTuple):
     loss: Tensor
     values: Tensor  # mean
     errors: Tensor  # [rows]: mean of the twins
-    seen: Encoded  # by the actor, with the graph to its encoder
+    parameters: Tensor  # [rows, n]: of the actor's actions, with the graph to its weights
 
 
 class _ActorStep(NamedTuple):
@@ -219,7 +218,7 @@ class SACLearner(Learner):
             return self._critic_step(part, alpha, acts=acts)
 
         def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
-            return self._actor_step(pair[0], pair[1].seen, alpha)
+            return self._actor_step(pair[0], pair[1].parameters, alpha)
 
         criticised = self._threads.map(critics, parts)
         rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
@@ -251,9 +250,9 @@ class SACLearner(Learner):
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
-            seen, following = part.encode_both(self._actor.encoder)
+            parameters, following = part.act(self._actor)
         with torch.no_grad():
-            choices = actions.choices(self._actor(following), part.action_noise[1], part.allowed_following)
+            choices = actions.choices(following, part.action_noise[1], part.allowed_following)
             values = target(part.encode_following(target.encoder), choices.actions, part.dropout[1])
             targets = torch.addcmul(part.returns, part.discounts, soft_values(choices, values, alpha))
         with torch.enable_grad():
@@ -263,14 +262,14 @@ class SACLearner(Learner):
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), seen)
+        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), parameters)
 
-    def _actor_step(self, part: Part, seen: Encoded, alpha: Tensor) -> _ActorStep:
+    def _actor_step(self, part: Part, parameters: Tensor, alpha: Tensor) -> _ActorStep:
         actions, critics = self._actions, self._critics
         with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
             now = part.encode_now(critics.encoder)
         with torch.enable_grad():
-            choices = actions.choices(self._actor(seen), part.action_noise[0], part.allowed)
+            choices = actions.choices(parameters, part.action_noise[0], part.allowed)
             values = critics(now, choices.actions, part.dropout[2], frozen=True)
             loss = actor_loss(choices, values, alpha, part.weights)
         gradients = self._actor_weights.gradients(loss)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from envfleet.policies.inputs import Inputs
-from envfleet.policies.sac_networks import Encoded, Encoder
+from envfleet.policies.sac_networks import Actor, Encoded, Encoder
 from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
 
@@ -64,14 +64,19 @@ class Part:
             return found
         return encoder(self.seen, self.times + 1).part(slice(self._batch, None))  # type: ignore[no-any-return]
 
-    def encode_both(self, encoder: Encoder) -> tuple[Encoded, Encoded]:
-        """Encode the observations and, without a gradient, those to bootstrap from."""
+    def act(self, actor: Actor) -> tuple[Tensor, Tensor]:
+        """Return the actor's parameters in the observations and, without a gradient, in those to bootstrap from.
+
+        One pass serves both: two steps of a sequence share all observations but one.
+        """
+        rows = len(self.returns)
         if self.seen is None:
             with torch.no_grad():
-                following = self.encode_following(encoder)
-            return self.encode_now(encoder), following
-        both: Encoded = encoder(self.seen, self.times + 1)
-        return both.part(slice(len(self.returns))), both.part(slice(self._batch, None)).detached()
+                following = self.encode_following(actor.encoder)
+            parameters = actor(self.encode_now(actor.encoder).followed_by(following), graded=rows)
+            return parameters[:rows], parameters[rows:].detach()
+        parameters = actor(actor.encoder(self.seen, self.times + 1))
+        return parameters[:rows], parameters[self._batch :].detach()
 
     @property
     def _batch(self) -> int:
