@@ -78,7 +78,7 @@ class _CriticStep(NamedTuple):
     loss: Tensor
     values: Tensor  # mean
     errors: Tensor  # [rows]: mean of the twins
-    parameters: Tensor  # [rows, n]: of the actor's actions, with the graph to its weights
+    choices: Choices  # of the actor, with the graph to its weights
 
 
 class _ActorStep(NamedTuple):
@@ -218,7 +218,7 @@ class SACLearner(Learner):
             return self._critic_step(part, alpha, acts=acts)
 
         def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
-            return self._actor_step(pair[0], pair[1].parameters, alpha)
+            return self._actor_step(pair[0], pair[1].choices, alpha)
 
         criticised = self._threads.map(critics, parts)
         rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
@@ -250,11 +250,10 @@ class SACLearner(Learner):
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
-            parameters, following = part.act(self._actor)
+            choices, following = actions.choices(part.act(self._actor), part.action_noise, part.allowed).halves()
         with torch.no_grad():
-            choices = actions.choices(following, part.action_noise[1], part.allowed_following)
-            values = target(part.encode_following(target.encoder), choices.actions, part.dropout[1])
-            targets = torch.addcmul(part.returns, part.discounts, soft_values(choices, values, alpha))
+            values = target(part.encode_following(target.encoder), following.actions, part.dropout[1])
+            targets = torch.addcmul(part.returns, part.discounts, soft_values(following, values, alpha))
         with torch.enable_grad():
             now = part.encode_now(critics.encoder)
             values = critics(now, actions.critic_actions(part.actions), part.dropout[0])
@@ -262,14 +261,13 @@ class SACLearner(Learner):
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), parameters)
+        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), choices)
 
-    def _actor_step(self, part: Part, parameters: Tensor, alpha: Tensor) -> _ActorStep:
-        actions, critics = self._actions, self._critics
+    def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> _ActorStep:
+        critics = self._critics
         with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
             now = part.encode_now(critics.encoder)
         with torch.enable_grad():
-            choices = actions.choices(parameters, part.action_noise[0], part.allowed)
             values = critics(now, choices.actions, part.dropout[2], frozen=True)
             loss = actor_loss(choices, values, alpha, part.weights)
         gradients = self._actor_weights.gradients(loss)
@@ -280,7 +278,9 @@ class SACLearner(Learner):
 
     def _target_entropy(self, part: Part) -> float | Tensor:
         given = self._settings.target_entropy
-        return self._actions.target_entropy(part.allowed) if given is None else given
+        if given is not None:
+            return given
+        return self._actions.target_entropy(None if part.allowed is None else part.allowed[: len(part.returns)])
 
     def _draw_noise(self, rows: tuple[int, ...]) -> Noise:
         generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise

@@ -47,9 +47,8 @@ class Part:
     returns: Tensor  # [rows]
     discounts: Tensor  # [rows]
     weights: Tensor  # [rows]: of the rows in the loss
-    allowed: Tensor | None  # [rows, action]: action masks of the observations
-    allowed_following: Tensor | None
-    action_noise: list[Tensor | None]  # now, following
+    allowed: Tensor | None  # [2 rows, action]: action masks of the observations, then of those to bootstrap from
+    action_noise: Tensor | None  # [2 rows, n]: likewise
     dropout: list[Tensor | None]  # critics, target critics, actor
 
     def encode_now(self, encoder: Encoder) -> Encoded:
@@ -64,19 +63,19 @@ class Part:
             return found
         return encoder(self.seen, self.times + 1).part(slice(self._batch, None))  # type: ignore[no-any-return]
 
-    def act(self, actor: Actor) -> tuple[Tensor, Tensor]:
-        """Return the actor's parameters in the observations and, without a gradient, in those to bootstrap from.
+    def act(self, actor: Actor) -> Tensor:
+        """Return the actor's parameters [2 rows, n]: in the observations, then in those to bootstrap from.
 
-        One pass serves both: two steps of a sequence share all observations but one.
+        One pass serves both. The second half has no gradient.
         """
         rows = len(self.returns)
         if self.seen is None:
             with torch.no_grad():
                 following = self.encode_following(actor.encoder)
-            parameters = actor(self.encode_now(actor.encoder).followed_by(following), graded=rows)
-            return parameters[:rows], parameters[rows:].detach()
+            parameters: Tensor = actor(self.encode_now(actor.encoder).followed_by(following), graded=rows)
+            return parameters
         parameters = actor(actor.encoder(self.seen, self.times + 1))
-        return parameters[:rows], parameters[self._batch :].detach()
+        return torch.cat([parameters[:rows], parameters.detach()[self._batch :]])
 
     @property
     def _batch(self) -> int:
@@ -96,6 +95,9 @@ def split_transitions(
         def tensor(array: Array) -> Tensor:
             return _on(device, array[part])
 
+        def both(now: Array, following: Array) -> Tensor:
+            return _on(device, np.concatenate([now[part], following[part]]))
+
         return Part(
             seen=None,
             now=inputs({name: tensor(array) for name, array in batch.observations.items()}),
@@ -105,10 +107,9 @@ def split_transitions(
             returns=tensor(batch.returns),
             discounts=tensor(batch.discounts),
             weights=tensor(shares),
-            allowed=None if batch.allowed is None else tensor(batch.allowed),
-            allowed_following=None if batch.masks is None else tensor(batch.masks),
-            action_noise=_each(noise.actions, 2, tensor),
-            dropout=_each(noise.dropout, 3, tensor),
+            allowed=None if batch.allowed is None or batch.masks is None else both(batch.allowed, batch.masks),
+            action_noise=None if noise.actions is None else both(*noise.actions),
+            dropout=_each(noise.dropout, tensor),
         )
 
     return [part_of(part) for part in _slices(rows, parts)]
@@ -124,6 +125,9 @@ def split_sequences(batch: Sequences, noise: Noise, inputs: Inputs, parts: int, 
             some = array[:, part]
             return _on(device, some.reshape(-1, *some.shape[2:]))
 
+        def both(now: Array, following: Array) -> Tensor:
+            return tensor(np.concatenate([now, following]))
+
         seen = inputs({name: tensor(array) for name, array in batch.observations.items()})
         rows = times * (min(part.stop, count) - part.start)
         return Part(
@@ -135,10 +139,9 @@ def split_sequences(batch: Sequences, noise: Noise, inputs: Inputs, parts: int, 
             returns=tensor(batch.rewards),
             discounts=tensor(batch.discounts),
             weights=tensor(shares),
-            allowed=None if batch.allowed is None else tensor(batch.allowed[:-1]),
-            allowed_following=None if batch.allowed is None else tensor(batch.allowed[1:]),
-            action_noise=_each(noise.actions, 2, tensor),
-            dropout=_each(noise.dropout, 3, tensor),
+            allowed=None if batch.allowed is None else both(batch.allowed[:-1], batch.allowed[1:]),
+            action_noise=None if noise.actions is None else both(*noise.actions),
+            dropout=_each(noise.dropout, tensor),
         )
 
     return [part_of(part) for part in _slices(count, parts)]
@@ -149,8 +152,8 @@ def _slices(rows: int, parts: int) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, rows, size))
 
 
-def _each(arrays: Array | None, count: int, tensor: Callable[[Array], Tensor]) -> list[Tensor | None]:
-    return [None] * count if arrays is None else [tensor(array) for array in arrays]
+def _each(arrays: Array | None, tensor: Callable[[Array], Tensor]) -> list[Tensor | None]:
+    return [None] * 3 if arrays is None else [tensor(array) for array in arrays]
 
 
 def _on(device: torch.device, array: Array) -> Tensor:

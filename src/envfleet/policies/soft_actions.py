@@ -35,6 +35,21 @@ class Choices(NamedTuple):
     probs: Tensor  # [rows, choice], or [1, 1] if each row has one sampled action
     log_probs: Tensor  # [rows, choice]
 
+    def halves(self) -> tuple[Choices, Choices]:
+        """Return the choices of the first half of the rows and, without a gradient, those of the second half."""
+        rows = len(self.log_probs) // 2
+        first, second = slice(rows), slice(rows, None)
+        actions, (probs, log_probs) = self.actions, self[1:]
+        shared = len(probs) == 1
+        return (
+            Choices(None if actions is None else actions[first], probs if shared else probs[first], log_probs[first]),
+            Choices(
+                None if actions is None else actions.detach()[second],
+                probs if shared else probs.detach()[second],
+                log_probs.detach()[second],
+            ),
+        )
+
 
 class SoftActions(Protocol):
     """One kind of actions. It has no weights of its own; the network gives its parameters."""
