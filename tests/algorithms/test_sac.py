@@ -185,21 +185,21 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_one_update_is_that_of_the_formulas(form: str) -> None:
     discrete, masked, remembers = form.startswith("discrete"), "masks" in form, "memory" in FORMS[form]
     learner = learner_of(DISCRETE if discrete else BOX, **FORMS[form])
-    settings, threads = learner._settings, learner._threads.count
+    settings, count = learner._settings, learner._parts
     reference = reference_of(learner, discrete=discrete)
     taken: Any
     if remembers:
         taken = sequences()
         shares = taken.mask / taken.mask.sum()
         noise = learner._draw_noise((TIMES, BATCH))
-        parts = split_sequences(taken, noise, learner._actor.inputs, threads, learner.device)
+        parts = split_sequences(taken, noise, learner._actor.inputs, count, learner.device)
     else:
         taken, importance = transitions(discrete=discrete, masked=masked), np.linspace(0.2, 1.0, ROWS)
         shares = importance / ROWS
         noise = learner._draw_noise((ROWS,))
         importance = importance.astype(np.float32)
-        parts = split_transitions(taken, importance, noise, learner._actor.inputs, threads, learner.device)
-    assert len(parts) == threads
+        parts = split_transitions(taken, importance, noise, learner._actor.inputs, count, learner.device)
+    assert len(parts) == count
     batch = batch_of(learner, taken, shares)
     target_entropy: Any = settings.target_entropy
     if target_entropy is None:
@@ -235,7 +235,7 @@ def worldly(**changes: Any) -> tuple[SACLearner, World]:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_transitions_end_with_their_episode_and_never_hold_a_lost_step(n_step: int) -> None:
     """A truncated episode bootstraps from its final observation, which has a negative time in this world."""
-    learner, world = worldly(n_step=n_step, gamma=GAMMA, learner_threads=2)
+    learner, world = worldly(n_step=n_step, gamma=GAMMA, learner_threads=2, layer_norm=True)
     learner.experience.add(world.rollout(60))
     seen: set[str] = set()
     for parts, _ in learner._batches(40):

@@ -9,7 +9,8 @@ samples batches, in proportion to the collected steps, and makes one step on eac
 
 where H is the target of the entropy. For a Box, E_a is one sampled action; for Discrete it is the exact sum over all
 actions (Christodoulou 2019). The losses are written as such. What makes them fast lies below: the twin critics are one
-stack of weights (`policies/twins.py`), and the batch is split into fixed parts for the learner's threads.
+stack of weights (`policies/twins.py`), the MLPs have explicit gradients and are spread over the learner's threads
+(`policies/relu_layers.py`). With other networks, the batch is split into fixed parts for the threads.
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class SACLearner(Learner):
         self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
+        self._parts = self._threads.count  # of a batch
+        if self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain:
+            # Plain MLPs spread their layers over the threads, which is faster than splitting the batch.
+            self._actor.threads = self._critics.twins.threads = self._target.twins.threads = self._threads
+            self._parts = 1
         self.experience = build_experience(
             settings,
             policy,
@@ -198,15 +204,15 @@ class SACLearner(Learner):
 
     def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
         """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
-        inputs, threads, first = self._actor.inputs, self._threads.count, self.updates
+        inputs, parts, first = self._actor.inputs, self._parts, self.updates
         if self._settings.memory != "none":
             for sequences in self.experience.sequence_batches(count, first):
                 noise = self._draw_noise(sequences.mask.shape)
-                yield split_sequences(sequences, noise, inputs, threads, self.device), None
+                yield split_sequences(sequences, noise, inputs, parts, self.device), None
             return
         for batch, weights in self.experience.batches(count, first, shown=shown):
             noise = self._draw_noise((len(batch.entries),))
-            yield split_transitions(batch, weights, noise, inputs, threads, self.device), batch
+            yield split_transitions(batch, weights, noise, inputs, parts, self.device), batch
 
     def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
         """Make one step on a batch with the critics, then the actor and the temperature, then the target network."""

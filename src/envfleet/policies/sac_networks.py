@@ -19,6 +19,7 @@ from envfleet.policies.encoders import MLP, image_encoder
 from envfleet.policies.history import HeadInput, HistoryEncoder, build_history
 from envfleet.policies.history_settings import HistorySettings
 from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image
+from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.own_networks import own_trunk
 from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.sac_settings import SACPolicySettings
@@ -70,6 +71,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.features, self.history = features, history
         self.memory_size = 0 if history is None else history.memory_size
+        self.plain = features.plain and history is None  # observations are their own features
 
     def forward(self, parts: list[Any], times: int = 1) -> Encoded:
         """Encode rows; with memory they are sequences of `times` steps, [times x batch, ...], from zero memory."""
@@ -115,12 +117,13 @@ class Actor(nn.Module):
             layer.reset_parameters()  # as in published results of SAC; the orthogonal weights are those of PPO
         self.register_buffer("random", torch.zeros(()))
         # A plain attribute: looking up a parameter costs as much as a small tensor operation.
+        self.threads: LearnerThreads | None = None  # to spread the layers over
         self._layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
 
     def forward(self, seen: Encoded, graded: int | None = None) -> Tensor:
         """Return the parameters of the actions [rows, n]. Only the first `graded` rows have a gradient."""
         inputs = [seen.rows] if self.join is None else self.join(seen.remembered, seen.rows)
-        return relu_layers(inputs, self._layers, graded).squeeze(0)
+        return relu_layers(inputs, self._layers, graded, self.threads).squeeze(0)
 
 
 class Critics(nn.Module):
