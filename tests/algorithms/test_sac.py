@@ -115,7 +115,7 @@ def reference_of(learner: SACLearner, *, discrete: bool) -> Reference:
 def batch_of(learner: SACLearner, taken: Any, shares: Any) -> dict[str, Any]:
     """A batch as the reference reads it."""
     with_memory = isinstance(taken, Sequences)
-    noise = learner._draw_noise((TIMES, BATCH) if with_memory else (ROWS,))
+    noise = learner._draw_noise(learner._noise_stream(), (TIMES, BATCH) if with_memory else (ROWS,))
     batch = {
         "actions": doubles(taken.actions),
         "returns": doubles(taken.rewards if with_memory else taken.returns),
@@ -191,12 +191,12 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     if remembers:
         taken = sequences()
         shares = taken.mask / taken.mask.sum()
-        noise = learner._draw_noise((TIMES, BATCH))
+        noise = learner._draw_noise(learner._noise_stream(), (TIMES, BATCH))
         parts = split_sequences(taken, noise, learner._actor.inputs, count, learner.device)
     else:
         taken, importance = transitions(discrete=discrete, masked=masked), np.linspace(0.2, 1.0, ROWS)
         shares = importance / ROWS
-        noise = learner._draw_noise((ROWS,))
+        noise = learner._draw_noise(learner._noise_stream(), (ROWS,))
         importance = importance.astype(np.float32)
         parts = split_transitions(taken, importance, noise, learner._actor.inputs, count, learner.device)
     assert len(parts) == count
@@ -301,7 +301,7 @@ def test_the_actor_can_wait_for_several_updates_of_the_critics() -> None:
     moved = []
     for number in range(6):
         before = [each.flat.data.clone() for each in learner._trained.values()]
-        noise = learner._draw_noise((ROWS,))
+        noise = learner._draw_noise(learner._noise_stream(), (ROWS,))
         taken = transitions(discrete=False)
         parts = split_transitions(taken, None, noise, learner._actor.inputs, 1, learner.device)
         with torch.no_grad():

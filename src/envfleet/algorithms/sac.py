@@ -205,13 +205,14 @@ class SACLearner(Learner):
     def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
         """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
         inputs, parts, first = self._actor.inputs, self._parts, self.updates
+        generator = self._noise_stream()
         if self._settings.memory != "none":
             for sequences in self.experience.sequence_batches(count, first):
-                noise = self._draw_noise(sequences.mask.shape)
+                noise = self._draw_noise(generator, sequences.mask.shape)
                 yield split_sequences(sequences, noise, inputs, parts, self.device), None
             return
         for batch, weights in self.experience.batches(count, first, shown=shown):
-            noise = self._draw_noise((len(batch.entries),))
+            noise = self._draw_noise(generator, (len(batch.entries),))
             yield split_transitions(batch, weights, noise, inputs, parts, self.device), batch
 
     def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
@@ -288,8 +289,12 @@ class SACLearner(Learner):
             return given
         return self._actions.target_entropy(None if part.allowed is None else part.allowed[: len(part.returns)])
 
-    def _draw_noise(self, rows: tuple[int, ...]) -> Noise:
-        generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
+    def _noise_stream(self) -> np.random.Generator:
+        """Return the generator of the noise for the next updates, up to the end of the rollout."""
+        return stream(self._seed, _NOISE, self.updates)
+
+    def _draw_noise(self, generator: np.random.Generator, rows: tuple[int, ...]) -> Noise:
+        size = self._actions.learner_noise
         actions = generator.standard_normal((2, *rows, size), np.float32) if size else None
         return Noise(actions, self._critics.twins.draw_dropout(generator, (3, *rows)))
 
