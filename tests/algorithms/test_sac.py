@@ -296,6 +296,15 @@ def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> 
     assert learner.state()["random_steps"] == 0
 
 
+def test_acting_does_not_use_the_threads_of_the_learner() -> None:
+    """It gives the same bytes as in a worker, which has no such threads."""
+    learner = learner_of(learner_threads=2)
+    learner.close()
+    policy = learner.policy
+    acted = policy.act({"": torch.zeros(3, SIZE)}, torch.zeros(3, 0), torch.zeros(3, 2 * ACTIONS))
+    assert acted.actions.shape == (3, ACTIONS)
+
+
 def test_the_actor_can_wait_for_several_updates_of_the_critics() -> None:
     learner = learner_of(actor_frequency=3)
     moved = []

@@ -107,11 +107,11 @@ class SACLearner(Learner):
         self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
-        self._parts = self._threads.count  # of a batch
-        if self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain:
-            # Plain MLPs spread their layers over the threads, which is faster than splitting the batch.
-            self._actor.threads = self._critics.twins.threads = self._target.twins.threads = self._threads
-            self._parts = 1
+        # Plain MLPs spread their layers over the threads, which is faster than splitting the batch into parts.
+        plain = self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain
+        self._parts = 1 if plain else self._threads.count
+        self._spread = self._threads if plain else None
+        self._critics.twins.threads = self._target.twins.threads = self._spread
         self.experience = build_experience(
             settings,
             policy,
@@ -257,7 +257,8 @@ class SACLearner(Learner):
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
-            choices, following = actions.choices(part.act(self._actor), part.action_noise, part.allowed).halves()
+            parameters = part.act(self._actor, self._spread)
+            choices, following = actions.choices(parameters, part.action_noise, part.allowed).halves()
         with torch.no_grad():
             values = target(part.encode_following(target.encoder), following.actions, part.dropout[1])
             targets = torch.addcmul(part.returns, part.discounts, soft_values(following, values, alpha))

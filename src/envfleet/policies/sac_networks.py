@@ -117,13 +117,12 @@ class Actor(nn.Module):
             layer.reset_parameters()  # as in published results of SAC; the orthogonal weights are those of PPO
         self.register_buffer("random", torch.zeros(()))
         # A plain attribute: looking up a parameter costs as much as a small tensor operation.
-        self.threads: LearnerThreads | None = None  # to spread the layers over
         self._layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
 
-    def forward(self, seen: Encoded, graded: int | None = None) -> Tensor:
-        """Return the parameters of the actions [rows, n]. Only the first `graded` rows have a gradient."""
+    def forward(self, seen: Encoded, graded: int | None = None, threads: LearnerThreads | None = None) -> Tensor:
+        """Return the parameters of the actions [rows, n]. For a learner, see `relu_layers`."""
         inputs = [seen.rows] if self.join is None else self.join(seen.remembered, seen.rows)
-        return relu_layers(inputs, self._layers, graded, self.threads).squeeze(0)
+        return relu_layers(inputs, self._layers, graded, threads).squeeze(0)
 
 
 class Critics(nn.Module):
