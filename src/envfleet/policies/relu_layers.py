@@ -82,10 +82,12 @@ class _ReluLayers(torch.autograd.Function):
             return found[::-1]
 
         pieces = _in_pieces(run, seen[0], ctx.threads)
-        join = torch.cat if len(weights[0]) > 1 else _total
         of_tensors: list[Tensor | None] = [None] * (2 * depth)
         if wants_weights:
-            of_tensors = [join(found).view(shape) for *found, shape in zip(*pieces, ctx.shapes[parts:], strict=True)]
+            of_tensors = [
+                _joined(found, len(weights[0])).view(shape)
+                for *found, shape in zip(*pieces, ctx.shapes[parts:], strict=True)
+            ]
         of_inputs, column = [], 0
         for shape, wanted in zip(ctx.shapes[:parts], ctx.needs_input_grad[3:], strict=False):
             columns = slice(column, column := column + shape[1])
@@ -116,8 +118,11 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _total(tensors: list[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else tensors[0] + tensors[1]
+def _joined(pieces: list[Tensor], networks: int) -> Tensor:
+    """Join the gradients of a weight: pieces have a network each, or each a part of the rows."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return torch.cat(pieces) if networks > 1 else pieces[0] + pieces[1]
 
 
 # A product is up to four times as fast if the longer side of the result comes last.
