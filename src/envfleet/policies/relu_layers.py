@@ -5,8 +5,8 @@ those of the weights for the critics' loss, that of the action for the actor's. 
 Their weights are then stacked, so that each layer is one batched product.
 
 With two threads, a pass is cut into two pieces: one network each, or one half of the rows. Two threads that each run a
-whole update on half of a batch would meet at every small operation, because Python runs in one thread at a time. That
-costs more than the small operations themselves. Here only the products run side by side.
+whole update on half of a batch would meet at every small operation, because Python runs in one thread at a time. They
+took half as much CPU time again as one thread. Here only the layers run side by side.
 """
 
 from __future__ import annotations
