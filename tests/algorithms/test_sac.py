@@ -115,7 +115,7 @@ def reference_of(learner: SACLearner, *, discrete: bool) -> Reference:
 def batch_of(learner: SACLearner, taken: Any, shares: Any) -> dict[str, Any]:
     """A batch as the reference reads it."""
     with_memory = isinstance(taken, Sequences)
-    noise = learner._draw_noise((TIMES, BATCH) if with_memory else (ROWS,))
+    noise = learner._draw_noise(learner._noise_stream(), (TIMES, BATCH) if with_memory else (ROWS,))
     batch = {
         "actions": doubles(taken.actions),
         "returns": doubles(taken.rewards if with_memory else taken.returns),
@@ -185,21 +185,21 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_one_update_is_that_of_the_formulas(form: str) -> None:
     discrete, masked, remembers = form.startswith("discrete"), "masks" in form, "memory" in FORMS[form]
     learner = learner_of(DISCRETE if discrete else BOX, **FORMS[form])
-    settings, threads = learner._settings, learner._threads.count
+    settings, count = learner._settings, learner._parts
     reference = reference_of(learner, discrete=discrete)
     taken: Any
     if remembers:
         taken = sequences()
         shares = taken.mask / taken.mask.sum()
-        noise = learner._draw_noise((TIMES, BATCH))
-        parts = split_sequences(taken, noise, learner._actor.inputs, threads, learner.device)
+        noise = learner._draw_noise(learner._noise_stream(), (TIMES, BATCH))
+        parts = split_sequences(taken, noise, learner._actor.inputs, count, learner.device)
     else:
         taken, importance = transitions(discrete=discrete, masked=masked), np.linspace(0.2, 1.0, ROWS)
         shares = importance / ROWS
-        noise = learner._draw_noise((ROWS,))
+        noise = learner._draw_noise(learner._noise_stream(), (ROWS,))
         importance = importance.astype(np.float32)
-        parts = split_transitions(taken, importance, noise, learner._actor.inputs, threads, learner.device)
-    assert len(parts) == threads
+        parts = split_transitions(taken, importance, noise, learner._actor.inputs, count, learner.device)
+    assert len(parts) == count
     batch = batch_of(learner, taken, shares)
     target_entropy: Any = settings.target_entropy
     if target_entropy is None:
@@ -235,7 +235,7 @@ def worldly(**changes: Any) -> tuple[SACLearner, World]:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_transitions_end_with_their_episode_and_never_hold_a_lost_step(n_step: int) -> None:
     """A truncated episode bootstraps from its final observation, which has a negative time in this world."""
-    learner, world = worldly(n_step=n_step, gamma=GAMMA, learner_threads=2)
+    learner, world = worldly(n_step=n_step, gamma=GAMMA, learner_threads=2, layer_norm=True)
     learner.experience.add(world.rollout(60))
     seen: set[str] = set()
     for parts, _ in learner._batches(40):
@@ -296,12 +296,21 @@ def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> 
     assert learner.state()["random_steps"] == 0
 
 
+def test_acting_does_not_use_the_threads_of_the_learner() -> None:
+    """It gives the same bytes as in a worker, which has no such threads."""
+    learner = learner_of(learner_threads=2)
+    learner.close()
+    policy = learner.policy
+    acted = policy.act({"": torch.zeros(3, SIZE)}, torch.zeros(3, 0), torch.zeros(3, 2 * ACTIONS))
+    assert acted.actions.shape == (3, ACTIONS)
+
+
 def test_the_actor_can_wait_for_several_updates_of_the_critics() -> None:
     learner = learner_of(actor_frequency=3)
     moved = []
     for number in range(6):
         before = [each.flat.data.clone() for each in learner._trained.values()]
-        noise = learner._draw_noise((ROWS,))
+        noise = learner._draw_noise(learner._noise_stream(), (ROWS,))
         taken = transitions(discrete=False)
         parts = split_transitions(taken, None, noise, learner._actor.inputs, 1, learner.device)
         with torch.no_grad():

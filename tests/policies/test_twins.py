@@ -68,7 +68,7 @@ def test_dropout_leaves_units_out_and_keeps_the_mean() -> None:
     assert np.mean(factors == 0.0) == pytest.approx(0.25, abs=0.01)
     rows = torch.randn(50, 5, dtype=torch.float64)
     kept = torch.from_numpy(factors).double()
-    found = twins(rows, kept)
+    found = twins(rows, dropout=kept)
     for twin in range(2):
         hidden = functional.linear(rows, twins.weights[0][twin], twins.biases[0][twin, 0])
         hidden = torch.relu(hidden * kept[:, 400 * twin : 400 * (twin + 1)])

@@ -9,7 +9,8 @@ samples batches, in proportion to the collected steps, and makes one step on eac
 
 where H is the target of the entropy. For a Box, E_a is one sampled action; for Discrete it is the exact sum over all
 actions (Christodoulou 2019). The losses are written as such. What makes them fast lies below: the twin critics are one
-stack of weights (`policies/twins.py`), and the batch is split into fixed parts for the learner's threads.
+stack of weights (`policies/twins.py`), the MLPs have explicit gradients and are spread over the learner's threads
+(`policies/relu_layers.py`). With other networks, the batch is split into fixed parts for the threads.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
 from envfleet.policies.learner_threads import LearnerThreads
-from envfleet.policies.sac_networks import Encoded
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
@@ -79,7 +79,7 @@ class _CriticStep(NamedTuple):
     loss: Tensor
     values: Tensor  # mean
     errors: Tensor  # [rows]: mean of the twins
-    seen: Encoded  # by the actor, with the graph to its encoder
+    choices: Choices  # of the actor, with the graph to its weights
 
 
 class _ActorStep(NamedTuple):
@@ -107,6 +107,11 @@ class SACLearner(Learner):
         self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
         # An accelerator parallelises by itself.
         self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
+        # Plain MLPs spread their layers over the threads, which is faster than splitting the batch into parts.
+        plain = self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain
+        self._parts = 1 if plain else self._threads.count
+        self._spread = self._threads if plain else None
+        self._critics.twins.threads = self._target.twins.threads = self._spread
         self.experience = build_experience(
             settings,
             policy,
@@ -199,15 +204,16 @@ class SACLearner(Learner):
 
     def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
         """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
-        inputs, threads, first = self._actor.inputs, self._threads.count, self.updates
+        inputs, parts, first = self._actor.inputs, self._parts, self.updates
+        generator = self._noise_stream()
         if self._settings.memory != "none":
             for sequences in self.experience.sequence_batches(count, first):
-                noise = self._draw_noise(sequences.mask.shape)
-                yield split_sequences(sequences, noise, inputs, threads, self.device), None
+                noise = self._draw_noise(generator, sequences.mask.shape)
+                yield split_sequences(sequences, noise, inputs, parts, self.device), None
             return
         for batch, weights in self.experience.batches(count, first, shown=shown):
-            noise = self._draw_noise((len(batch.entries),))
-            yield split_transitions(batch, weights, noise, inputs, threads, self.device), batch
+            noise = self._draw_noise(generator, (len(batch.entries),))
+            yield split_transitions(batch, weights, noise, inputs, parts, self.device), batch
 
     def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
         """Make one step on a batch with the critics, then the actor and the temperature, then the target network."""
@@ -219,7 +225,7 @@ class SACLearner(Learner):
             return self._critic_step(part, alpha, acts=acts)
 
         def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
-            return self._actor_step(pair[0], pair[1].seen, alpha)
+            return self._actor_step(pair[0], pair[1].choices, alpha)
 
         criticised = self._threads.map(critics, parts)
         rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
@@ -251,11 +257,11 @@ class SACLearner(Learner):
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
-            seen, following = part.encode_both(self._actor.encoder)
+            parameters = part.act(self._actor, self._spread)
+            choices, following = actions.choices(parameters, part.action_noise, part.allowed).halves()
         with torch.no_grad():
-            choices = actions.choices(self._actor(following), part.action_noise[1], part.allowed_following)
-            values = target(part.encode_following(target.encoder), choices.actions, part.dropout[1])
-            targets = torch.addcmul(part.returns, part.discounts, soft_values(choices, values, alpha))
+            values = target(part.encode_following(target.encoder), following.actions, part.dropout[1])
+            targets = torch.addcmul(part.returns, part.discounts, soft_values(following, values, alpha))
         with torch.enable_grad():
             now = part.encode_now(critics.encoder)
             values = critics(now, actions.critic_actions(part.actions), part.dropout[0])
@@ -263,14 +269,13 @@ class SACLearner(Learner):
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), seen)
+        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), choices)
 
-    def _actor_step(self, part: Part, seen: Encoded, alpha: Tensor) -> _ActorStep:
-        actions, critics = self._actions, self._critics
+    def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> _ActorStep:
+        critics = self._critics
         with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
             now = part.encode_now(critics.encoder)
         with torch.enable_grad():
-            choices = actions.choices(self._actor(seen), part.action_noise[0], part.allowed)
             values = critics(now, choices.actions, part.dropout[2], frozen=True)
             loss = actor_loss(choices, values, alpha, part.weights)
         gradients = self._actor_weights.gradients(loss)
@@ -281,10 +286,16 @@ class SACLearner(Learner):
 
     def _target_entropy(self, part: Part) -> float | Tensor:
         given = self._settings.target_entropy
-        return self._actions.target_entropy(part.allowed) if given is None else given
+        if given is not None:
+            return given
+        return self._actions.target_entropy(None if part.allowed is None else part.allowed[: len(part.returns)])
 
-    def _draw_noise(self, rows: tuple[int, ...]) -> Noise:
-        generator, size = stream(self._seed, _NOISE, self.updates), self._actions.learner_noise
+    def _noise_stream(self) -> np.random.Generator:
+        """Return the generator of the noise for the next updates, up to the end of the rollout."""
+        return stream(self._seed, _NOISE, self.updates)
+
+    def _draw_noise(self, generator: np.random.Generator, rows: tuple[int, ...]) -> Noise:
+        size = self._actions.learner_noise
         actions = generator.standard_normal((2, *rows, size), np.float32) if size else None
         return Noise(actions, self._critics.twins.draw_dropout(generator, (3, *rows)))
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from envfleet.policies.inputs import Inputs
-from envfleet.policies.sac_networks import Encoded, Encoder
+from envfleet.policies.learner_threads import LearnerThreads
+from envfleet.policies.sac_networks import Actor, Encoded, Encoder
 from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
 
@@ -47,9 +48,8 @@ class Part:
     returns: Tensor  # [rows]
     discounts: Tensor  # [rows]
     weights: Tensor  # [rows]: of the rows in the loss
-    allowed: Tensor | None  # [rows, action]: action masks of the observations
-    allowed_following: Tensor | None
-    action_noise: list[Tensor | None]  # now, following
+    allowed: Tensor | None  # [2 rows, action]: action masks of the observations, then of those to bootstrap from
+    action_noise: Tensor | None  # [2 rows, n]: likewise
     dropout: list[Tensor | None]  # critics, target critics, actor
 
     def encode_now(self, encoder: Encoder) -> Encoded:
@@ -64,14 +64,19 @@ class Part:
             return found
         return encoder(self.seen, self.times + 1).part(slice(self._batch, None))  # type: ignore[no-any-return]
 
-    def encode_both(self, encoder: Encoder) -> tuple[Encoded, Encoded]:
-        """Encode the observations and, without a gradient, those to bootstrap from."""
+    def act(self, actor: Actor, threads: LearnerThreads | None) -> Tensor:
+        """Return the actor's parameters [2 rows, n]: in the observations, then in those to bootstrap from.
+
+        One pass serves both. The second half has no gradient. The layers are spread over `threads`.
+        """
+        rows = len(self.returns)
         if self.seen is None:
             with torch.no_grad():
-                following = self.encode_following(encoder)
-            return self.encode_now(encoder), following
-        both: Encoded = encoder(self.seen, self.times + 1)
-        return both.part(slice(len(self.returns))), both.part(slice(self._batch, None)).detached()
+                following = self.encode_following(actor.encoder)
+            parameters: Tensor = actor(self.encode_now(actor.encoder).followed_by(following), rows, threads)
+            return parameters
+        parameters = actor(actor.encoder(self.seen, self.times + 1), threads=threads)
+        return torch.cat([parameters[:rows], parameters.detach()[self._batch :]])
 
     @property
     def _batch(self) -> int:
@@ -91,6 +96,9 @@ def split_transitions(
         def tensor(array: Array) -> Tensor:
             return _on(device, array[part])
 
+        def both(now: Array, following: Array) -> Tensor:
+            return _on(device, np.concatenate([now[part], following[part]]))
+
         return Part(
             seen=None,
             now=inputs({name: tensor(array) for name, array in batch.observations.items()}),
@@ -100,10 +108,9 @@ def split_transitions(
             returns=tensor(batch.returns),
             discounts=tensor(batch.discounts),
             weights=tensor(shares),
-            allowed=None if batch.allowed is None else tensor(batch.allowed),
-            allowed_following=None if batch.masks is None else tensor(batch.masks),
-            action_noise=_each(noise.actions, 2, tensor),
-            dropout=_each(noise.dropout, 3, tensor),
+            allowed=None if batch.allowed is None or batch.masks is None else both(batch.allowed, batch.masks),
+            action_noise=None if noise.actions is None else both(*noise.actions),
+            dropout=_each(noise.dropout, tensor),
         )
 
     return [part_of(part) for part in _slices(rows, parts)]
@@ -119,6 +126,9 @@ def split_sequences(batch: Sequences, noise: Noise, inputs: Inputs, parts: int, 
             some = array[:, part]
             return _on(device, some.reshape(-1, *some.shape[2:]))
 
+        def both(now: Array, following: Array) -> Tensor:
+            return tensor(np.concatenate([now, following]))
+
         seen = inputs({name: tensor(array) for name, array in batch.observations.items()})
         rows = times * (min(part.stop, count) - part.start)
         return Part(
@@ -130,10 +140,9 @@ def split_sequences(batch: Sequences, noise: Noise, inputs: Inputs, parts: int, 
             returns=tensor(batch.rewards),
             discounts=tensor(batch.discounts),
             weights=tensor(shares),
-            allowed=None if batch.allowed is None else tensor(batch.allowed[:-1]),
-            allowed_following=None if batch.allowed is None else tensor(batch.allowed[1:]),
-            action_noise=_each(noise.actions, 2, tensor),
-            dropout=_each(noise.dropout, 3, tensor),
+            allowed=None if batch.allowed is None else both(batch.allowed[:-1], batch.allowed[1:]),
+            action_noise=None if noise.actions is None else both(*noise.actions),
+            dropout=_each(noise.dropout, tensor),
         )
 
     return [part_of(part) for part in _slices(count, parts)]
@@ -144,8 +153,8 @@ def _slices(rows: int, parts: int) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, rows, size))
 
 
-def _each(arrays: Array | None, count: int, tensor: Callable[[Array], Tensor]) -> list[Tensor | None]:
-    return [None] * count if arrays is None else [tensor(array) for array in arrays]
+def _each(arrays: Array | None, tensor: Callable[[Array], Tensor]) -> list[Tensor | None]:
+    return [None] * 3 if arrays is None else [tensor(array) for array in arrays]
 
 
 def _on(device: torch.device, array: Array) -> Tensor:

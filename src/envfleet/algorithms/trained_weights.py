@@ -37,8 +37,11 @@ class TrainedWeights:
         """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm."""
         for slot, *parts in zip(self._slots, *gradients, strict=True):
             assert slot is not None
-            slot.copy_(parts[0])
-            for part in parts[1:]:
+            if len(parts) == 1:
+                slot.copy_(parts[0])
+                continue
+            torch.add(parts[0], parts[1], out=slot)
+            for part in parts[2:]:
                 slot.add_(part)
         norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
         if largest is not None and float(norm) > largest:

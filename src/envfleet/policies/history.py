@@ -106,12 +106,12 @@ class HeadInput(nn.Module):
 
     def forward(
         self, remembered: Tensor, observed: Tensor, actions: Tensor | None = None, *, frozen: bool = False
-    ) -> Tensor:
-        """Return [rows, size]. With `frozen` weights, gradients reach the inputs only."""
+    ) -> list[Tensor]:
+        """Return the parts to join, [rows, size] together. With `frozen` weights, gradients reach the inputs only."""
         if self.embedding is None:
-            return remembered
+            return [remembered]
         current = observed if actions is None else torch.cat([observed, actions], dim=1)
-        return torch.cat([remembered, torch.relu(_linear(current, self.embedding, frozen=frozen))], dim=1)
+        return [remembered, torch.relu_(_linear(current, self.embedding, frozen=frozen))]
 
 
 def build_history(

@@ -10,10 +10,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import torch
+
 __all__ = ["LearnerThreads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def _use_one_torch_thread() -> None:
+    # Torch applies its setting to a new thread only at the first elementwise operation. Products before that would use
+    # all cores.
+    torch.set_num_threads(1)
 
 
 class LearnerThreads:
@@ -21,7 +29,7 @@ class LearnerThreads:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._others = ThreadPoolExecutor(count - 1, thread_name_prefix="envfleet-learner") if count > 1 else None
+        self._others = ThreadPoolExecutor(count - 1, "envfleet-learner", _use_one_torch_thread) if count > 1 else None
 
     def map(self, function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
         """Call `function(part)` for all parts in parallel and return the results in order."""

@@ -45,9 +45,9 @@ class Memory(nn.Module):
         """Return outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
 
         `starts` [time, batch] marks the first steps of episodes, before which the state is reset to zero. An LSTM runs
-        each stretch between such steps as one fused call.
+        each stretch between such steps as one fused call, and so does a GRU that needs no gradient and no reset.
         """
-        if self.kind == "gru":
+        if self.kind == "gru" and (starts is not None or torch.is_grad_enabled()):
             return gru_sequence(features, state, starts, self._weights())
         cuts = [] if starts is None else starts.any(dim=1).nonzero().flatten().tolist()
         edges = [*([] if 0 in cuts else [0]), *cuts, len(features)]
@@ -60,8 +60,11 @@ class Memory(nn.Module):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _fused(self, features: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Run an LSTM over steps without an episode start in between."""
+        """Run the memory over steps without an episode start in between."""
         one_layer = (True, 1, 0.0, self.training, False, False)  # with biases, no dropout, forward in time
+        if self.kind == "gru":
+            output, hidden = torch.gru(features, state.unsqueeze(0), self._weights(), *one_layer)
+            return output, hidden[0]
         parts = [part.contiguous().unsqueeze(0) for part in state.chunk(2, dim=1)]
         output, hidden, cell = torch.lstm(features, parts, self._weights(), *one_layer)
         return output, torch.cat((hidden[0], cell[0]), dim=1)

@@ -19,7 +19,9 @@ from envfleet.policies.encoders import MLP, image_encoder
 from envfleet.policies.history import HeadInput, HistoryEncoder, build_history
 from envfleet.policies.history_settings import HistorySettings
 from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image
+from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.own_networks import own_trunk
+from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.sac_settings import SACPolicySettings
 from envfleet.policies.settings import NETWORKS
 from envfleet.policies.soft_actions import SoftActions
@@ -38,8 +40,9 @@ class Encoded(NamedTuple):
         """Return some of the rows."""
         return Encoded(self.rows[rows], None if self.remembered is None else self.remembered[rows])
 
-    def detached(self) -> Encoded:
-        return Encoded(self.rows.detach(), None if self.remembered is None else self.remembered.detach())
+    def followed_by(self, other: Encoded) -> Encoded:
+        """Return these rows, then those of `other`; without memory."""
+        return Encoded(torch.cat([self.rows, other.rows]))
 
 
 class Features(nn.Module):
@@ -68,6 +71,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.features, self.history = features, history
         self.memory_size = 0 if history is None else history.memory_size
+        self.plain = features.plain and history is None  # observations are their own features
 
     def forward(self, parts: list[Any], times: int = 1) -> Encoded:
         """Encode rows; with memory they are sequences of `times` steps, [times x batch, ...], from zero memory."""
@@ -112,12 +116,13 @@ class Actor(nn.Module):
             assert isinstance(layer, nn.Linear)
             layer.reset_parameters()  # as in published results of SAC; the orthogonal weights are those of PPO
         self.register_buffer("random", torch.zeros(()))
+        # A plain attribute: looking up a parameter costs as much as a small tensor operation.
+        self._layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
 
-    def forward(self, seen: Encoded) -> Tensor:
-        """Return the parameters of the actions [rows, n]."""
-        rows = seen.rows if self.join is None else self.join(seen.remembered, seen.rows)
-        parameters: Tensor = self.head(self.mlp(rows))
-        return parameters
+    def forward(self, seen: Encoded, graded: int | None = None, threads: LearnerThreads | None = None) -> Tensor:
+        """Return the parameters of the actions [rows, n]. For a learner, see `relu_layers`."""
+        inputs = [seen.rows] if self.join is None else self.join(seen.remembered, seen.rows)
+        return relu_layers(inputs, self._layers, graded, threads).squeeze(0)
 
 
 class Critics(nn.Module):
@@ -141,10 +146,10 @@ class Critics(nn.Module):
     ) -> Tensor:
         """Return values [twin, rows, n]. With `frozen` weights, gradients reach the actions only."""
         if self.join is not None:
-            rows = self.join(seen.remembered, seen.rows, actions, frozen=frozen)
+            inputs = self.join(seen.remembered, seen.rows, actions, frozen=frozen)
         else:
-            rows = seen.rows if actions is None else torch.cat([seen.rows, actions], dim=1)
-        values: Tensor = self.twins(rows, dropout, frozen=frozen)
+            inputs = [seen.rows] if actions is None else [seen.rows, actions]
+        values: Tensor = self.twins(*inputs, dropout=dropout, frozen=frozen)
         return values
 
 

@@ -35,6 +35,21 @@ class Choices(NamedTuple):
     probs: Tensor  # [rows, choice], or [1, 1] if each row has one sampled action
     log_probs: Tensor  # [rows, choice]
 
+    def halves(self) -> tuple[Choices, Choices]:
+        """Return the choices of the first half of the rows and, without a gradient, those of the second half."""
+        rows = len(self.log_probs) // 2
+        first, second = slice(rows), slice(rows, None)
+        actions, (probs, log_probs) = self.actions, self[1:]
+        shared = len(probs) == 1
+        return (
+            Choices(None if actions is None else actions[first], probs if shared else probs[first], log_probs[first]),
+            Choices(
+                None if actions is None else actions.detach()[second],
+                probs if shared else probs.detach()[second],
+                log_probs.detach()[second],
+            ),
+        )
+
 
 class SoftActions(Protocol):
     """One kind of actions. It has no weights of its own; the network gives its parameters."""
@@ -174,9 +189,9 @@ class _SquashedSample(torch.autograd.Function):
         spread = log_std.exp().mul_(noise)
         drawn = mean + spread
         actions = torch.tanh(drawn)
-        # log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), which stays precise for large x
-        squashing = functional.softplus(-2.0 * drawn).add_(drawn).mul_(2.0)
-        log_probs = squashing.sub_(log_std).sub_(noise.square(), alpha=0.5).sum(1, keepdim=True)
+        # log(1 - tanh(x)^2) = 2 (log 2 + x - softplus(2 x)), which stays precise for large x
+        squashing = functional.softplus(drawn, beta=2.0).mul_(4.0).sub_(drawn, alpha=2.0)
+        log_probs = squashing.sub_(log_std).addcmul_(noise, noise, value=-0.5).sum(1, keepdim=True)
         ctx.save_for_backward(actions, spread, raw)
         return actions, log_probs.sub_(noise.shape[1] * (_HALF_LOG_2PI + 2.0 * math.log(2.0)))
 

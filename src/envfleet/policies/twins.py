@@ -1,9 +1,7 @@
 """Two MLPs on the same input, computed together: the twin critics of SAC.
 
-The weights of both are stacked, `[twin, output, input]`, so each layer is one batched product. For plain layers with
-relu, forward and backward pass are one `autograd.Function`. It computes only the gradients that are needed: those of
-the weights for the critics' loss, that of the input for the actor's. Layers with normalisation or dropout use torch's
-own operations.
+The weights of both are stacked, `[twin, output, input]`, so each layer is one batched product. Plain layers with relu
+have explicit gradients (`policies/relu_layers.py`). Layers with normalisation or dropout use torch's own operations.
 """
 
 from __future__ import annotations
@@ -17,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from envfleet.policies.learner_threads import LearnerThreads
+from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.weights import refuse_too_large
 
 __all__ = ["Twins"]
@@ -51,7 +51,8 @@ class Twins(nn.Module):
         weights = _TWINS * sum((n + 1) * m for n, m in sizes)
         refuse_too_large(f"twin critics of {' and '.join(map(str, hidden))} units", weights)
         self.dropout, self.hidden = dropout, hidden
-        self._plain = not normalised and not dropout
+        self.plain = not normalised and not dropout
+        self.threads: LearnerThreads | None = None  # to spread plain layers over
         self.weights = nn.ParameterList(_fan_in((_TWINS, m, n), n) for n, m in sizes)
         self.biases = nn.ParameterList(_fan_in((_TWINS, 1, m), n) for n, m in sizes)
         widths = hidden if normalised else ()
@@ -62,11 +63,15 @@ class Twins(nn.Module):
         norms += [(None, None)] * (len(sizes) - len(norms))
         self._layers = [_Layer(*layer, *norm) for *layer, norm in zip(self.weights, self.biases, norms, strict=True)]
 
-    def forward(self, rows: Tensor, dropout: Tensor | None = None, *, frozen: bool = False) -> Tensor:
-        """Return both outputs. `dropout` [batch, n] are its factors; `frozen` weights get no gradient."""
+    def forward(self, *inputs: Tensor, dropout: Tensor | None = None, frozen: bool = False) -> Tensor:
+        """Return both outputs for `inputs`, each [batch, ...], side by side.
+
+        `dropout` [batch, n] are its factors; `frozen` weights get no gradient.
+        """
         layers = [layer.frozen() for layer in self._layers] if frozen else self._layers
-        if self._plain:
-            return _plain_twins(rows, layers)
+        if self.plain:
+            return relu_layers(inputs, [tensor for layer in layers for tensor in layer[:2]], threads=self.threads)
+        rows = torch.cat(inputs, dim=1)
         kept = [None] * len(self.hidden) if dropout is None else self._kept(dropout)
         values = rows.expand(_TWINS, *rows.shape)
         for layer, keep in zip(layers[:-1], kept, strict=True):
@@ -95,46 +100,3 @@ def _fan_in(shape: tuple[int, ...], inputs: int) -> nn.Parameter:
     """Uniform weights as in `nn.Linear`, which published results of SAC used."""
     bound = 1.0 / math.sqrt(inputs)
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
-
-
-def _plain_twins(rows: Tensor, layers: list[_Layer]) -> Tensor:
-    tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias)]
-    found: Tensor = _PlainTwins.apply(rows, *tensors)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return found
-
-
-class _PlainTwins(torch.autograd.Function):
-    """Linear layers with relu between them."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, *tensors: Tensor) -> Tensor:
-        weights, biases = tensors[::2], tensors[1::2]
-        # Both twins read the same rows, so the first layer is one product.
-        first = torch.addmm(biases[0].view(-1), rows, weights[0].view(-1, rows.shape[1]).t())
-        values = first.view(len(rows), _TWINS, -1).transpose(0, 1)
-        seen = [rows]
-        for weight, bias in zip(weights[1:], biases[1:], strict=True):
-            seen.append(values.relu_())
-            values = torch.baddbmm(bias, values, weight.transpose(1, 2))
-        ctx.save_for_backward(*seen, *weights)
-        return values
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        depth = len(ctx.saved_tensors) // 2
-        seen, weights = ctx.saved_tensors[:depth], ctx.saved_tensors[depth:]
-        wants_rows, wants_weights = ctx.needs_input_grad[:2]
-        found: list[Tensor | None] = []
-        for layer in range(depth - 1, 0, -1):
-            if wants_weights:
-                found[:0] = [torch.bmm(gradient.transpose(1, 2), seen[layer]), gradient.sum(1, keepdim=True)]
-            gradient = torch.bmm(gradient, weights[layer])
-            gradient = torch.ops.aten.threshold_backward(gradient, seen[layer], 0.0)
-        (rows,), shape = seen[:1], weights[0].shape
-        # [twin, batch, unit] as one matrix [batch, twin x unit], like the first layer's weights.
-        flat = gradient.transpose(0, 1).reshape(len(rows), -1)
-        if wants_weights:
-            found[:0] = [flat.t().mm(rows).view(shape), gradient.sum(1, keepdim=True)]
-        else:
-            found = [None] * (2 * depth)
-        return (flat.mm(weights[0].view(-1, shape[2])) if wants_rows else None, *found)
