@@ -42,7 +42,6 @@ def source_of(revision: str, folder: Path) -> Path:
     """Extract the package of a revision, without changing anything in the repository."""
     archive = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
-    compileall.compile_dir(folder / "src", quiet=2)  # or the first run would count the compilation
     return folder / "src"
 
 
@@ -67,6 +66,7 @@ def compare(row: str, before: Path, pairs: int, duration: Duration) -> dict[str,
 
 def instructions_per_step(row: str, source: Path) -> float:
     """Count instructions for some steps and for three times as many."""
+    compileall.compile_dir(source, quiet=2)  # or the first of the two would count the compilation
     steps = COUNTED_STEPS.get(row, ROWS[row].get("steps", 0) * COUNTED_UPDATES)
     counts = [_instructions(row, source, number) for number in (steps, 3 * steps)]
     return (counts[1] - counts[0]) / (2 * steps)
