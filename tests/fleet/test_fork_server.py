@@ -86,7 +86,7 @@ def test_a_deleted_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(folder)
     folder.rmdir()
     with make() as fleet:
-        fleet.reset()
+        assert fleet.reset()[0][:, 0].tolist() == [0, 0, 0, 0]
 
 
 def test_the_exit_code_of_a_worker_is_known(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +114,7 @@ def test_a_fleet_made_right_after_the_server_was_killed() -> None:
         (server,) = map(psutil.Process, parents(fleet))
     server.kill()
     with make() as fleet:
-        fleet.reset()
+        assert parents(fleet).isdisjoint({server.pid})
 
 
 def test_modules_are_imported_once_by_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ class TrainingSettings(AlgorithmContract):
     )
     numerics: Literal["warn", "strict", "portable"] = setting(
         "warn",
-        "What to do if nodes of the cluster compute differently than this machine. warn: say so; strict: refuse; "
+        "What to do if nodes of the cluster compute differently from this machine. warn: say so; strict: refuse; "
         "portable: use the same kernels on all nodes.",
     )
     workers: int | None = setting(
@@ -178,8 +178,8 @@ class TrainingSettings(AlgorithmContract):
     )
     max_lag: int = setting(
         8,
-        "With async: rollouts whose weights are more updates old than this are dropped. With a replay buffer none is: "
-        "a worker waits once it is this many rollouts ahead.",
+        "With async: drop rollouts whose weights are older than this many updates. With a replay buffer, none are "
+        "dropped: a worker waits once it is this many rollouts ahead.",
         minimum=1,
     )
     record_order: bool = setting(
