@@ -125,11 +125,12 @@ def test_a_head_reads_the_memory_and_the_current_observation_and_action() -> Non
     remembered, observed = torch.randn(BATCH, 6), torch.randn(BATCH, 5)
     actions = torch.randn(BATCH, 2, requires_grad=True)
     current = torch.cat([observed, actions], dim=1) @ head.embedding.weight.T + head.embedding.bias
-    joined = head(remembered, observed, actions)
+    joined = torch.cat(head(remembered, observed, actions), dim=1)
     torch.testing.assert_close(joined, torch.cat([remembered, current.clamp(min=0.0)], dim=1))
-    head(remembered, observed, actions, frozen=True).sum().backward()
+    torch.cat(head(remembered, observed, actions, frozen=True), dim=1).sum().backward()
     assert head.embedding.weight.grad is None and actions.grad is not None and actions.grad.any()
-    assert torch.equal(HeadInput(6, 5, 0)(remembered, observed), remembered)
+    (alone,) = HeadInput(6, 5, 0)(remembered, observed)
+    assert torch.equal(alone, remembered)
 
 
 # ---- in NumPy
@@ -148,7 +149,7 @@ def test_it_is_the_same_in_numpy(kind: Kind, sizes: dict[str, int], embedding: i
     for rows in rows_of():
         with torch.inference_mode():
             output, expected = encoder.step(rows, expected)
-            wanted = head(output, encoder.observed(rows))
+            wanted = torch.cat(head(output, encoder.observed(rows)), dim=1)
         found = in_numpy(rows.numpy(), state)
         np.testing.assert_allclose(found, wanted, atol=2e-6)
         np.testing.assert_allclose(state, expected, atol=2e-6)
