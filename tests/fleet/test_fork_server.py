@@ -80,6 +80,19 @@ def test_a_worker_has_the_current_variables_folder_streams_and_limits(
     assert capfd.readouterr().out.count("built here") == 4
 
 
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "PYTHONWARNINGS"])
+def test_variables_that_only_a_new_program_reads_start_a_new_server(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with make() as before:
+        monkeypatch.setenv(variable, "ignore")
+        with make() as fleet:
+            assert parents(fleet) != parents(before)
+            before.reset()  # it keeps its server
+            before.step(ACTIONS)
+            assert before.statistics().restarts == 0
+
+
 def test_a_deleted_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()

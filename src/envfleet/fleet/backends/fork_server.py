@@ -5,8 +5,9 @@ while a new interpreter imports for 0.4 s, or for 2 s with torch. Workers share 
 imported. The server has one thread and runs no environment, so forking it is safe.
 
 A worker gets the caller's current environment variables, working folder and output streams; they travel with each
-request. It inherits the rest from the server: limits, usable cores, priority, session and ignored signals. If the
-caller's have changed since the server was started, a new one is started.
+request. It inherits the rest from the server: limits, usable cores, priority, session, ignored signals and what a
+program does with variables such as LD_PRELOAD. If the caller's have changed since the server was started, a new one is
+started.
 
 The caller is not the parent of such a worker, so only the server learns how it ended. It writes every ending to a pipe.
 """
@@ -43,6 +44,7 @@ __all__ = ["ForkServer", "fork_server", "serve", "start_forked"]
 _LENGTH, _ENDING = struct.Struct("q"), struct.Struct("qq")
 _MOST_FDS = 16
 REPORT_SECONDS = 1.0  # the server reports an ending at once; it may be waiting for a core
+_READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "PYTHON")  # variables that only a new program reads
 _LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 
 
@@ -191,7 +193,9 @@ def _inherited() -> tuple[Any, ...]:
     cores = frozenset(os.sched_getaffinity(os.getpid())) if hasattr(os, "sched_getaffinity") else None
     ignored = [number for number in ENDING if signal.getsignal(number) is signal.SIG_IGN]
     limits = [resource.getrlimit(number) for number in _LIMITS]
-    return os.getsid(0), os.getpgrp(), os.getpriority(os.PRIO_PROCESS, os.getpid()), cores, ignored, limits
+    read_at_start = {name: value for name, value in os.environ.items() if name.startswith(_READ_AT_START)}
+    priority = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    return os.getsid(0), os.getpgrp(), priority, cores, ignored, limits, read_at_start
 
 
 def _is_open(fd: int) -> bool:
