@@ -34,6 +34,7 @@ def test_speed_and_returns_of_two_groups(tmp_path: Path) -> None:
     assert parallel["final_return_interval"] == (50.0, 50.0)
     assert parallel["probability_of_improvement"] == 1.0
     assert sequential["probability_of_improvement"] is None
+    assert dict(table_rows(comparison))["probability of improvement"] == ["1.00 (1.00 to 1.00)", "-"]
     assert sequential["updates"] == 20 and sequential["time_shares"] == {"learning": pytest.approx(0.25)}
 
 

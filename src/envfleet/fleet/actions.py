@@ -69,8 +69,6 @@ class ActionWriter:
             return batch
         if leaf.dtype.kind in "iu" and batch.dtype.kind in "iub":
             return batch
-        if leaf.dtype.kind == "f" and batch.dtype.kind in "iuf":
-            return batch
         raise ActionError(f"actions{where} are of type {batch.dtype}, expected {leaf.dtype} for {leaf.space}")
 
     def _listed(self, actions: Any, rows: Rows) -> list[Any]:
