@@ -64,7 +64,7 @@ EXAMPLES = [
 ]
 FOREIGN = [example for example in EXAMPLES if NEEDS.match(str(example.values[1]))]
 EXAMPLES = [example for example in EXAMPLES if example not in FOREIGN]
-LONG = {"gameboy.md", "meta-rl.md", "wildfire.md"}  # trainings of about 15 seconds, also covered by their own tests
+LONG = {"compare.md", "gameboy.md", "meta-rl.md", "sac.md", "wildfire.md"}  # long trainings, as in their own tests
 COMMANDS = [
     pytest.param(page, id=page.name, marks=[pytest.mark.proof] if page.name in LONG else [])
     for page in PAGES
