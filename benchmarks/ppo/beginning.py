@@ -46,7 +46,7 @@ def measure_beginning(procedure: Procedure) -> dict[str, Any]:
 def help_seconds() -> float:
     """Return the seconds that `envfleet --help` takes."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "envfleet.cli", "--help"], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, "-m", "envfleet", "--help"], stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
 
 
@@ -56,7 +56,7 @@ def first_step_seconds() -> float:
         path = Path(folder) / "first-step"
         paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {FIRST_STEP_FILE: str(path), "PYTHONPATH": os.pathsep.join(paths)}
-        program = [sys.executable, "-m", "envfleet.cli", *COMMAND, "--wrappers", WRAPPER]
+        program = [sys.executable, "-m", "envfleet", *COMMAND, "--wrappers", WRAPPER]
         with open(Path(folder) / "stderr", "w+") as errors:
             began = time.time()  # a clock that all processes share
             run = subprocess.Popen(program, cwd=folder, env=environment, stderr=errors, start_new_session=True)
