@@ -57,7 +57,6 @@ class WorkerWord:
     LOCKSTEP: Final = 2  # written by the caller: 1 + slot if all groups step, 0 if each group has its own command
     FINISHED: Final = 8  # written by the worker: commands done
     SLEEPING: Final = 9  # written by the worker: ring to wake it
-    CORE: Final = 10  # written by the worker: 1 + the core it runs on
     CURRENT: Final = 16  # written by the worker: the environment it is running, for fault reports
     BUSY_NS: Final = 17  # written by the worker: time spent on commands
     TICK: Final = 18  # written by the worker: steps of its groups so far, a sign of life within one long command

@@ -25,7 +25,6 @@ from envfleet.errors import EnvfleetError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
-from envfleet.fleet.cores import OwnCore, own_core
 from envfleet.fleet.group import Group, GroupDescription
 from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
@@ -88,10 +87,6 @@ class Worker:
         self._stop = control.worker(index, WorkerWord.STOP)
         self._lockstep = control.worker(index, WorkerWord.LOCKSTEP)
         self._caller_waits = control.caller_waits
-        self._own_core: OwnCore | None = None
-        if self._bells is not None and self._bells.spin:
-            cores = [control.worker(w, WorkerWord.CORE) for w in range(control.workers)]
-            self._own_core = own_core(self._words, cores, index)
         self._all_finished = [control.worker(w, WorkerWord.FINISHED) for w in range(control.workers)]
         rows = [control.row(word) for word in range(GroupWord.COLUMNS + 1)]
         self._word_indices = [(group, tuple(row + group.spec.index for row in rows)) for group in self.groups]
@@ -117,8 +112,6 @@ class Worker:
         if words[self._posted] == words[self._finished]:
             return
         began = time.perf_counter_ns()
-        if self._own_core is not None:
-            self._own_core.keep()
         lockstep = words[self._lockstep]
         for group, indices in self._word_indices:
             if lockstep:
