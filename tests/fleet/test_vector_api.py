@@ -196,3 +196,8 @@ def test_actions_are_the_environments_own() -> None:
     for env, kept in enumerate(fleet.get_attr("kept")):
         assert [k.tolist() for k in kept] == [g["push"][env].tolist() for g in given]
     fleet.close()
+
+
+def test_gymnasium_is_among_the_direct_bases() -> None:
+    """As skrl's `wrap_env` recognises a vector environment."""
+    assert any(base.__module__.startswith("gymnasium.") for base in envfleet.Fleet.__bases__)

@@ -46,7 +46,7 @@ BROKEN_SECONDS = 0.2  # the same for a broken fleet, whose workers do not respon
 NEW, READY, RESETTING, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
 
 
-class Fleet(EnvAccess):
+class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named again: skrl looks at the direct bases
     """A `gymnasium.vector.VectorEnv` over groups of environments on workers. Made by `envfleet.make`."""
 
     def __init__(
