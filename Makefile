@@ -166,7 +166,8 @@ learning: $(STAMP)  ## train the longer runs and write their curves to docs/lear
 
 proof: $(STAMP)  ## run the long tests: full matrices, more seeds, a soak test; writes docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \
-		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 $(ARGS); } > docs/proof.txt || \
+		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 -n $(TEST_PROCESSES) --dist loadgroup $(ARGS); } \
+			> docs/proof.txt || \
 		{ cat docs/proof.txt; exit 1; }
 	@tail -n 1 docs/proof.txt
 

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,15 +45,29 @@ def dumped_by_value(value: Any) -> bytes:
 
 def _own_modules() -> list[ModuleType]:
     """Modules in Python files outside of the standard library, site-packages and Envfleet."""
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in kinds]
-    installed += [Path(place).resolve() for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
-    installed.append(Path(envfleet.__file__).resolve().parent)
+    installed = _installed_in(tuple(sys.path))
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name != "__main__" and isinstance(file, str) and file.endswith(".py") and module.__name__ == name:
-            path = Path(file).resolve()
-            if not any(path.is_relative_to(place) for place in installed):
-                found.append(module)
+        own = isinstance(file, str) and file.endswith(".py") and not _lies_in(file, installed)
+        if own and name != "__main__" and module.__name__ == name:
+            found.append(module)
     return found
+
+
+# Both are cached, because a program has thousands of modules and resolving their paths takes 0.1 s, for every message.
+
+
+@cache
+def _installed_in(path: tuple[str, ...]) -> tuple[Path, ...]:
+    """The folders of installed modules; `path` is `sys.path`."""
+    folders = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    folders += [place for place in path if place.endswith(("site-packages", "dist-packages"))]
+    folders.append(str(Path(envfleet.__file__).parent))
+    return tuple({Path(folder).resolve() for folder in folders})
+
+
+@cache
+def _lies_in(file: str, folders: tuple[Path, ...]) -> bool:
+    path = Path(file).resolve()
+    return any(path.is_relative_to(folder) for folder in folders)
