@@ -164,9 +164,10 @@ learning: $(STAMP)  ## train the longer runs and write their curves to docs/lear
 		bandit bandit-100 pointrobotsparse pointrobotsparse-markov tabular-mdp pendulum-sac cartpole-sac halfcheetah-sac \
 		halfcheetah-sac-short halfcheetah-sac-efficient wind-sac halfcheetahvel-sac pointrobotsparse-sac $(ARGS)
 
+# Tests of one file share a cluster or a reference run, so each file stays in one process.
 proof: $(STAMP)  ## run the long tests: full matrices, more seeds, a soak test; writes docs/proof.txt
 	@{ echo "commit $$(git rev-parse --short HEAD), $$(date -u +%Y-%m-%d)"; \
-		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 -n $(TEST_PROCESSES) --dist loadgroup $(ARGS); } \
+		$(BIN)/python -m pytest -m proof -q --no-header --timeout 1800 -n $(TEST_PROCESSES) --dist loadfile $(ARGS); } \
 			> docs/proof.txt || \
 		{ cat docs/proof.txt; exit 1; }
 	@tail -n 1 docs/proof.txt

@@ -26,9 +26,9 @@ for _number in ENDING:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several processes, run long groups and slow tests first, so that none of them runs alone at the end."""
+    """With several processes, run slow tests first, so that none of them runs alone at the end."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("xdist_group", "slow")])
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(params=[None, pytest.param("spawn", marks=pytest.mark.proof)], ids=["default", "spawn"])

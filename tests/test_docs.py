@@ -73,7 +73,6 @@ COMMANDS = [
 
 
 @pytest.mark.proof
-@pytest.mark.xdist_group("other libraries")  # installs them, one at a time
 @pytest.mark.parametrize(("page", "code"), FOREIGN)
 def test_example_with_another_library_runs(page: Path, code: str, tmp_path: Path) -> None:
     """Runs in a virtual environment under `.venvs`, which is created if missing; that takes minutes."""

@@ -7,6 +7,7 @@ installed, the reason is written to `.venvs/NAME.absent` and the benchmarks repo
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import shutil
@@ -51,12 +52,18 @@ def version_of(name: str, package: str) -> str:
 
 def install(name: str) -> str | None:
     """Install one library; return None, or one line that says why it failed."""
+    VENVS.mkdir(exist_ok=True)
+    with (VENVS / f"{name}.lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # two processes may need it at the same time
+        return _install(name)
+
+
+def _install(name: str) -> str | None:
     note = VENVS / f"{name}.absent"
     wanted = _digest(name)
     stamp = _stamp(name)
     if stamp.exists() and stamp.read_text() == wanted:
         return None
-    VENVS.mkdir(exist_ok=True)
     shutil.rmtree(VENVS / name, ignore_errors=True)
     note.unlink(missing_ok=True)
     try:

@@ -22,7 +22,6 @@ def test_without_tianshou_the_error_says_what_to_install() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.xdist_group("other libraries")  # installs them, one at a time
 def test_every_value_is_that_of_tianshous_own() -> None:
     """Runs in Tianshou's own virtual environment under `.venvs`, which is created if missing."""
     absent = install("tianshou")

@@ -5,6 +5,7 @@ It is a program of its own because Ray stays in a process once it is used. Its a
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -62,10 +63,9 @@ def lost_host() -> dict[str, Any]:
 
 
 def worker_host(fleet: envfleet.Fleet) -> int:
-    """Return the process of the host of the second worker."""
-    parent = psutil.Process(fleet.statistics().workers[1].pid).parent()
-    assert parent is not None
-    return parent.pid
+    """Return the process of the host of the second worker: Ray's raylet started it."""
+    above = psutil.Process(fleet.statistics().workers[1].pid).parents()  # the fork server, the host, the raylet, ...
+    return next(host.pid for host, parent in itertools.pairwise(above) if parent.name() == "raylet")
 
 
 def refusals() -> dict[str, str]:

@@ -16,10 +16,7 @@ from tests.cluster.training import train_in
 from tests.waiting import gone, wait_until
 
 pytest.importorskip("ray")
-pytestmark = [
-    pytest.mark.proof,  # a cluster takes long to start, and longer on a busy machine
-    pytest.mark.xdist_group("cluster"),
-]
+pytestmark = pytest.mark.proof  # a cluster takes long to start, and longer on a busy machine
 ROOT = Path(__file__).parents[2]
 
 

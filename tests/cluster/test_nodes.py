@@ -23,7 +23,6 @@ from tests.waiting import gone, wait_until
 
 pytestmark = [
     pytest.mark.proof,
-    pytest.mark.xdist_group("cluster"),  # one process, so that its tests share a cluster
     pytest.mark.timeout(900),
     pytest.mark.skipif(not namespaces_work(), reason="needs root, iproute2 and network namespaces"),
 ]

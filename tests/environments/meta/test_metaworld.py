@@ -32,7 +32,6 @@ def test_every_task_of_metaworld_has_an_id() -> None:
 
 
 @pytest.mark.proof
-@pytest.mark.xdist_group("other libraries")  # installs them, one at a time
 def test_tasks_episodes_fleets_and_states() -> None:
     """Runs in Meta-World's own virtual environment under `.venvs`, which is created if missing."""
     absent = install("metaworld")
