@@ -185,7 +185,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_one_update_is_that_of_the_formulas(form: str) -> None:
     discrete, masked, remembers = form.startswith("discrete"), "masks" in form, "memory" in FORMS[form]
     learner = learner_of(DISCRETE if discrete else BOX, **FORMS[form])
-    settings, count = learner._settings, learner._parts
+    settings, count = learner._settings, learner._threads.count
     reference = reference_of(learner, discrete=discrete)
     taken: Any
     if remembers:
@@ -296,13 +296,37 @@ def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> 
     assert learner.state()["random_steps"] == 0
 
 
-def test_acting_does_not_use_the_threads_of_the_learner() -> None:
-    """It gives the same bytes as in a worker, which has no such threads."""
-    learner = learner_of(learner_threads=2)
+@pytest.mark.parametrize(
+    ("changes", "in_torch", "parts"),
+    [
+        ({}, 2, 1),
+        ({"schedule": "overlap"}, 1, 2),  # somebody may act at the same time, which needs one thread
+        ({"layer_norm": True}, 1, 2),
+    ],
+)
+def test_torch_uses_several_threads_only_in_updates(
+    changes: dict[str, Any], in_torch: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(learner_threads=2, **changes)
+    seen = []
+    batch = split_transitions(
+        transitions(discrete=False),
+        None,
+        learner._draw_noise(learner._noise_stream(), (ROWS,)),
+        learner._actor.inputs,
+        learner._threads.count,
+        learner.device,
+    )
+
+    def update(parts: list[Any], *_: Any) -> None:
+        seen.append((torch.get_num_threads(), len(parts)))
+
+    monkeypatch.setattr(learner, "_batches", lambda count, shown: [(batch, None)] * count)
+    monkeypatch.setattr(learner, "_update", update)
+    before = torch.get_num_threads()
+    learner._make_updates(2, 1.0, SACUpdateMetrics())
     learner.close()
-    policy = learner.policy
-    acted = policy.act({"": torch.zeros(3, SIZE)}, torch.zeros(3, 0), torch.zeros(3, 2 * ACTIONS))
-    assert acted.actions.shape == (3, ACTIONS)
+    assert seen == [(in_torch, parts)] * 2 and torch.get_num_threads() == before
 
 
 def test_the_actor_can_wait_for_several_updates_of_the_critics() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from unittest import mock
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.relu_layers import relu_layers
 
 ROWS = 9
@@ -30,33 +28,23 @@ def expected_of(rows: Tensor, tensors: list[Tensor]) -> Tensor:
     return functional.linear(rows, *tensors[-2:])
 
 
-@pytest.fixture(params=["one thread", "two threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[LearnerThreads | None]:
-    found = LearnerThreads(2) if request.param == "two threads" else None
-    yield found
-    if found is not None:
-        found.close()
-
-
 @pytest.mark.parametrize("graded", [None, 4, 1])
 @pytest.mark.parametrize("sizes", [(5, 3), (5, 8, 3), (5, 4, 6, 3)])  # the input is wider than the next layer, or not
-def test_values_and_gradients_are_those_of_autograd(
-    sizes: tuple[int, ...], graded: int | None, threads: LearnerThreads | None
-) -> None:
+def test_values_and_gradients_are_those_of_autograd(sizes: tuple[int, ...], graded: int | None) -> None:
     tensors = layers_of(*sizes)
     inputs = [torch.randn(ROWS, width, dtype=torch.float64, requires_grad=True) for width in (3, 2)]
     upstream = torch.randn(ROWS, 3, dtype=torch.float64)
-    found, expected = relu_layers(inputs, tensors, graded, threads)[0], expected_of(torch.cat(inputs, 1), tensors)
+    found, expected = relu_layers(inputs, tensors, graded)[0], expected_of(torch.cat(inputs, 1), tensors)
     torch.testing.assert_close(found, expected)
     of_found = torch.autograd.grad(found, [*inputs, *tensors], upstream)
     of_expected = torch.autograd.grad(expected[:graded], [*inputs, *tensors], upstream[:graded])
     torch.testing.assert_close(of_found, of_expected)
 
 
-def test_networks_on_the_same_rows_do_not_mix(threads: LearnerThreads | None) -> None:
+def test_networks_on_the_same_rows_do_not_mix() -> None:
     first, second = layers_of(5, 4, 3), [2.0 * tensor for tensor in layers_of(5, 4, 3)]
     rows = torch.randn(ROWS, 5, dtype=torch.float64, requires_grad=True)
-    found = relu_layers([rows], [torch.stack(pair) for pair in zip(first, second, strict=True)], None, threads)
+    found = relu_layers([rows], [torch.stack(pair) for pair in zip(first, second, strict=True)])
     expected = torch.stack([expected_of(rows, first), expected_of(rows, second)])
     torch.testing.assert_close(found, expected)
     upstream = torch.randn(2, ROWS, 3, dtype=torch.float64)

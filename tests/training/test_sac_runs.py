@@ -110,7 +110,7 @@ def test_forms_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> Non
     """Otherwise equal weights would prove nothing."""
     found = {reference("box", "sync"), reference("box", "overlap"), reference("gru", "sync"), reference("lstm", "sync")}
     train(small(tmp_path / "seed", "box", seed=6))
-    train(small(tmp_path / "threads", "box", learner_threads=1))
+    train(small(tmp_path / "threads", "gru", learner_threads=1))
     assert len(found | {weights(tmp_path / "seed"), weights(tmp_path / "threads")}) == 6
 
 

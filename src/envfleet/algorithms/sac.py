@@ -9,8 +9,7 @@ samples batches, in proportion to the collected steps, and makes one step on eac
 
 where H is the target of the entropy. For a Box, E_a is one sampled action; for Discrete it is the exact sum over all
 actions (Christodoulou 2019). The losses are written as such. What makes them fast lies below: the twin critics are one
-stack of weights (`policies/twins.py`), the MLPs have explicit gradients and are spread over the learner's threads
-(`policies/relu_layers.py`). With other networks, the batch is split into fixed parts for the threads.
+stack of weights (`policies/twins.py`), and the MLPs have explicit gradients (`policies/relu_layers.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
-from envfleet.policies.learner_threads import LearnerThreads
+from envfleet.policies.learner_threads import LearnerThreads, torch_threads
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.arrays import Rollout
@@ -105,13 +104,12 @@ class SACLearner(Learner):
         self._actor_weights = TrainedWeights(self._actor, apart=self._actor.encoder.history if slow else None)
         self._critic_weights = TrainedWeights(self._critics, apart=self._critics.encoder.history if slow else None)
         self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
-        # An accelerator parallelises by itself.
-        self._threads = LearnerThreads(settings.threads if device.type == "cpu" else 1)
-        # Plain MLPs spread their layers over the threads, which is faster than splitting the batch into parts.
+        threads = settings.threads if device.type == "cpu" else 1  # an accelerator parallelises by itself
+        # Torch shares the products of plain MLPs between threads; of other networks, each thread learns from a fixed
+        # part of the batch. Torch's setting is that of the whole process, so in `sync` only, when nobody else acts.
         plain = self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain
-        self._parts = 1 if plain else self._threads.count
-        self._spread = self._threads if plain else None
-        self._critics.twins.threads = self._target.twins.threads = self._spread
+        self._torch_threads = threads if plain and settings.schedule == "sync" else 1
+        self._threads = LearnerThreads(threads // self._torch_threads)
         self.experience = build_experience(
             settings,
             policy,
@@ -151,9 +149,7 @@ class SACLearner(Learner):
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         rollout.columns["actions"] = self._actions.from_env(rollout.columns["actions"])
         self.experience.show(rollout)
-        metrics = SACUpdateMetrics()
-        for parts, batch in self._batches(self._settings.pretrain_steps, shown=1.0):
-            self._update(parts, batch, 1.0, metrics)
+        self._make_updates(self._settings.pretrain_steps, 1.0, SACUpdateMetrics(), shown=1.0)
 
     # --- one rollout
 
@@ -180,9 +176,7 @@ class SACLearner(Learner):
             per_rollout = settings.updates_per_rollout
             self._owed += per_rollout or rollout.rewards.size * settings.updates_per_step
             due, before = int(self._owed), self.updates
-            for parts, batch in self._batches(due):
-                check_time(until)
-                self._update(parts, batch, share, metrics)
+            self._make_updates(due, share, metrics, until=until)
             self._owed -= due
             if self.updates > before:
                 trained = (self._actor_weights.flat.data, self._critic_weights.flat.data)
@@ -200,11 +194,25 @@ class SACLearner(Learner):
         with torch.no_grad():
             self._actor.random.fill_(float(self._collected < self._random_steps))
 
-    # --- one update
+    # --- updates
+
+    def _make_updates(
+        self,
+        count: int,
+        share: float,
+        metrics: SACUpdateMetrics,
+        *,
+        until: float = math.inf,
+        shown: float | None = None,
+    ) -> None:
+        with torch_threads(self._torch_threads):
+            for parts, batch in self._batches(count, shown):
+                check_time(until)
+                self._update(parts, batch, share, metrics)
 
     def _batches(self, count: int, shown: float | None = None) -> Iterator[tuple[list[Part], Experience | None]]:
         """Yield `count` batches as parts for the threads; one of transitions with the entries it was read from."""
-        inputs, parts, first = self._actor.inputs, self._parts, self.updates
+        inputs, parts, first = self._actor.inputs, self._threads.count, self.updates
         generator = self._noise_stream()
         if self._settings.memory != "none":
             for sequences in self.experience.sequence_batches(count, first):
@@ -257,7 +265,7 @@ class SACLearner(Learner):
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
-            parameters = part.act(self._actor, self._spread)
+            parameters = part.act(self._actor)
             choices, following = actions.choices(parameters, part.action_noise, part.allowed).halves()
         with torch.no_grad():
             values = target(part.encode_following(target.encoder), following.actions, part.dropout[1])

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from envfleet.policies.inputs import Inputs
-from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.sac_networks import Actor, Encoded, Encoder
 from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
@@ -64,18 +63,18 @@ class Part:
             return found
         return encoder(self.seen, self.times + 1).part(slice(self._batch, None))  # type: ignore[no-any-return]
 
-    def act(self, actor: Actor, threads: LearnerThreads | None) -> Tensor:
+    def act(self, actor: Actor) -> Tensor:
         """Return the actor's parameters [2 rows, n]: in the observations, then in those to bootstrap from.
 
-        One pass serves both. The second half has no gradient. The layers are spread over `threads`.
+        One pass serves both. The second half has no gradient.
         """
         rows = len(self.returns)
         if self.seen is None:
             with torch.no_grad():
                 following = self.encode_following(actor.encoder)
-            parameters: Tensor = actor(self.encode_now(actor.encoder).followed_by(following), rows, threads)
+            parameters: Tensor = actor(self.encode_now(actor.encoder).followed_by(following), rows)
             return parameters
-        parameters = actor(actor.encoder(self.seen, self.times + 1), threads=threads)
+        parameters = actor(actor.encoder(self.seen, self.times + 1))
         return torch.cat([parameters[:rows], parameters.detach()[self._batch :]])
 
     @property

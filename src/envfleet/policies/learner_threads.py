@@ -1,21 +1,35 @@
-"""Threads of a learner that work on the parts of a batch.
+"""Threads of a learner: they work on the parts of a batch, or torch shares single operations between them.
 
-Splitting a batch over threads that each use one torch thread is faster than letting torch split every operation. It
-also gives the same arithmetic on every machine: the parts are fixed, and their gradients are added in order.
+Splitting a batch over threads that each use one torch thread is faster for convolutions. It also gives the same
+arithmetic on every machine: the parts are fixed, and their gradients are added in order. But only one thread at a time
+runs Python, and each time one has to wait for the other costs some 0.1 ms. So if an update consists of many operations
+of less than a millisecond, as with MLPs, it is better to let torch share the large products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 
-__all__ = ["LearnerThreads"]
+__all__ = ["LearnerThreads", "torch_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch use `count` threads for single operations inside the `with` block, in the whole process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _use_one_torch_thread() -> None:

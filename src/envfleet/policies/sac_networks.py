@@ -19,7 +19,6 @@ from envfleet.policies.encoders import MLP, image_encoder
 from envfleet.policies.history import HeadInput, HistoryEncoder, build_history
 from envfleet.policies.history_settings import HistorySettings
 from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image
-from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.own_networks import own_trunk
 from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.sac_settings import SACPolicySettings
@@ -119,10 +118,10 @@ class Actor(nn.Module):
         # A plain attribute: looking up a parameter costs as much as a small tensor operation.
         self._layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
 
-    def forward(self, seen: Encoded, graded: int | None = None, threads: LearnerThreads | None = None) -> Tensor:
-        """Return the parameters of the actions [rows, n]. For a learner, see `relu_layers`."""
+    def forward(self, seen: Encoded, graded: int | None = None) -> Tensor:
+        """Return the parameters of the actions [rows, n]; only the first `graded` rows have a gradient."""
         inputs = [seen.rows] if self.join is None else self.join(seen.remembered, seen.rows)
-        return relu_layers(inputs, self._layers, graded, threads).squeeze(0)
+        return relu_layers(inputs, self._layers, graded).squeeze(0)
 
 
 class Critics(nn.Module):

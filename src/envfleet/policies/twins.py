@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from envfleet.policies.learner_threads import LearnerThreads
 from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.weights import refuse_too_large
 
@@ -52,7 +51,6 @@ class Twins(nn.Module):
         refuse_too_large(f"twin critics of {' and '.join(map(str, hidden))} units", weights)
         self.dropout, self.hidden = dropout, hidden
         self.plain = not normalised and not dropout
-        self.threads: LearnerThreads | None = None  # to spread plain layers over
         self.weights = nn.ParameterList(_fan_in((_TWINS, m, n), n) for n, m in sizes)
         self.biases = nn.ParameterList(_fan_in((_TWINS, 1, m), n) for n, m in sizes)
         widths = hidden if normalised else ()
@@ -70,7 +68,7 @@ class Twins(nn.Module):
         """
         layers = [layer.frozen() for layer in self._layers] if frozen else self._layers
         if self.plain:
-            return relu_layers(inputs, [tensor for layer in layers for tensor in layer[:2]], threads=self.threads)
+            return relu_layers(inputs, [tensor for layer in layers for tensor in layer[:2]])
         rows = torch.cat(inputs, dim=1)
         kept = [None] * len(self.hidden) if dropout is None else self._kept(dropout)
         values = rows.expand(_TWINS, *rows.shape)
