@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "learning_starts": 128,
     "replay_size": 320,
     "minibatch_size": 16,
-    "updates_per_step": 0.25,
+    "updates_per_step": 0.1,
     "hidden": (16, 16),
     "seed": 5,
     "backend": "sequential",
