@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from envfleet import clock
-from envfleet.algorithms.settings import DQN, PPO
+from envfleet.algorithms.settings import DQN, PPO, SAC
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.metrics import read_metrics
@@ -35,6 +35,11 @@ DQN_SMALL: dict[str, Any] = {
     "minibatch_size": 16,
     "train_frequency": 8,
     "gradient_steps": 1,
+}
+SAC_SMALL: dict[str, Any] = {
+    **{name: value for name, value in DQN_SMALL.items() if name not in ("train_frequency", "gradient_steps")},
+    "env": "Pendulum-v1",
+    "updates_per_step": 1 / 8,
 }
 
 
@@ -69,13 +74,20 @@ def test_a_recorded_order_replays_to_the_same_weights(where: Any, options: Any, 
     assert weights(tmp_path / "other") != weights(tmp_path / "run")
 
 
-def test_a_recorded_order_of_dqn_replays_to_the_same_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [DQN, SAC])
+def test_a_recorded_order_replays_to_the_same_weights_off_policy(algorithm: Any, tmp_path: Path) -> None:
+    small = DQN_SMALL if algorithm is DQN else SAC_SMALL
     for folder, where in (("run", {**THREADS, "record_order": True}), ("again", {"backend": "sequential"})):
         order = {"replay_order": tmp_path / "run" / "order.jsonl"} if folder == "again" else {}
-        train(DQN(**{**DQN_SMALL, **ASYNC, **where, **order, "output_dir": str(tmp_path / folder)}))
+        train(algorithm(**{**small, **ASYNC, **where, **order, "output_dir": str(tmp_path / folder)}))
     assert weights(tmp_path / "again") == weights(tmp_path / "run")
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert lines[-1]["train/n_updates"] == lines[-1]["step"] / 8  # the ratio of updates to steps is kept
+
+
+def test_sac_with_memory_is_refused() -> None:
+    with pytest.raises(SettingsError, match="schedule is async, expected sync or overlap with memory"):
+        SAC(env="Pendulum-v1", memory="gru", schedule="async")
 
 
 def test_a_replay_needs_the_same_fleet_and_ends_with_its_order(tmp_path: Path) -> None:

@@ -32,8 +32,6 @@ class DQN(OffPolicySettings):
     """Deep Q-learning (Mnih et al. 2015): double, dueling, n-step, optional prioritised replay and noisy networks."""
 
     algorithm: ClassVar[str] = "dqn"
-    schedules: ClassVar[tuple[str, ...]] = ("sync", "overlap", "async")
-    off_policy: ClassVar[bool] = True
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         "env": TrainingSettings.groups["env"],
         "steps": TrainingSettings.groups["steps"],

@@ -20,6 +20,8 @@ __all__ = ["OffPolicySettings"]
 class OffPolicySettings(TrainingSettings):
     """Settings of a replay buffer and of demonstrations."""
 
+    schedules: ClassVar[tuple[str, ...]] = ("sync", "overlap", "async")
+    off_policy: ClassVar[bool] = True
     groups: ClassVar[Mapping[str, tuple[str, str]]] = {
         **TrainingSettings.groups,
         "rollout_steps": ("replay", "The replay buffer: collecting, storing and sampling steps."),

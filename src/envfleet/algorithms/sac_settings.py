@@ -159,6 +159,10 @@ class SAC(OffPolicySettings):
             found.append("sampled_seq_len is 0, expected at least 1, or -1 for whole episodes")
         if self.memory == "none":
             return found
+        if self.schedule == "async":
+            found.append(
+                "schedule is async, expected sync or overlap with memory: async cuts episodes at every rollout"
+            )
         refused = {
             "n_step": self.n_step > 1,
             "prioritised": self.prioritised,
