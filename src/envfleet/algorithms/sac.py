@@ -50,7 +50,7 @@ _NOISE = 17  # key of the random streams for the updates
 
 def soft_values(choices: Choices, values: Tensor, alpha: Tensor) -> Tensor:
     """Return V [rows] of the actor's choices; `values` [twin, rows, choice] are those of the critics."""
-    return (choices.probs * (values.amin(0) - alpha * choices.log_probs)).sum(1)
+    return choices.expected(values.amin(0) - alpha * choices.log_probs)
 
 
 def critic_loss(values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class _CriticStep(NamedTuple):
     gradients: list[Tensor]
     loss: Tensor
     values: Tensor  # mean
-    errors: Tensor  # [rows]: mean of the twins
+    errors: Tensor | None  # [rows]: mean of the twins, for the priorities
     choices: Choices  # of the actor, with the graph to its weights
 
 
@@ -258,8 +258,9 @@ class SACLearner(Learner):
                 ent_coef=alpha,
             )
         self._target_weights.flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
-        if settings.prioritised and batch is not None:
-            self.experience.set_priorities(batch, torch.cat([each.errors for each in criticised]).cpu().numpy())
+        errors = [each.errors for each in criticised if each.errors is not None]
+        if errors and batch is not None:
+            self.experience.set_priorities(batch, torch.cat(errors).cpu().numpy())
         self.updates += 1
 
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
@@ -277,7 +278,8 @@ class SACLearner(Learner):
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        return _CriticStep(gradients, loss.detach(), values.mean(), (values - targets).mean(0), choices)
+        errors = (values - targets).mean(0) if self._settings.prioritised else None
+        return _CriticStep(gradients, loss.detach(), values.mean(), errors, choices)
 
     def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> _ActorStep:
         critics = self._critics
@@ -288,7 +290,7 @@ class SACLearner(Learner):
             loss = actor_loss(choices, values, alpha, part.weights)
         gradients = self._actor_weights.gradients(loss)
         with torch.no_grad():
-            log_probs = (choices.probs * choices.log_probs).sum(1)  # [rows]
+            log_probs = choices.expected(choices.log_probs)  # [rows]
             excess = ((log_probs + self._target_entropy(part)) * part.weights).sum()
             return _ActorStep(gradients, loss.detach(), -(log_probs * part.weights).sum(), excess)
 

@@ -32,22 +32,20 @@ class Choices(NamedTuple):
     """Actions to take an expectation over."""
 
     actions: Tensor | None  # [rows, n]: what the critics read; None if they give the values of all actions
-    probs: Tensor  # [rows, choice], or [1, 1] if each row has one sampled action
+    probs: Tensor | None  # [rows, choice]; None if each row has one sampled action
     log_probs: Tensor  # [rows, choice]
+
+    def expected(self, values: Tensor) -> Tensor:
+        """Return the mean [rows] of values [rows, choice] over the choices."""
+        return values.squeeze(1) if self.probs is None else (self.probs * values).sum(1)
 
     def halves(self) -> tuple[Choices, Choices]:
         """Return the choices of the first half of the rows and, without a gradient, those of the second half."""
         rows = len(self.log_probs) // 2
         first, second = slice(rows), slice(rows, None)
-        actions, (probs, log_probs) = self.actions, self[1:]
-        shared = len(probs) == 1
         return (
-            Choices(None if actions is None else actions[first], probs if shared else probs[first], log_probs[first]),
-            Choices(
-                None if actions is None else actions.detach()[second],
-                probs if shared else probs.detach()[second],
-                log_probs.detach()[second],
-            ),
+            Choices(*(None if part is None else part[first] for part in self)),  # type: ignore[arg-type]
+            Choices(*(None if part is None else part.detach()[second] for part in self)),  # type: ignore[arg-type]
         )
 
 
@@ -163,7 +161,7 @@ class SquashedGaussian(nn.Module):
     def choices(self, parameters: Tensor, noise: Tensor | None, mask: Tensor | None) -> Choices:
         assert noise is not None
         actions, log_probs = _SquashedSample.apply(parameters, noise)  # type: ignore[no-untyped-call]  # by torch
-        return Choices(actions, parameters.new_ones(1, 1), log_probs)
+        return Choices(actions, None, log_probs)
 
     def critic_actions(self, actions: Tensor) -> Tensor | None:
         return actions.reshape(len(actions), -1)
