@@ -13,6 +13,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from envfleet.errors import EnvContext, EnvError, StateError
 from envfleet.fleet import state as simulator_state
 from envfleet.fleet.failures import RestartBudget, failure_of
+from envfleet.fleet.mujoco_warnings import limit_mujoco_warnings
 from envfleet.fleet.spec import EnvMaker, GroupSettings
 from envfleet.seeding import derive_seed, stream
 
@@ -53,6 +54,7 @@ class EnvHandle:
     # --- life
 
     def build(self) -> None:
+        limit_mujoco_warnings()
         try:
             env = self._make()
         except (Exception, SystemExit) as error:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import gymnasium
+from gymnasium.envs.registration import load_env_creator
 
 from envfleet.errors import SettingsError, UnsupportedError
 from envfleet.extras import import_provider, refuse_missing_extra
 from envfleet.fleet.loop_group import LoopGroup
+from envfleet.fleet.mujoco_warnings import limit_mujoco_warnings
 from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.pool_group import PoolGroup
 from envfleet.fleet.spec import EnvMaker, GroupMaker
@@ -151,6 +153,9 @@ class _FromSpec:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
+        if isinstance(self.spec.entry_point, str):
+            load_env_creator(self.spec.entry_point)  # imports MuJoCo, if it needs that, before a model is built
+            limit_mujoco_warnings()
         return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
 
 
