@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkerError,
     )
+    from envfleet.fleet.cluster import ClusterSettings
     from envfleet.fleet.fleet import Fleet
     from envfleet.fleet.make import make
     from envfleet.fleet.pool import Pool, PoolMaker
@@ -65,6 +66,7 @@ _HOMES = {
         "UnsupportedError",
         "WorkerError",
     ),
+    "envfleet.fleet.cluster": ("ClusterSettings",),
     "envfleet.fleet.fleet": ("Fleet",),
     "envfleet.fleet.make": ("make",),
     "envfleet.fleet.pool": ("Pool", "PoolMaker"),
@@ -87,6 +89,7 @@ __all__ = [  # noqa: RUF022  # in the order of sorted(), which dir() uses too
     "CheckReport",
     "CheckpointError",
     "ClosedError",
+    "ClusterSettings",
     "Collection",
     "DQN",
     "EnvContext",

@@ -18,9 +18,9 @@ import numpy as np
 import psutil
 
 import envfleet
-import envfleet.fleet.cluster
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.backends import ray_cluster, ray_hosts
+from envfleet.fleet.cluster import ClusterSettings
 from tests.cluster.training import train_in
 from tests.fleet.simulators import Counter
 
@@ -73,7 +73,7 @@ def refusals() -> dict[str, str]:
     cases: dict[str, dict[str, Any]] = {
         "workers": {"workers": 99, "group_size": 1},
         "client": {"address": "ray://127.0.0.1:10001"},
-        "runtime_env": {"runtime_env": "no-such-file.yaml"},
+        "runtime_env": {"address": ClusterSettings(runtime_env="no-such-file.yaml")},
     }
     found = {}
     for name, settings in cases.items():
@@ -87,7 +87,7 @@ def refusals() -> dict[str, str]:
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     ray_hosts.SILENCE_SECONDS = 120.0  # the machine may be busy
-    ray_cluster.connect(envfleet.fleet.cluster.ClusterSettings(), 4)  # CPUs for a host and its replacement
+    ray_cluster.connect(ClusterSettings(), 4)  # CPUs for a host and its replacement
     found = {"lost": lost_host(), "refusals": refusals(), "runs": runs(Path(sys.argv[1]))}
     sys.stdout.write(f"result {json.dumps(found)}\n")
 

@@ -34,11 +34,18 @@ LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch")
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """Which cluster to use, and how."""
+    """Which cluster to use, and how.
 
-    address: str | None = None  # of a running cluster, or "auto"; None starts one on this machine
-    runtime_env: str | None = None  # a YAML or JSON file that is passed to Ray
-    numerics: str = "warn"  # reaction to nodes that compute differently
+    Args:
+        address: of a Ray cluster, or "auto" on one of its nodes; None starts a cluster on this machine.
+        runtime_env: a YAML or JSON file with a runtime environment for Ray.
+        numerics: if nodes compute differently than this machine: "warn", refuse it ("strict"), or use the same kernels
+            on all nodes ("portable").
+    """
+
+    address: str | None = None
+    runtime_env: str | None = None
+    numerics: str = "warn"
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:

@@ -62,9 +62,7 @@ def make(
     validate: str | bool = "warn",
     copy: bool = True,
     trusted: bool = False,
-    address: str | None = None,
-    runtime_env: str | None = None,
-    numerics: str = "warn",
+    address: str | ClusterSettings | None = None,
     quiet: bool = False,
 ) -> Fleet:
     """Make a fleet of `n_envs` environments on all cores.
@@ -94,16 +92,14 @@ def make(
             makes those errors too; "off" does not check bounds and NaN. True and False mean "warn" and "off".
         copy: return copies; False returns views that stay valid until the step after the next.
         trusted: let the caller's own process act as the last worker: faster, without isolation.
-        address: of a Ray cluster, or "auto" on one of its nodes; without it, "ray" starts a cluster on this machine.
-        runtime_env: a YAML or JSON file with a runtime environment for Ray.
-        numerics: if nodes compute differently than this machine: "warn", refuse it ("strict"), or use the same
-            kernels on all nodes ("portable").
+        address: of a Ray cluster, or "auto" on one of its nodes, or `ClusterSettings`; without it, "ray" starts a
+            cluster on this machine.
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
         validate = "warn" if validate else "off"
     makers = makers_of(env, n_envs, env_kwargs, wrappers)
-    cluster = ClusterSettings(address, runtime_env, numerics)
+    cluster = address if isinstance(address, ClusterSettings) else ClusterSettings(address)
     sampler, first_tasks = (tasks, None) if callable(tasks) else (None, tasks)
     settings = GroupSettings(
         draw_seed() if seed is None else int(seed),
