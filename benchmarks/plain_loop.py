@@ -1,7 +1,7 @@
 """Session that steps environments one after the other: one process is the plain loop, one per core is the limit.
 
 It does not communicate and stores nothing that the environments return. Nothing that steps the same environments in
-Python on the same cores can be expected to be faster.
+Python on the same cores can be expected to be faster. With `--store` it keeps its observations, as a rollout does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import argparse
 import mmap
 import os
 from itertools import cycle
+
+import numpy as np
 
 from benchmarks.stepping import Stepper, serve
 from benchmarks.workloads import WORKLOADS, Workload, batches_of_actions
@@ -41,9 +43,16 @@ class Meeting:
         self._away[self._place] = 0
 
 
-def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None) -> Stepper:
-    """Build `n_envs` environments, the first with index `first_env`, with the seeds the fleet would use."""
+def build_loop(
+    workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None, stored: int = 0
+) -> Stepper:
+    """Build `n_envs` environments, the first with index `first_env`, with the seeds the fleet would use.
+
+    They keep the observations of the last `stored` steps.
+    """
     envs = [workload.make_env() for _ in range(n_envs)]
+    space = envs[0].observation_space
+    kept = cycle(np.zeros((stored, n_envs, *(space.shape or ())), space.dtype) if stored else [None])
     for index, env in enumerate(envs):
         env.reset(seed=first_env + index)
     rows = cycle([list(row) for row in batches_of_actions(workload, n_envs, first_env)])
@@ -52,10 +61,13 @@ def build_loop(workload: Workload, n_envs: int, first_env: int, steps: Meeting |
 
     def advance() -> int:
         for _ in range(sweeps_per_stretch):
-            for env, action in zip(envs, next(rows), strict=True):
-                _, _, terminated, truncated, _ = env.step(action)
+            row = next(kept)
+            for i, (env, action) in enumerate(zip(envs, next(rows), strict=True)):
+                observation, _, terminated, truncated, _ = env.step(action)
                 if terminated or truncated:
-                    env.reset()
+                    observation, _ = env.reset()
+                if row is not None:
+                    row[i] = observation
             if steps is not None:
                 steps.wait()
         return steps_per_stretch
@@ -76,6 +88,7 @@ def main() -> None:
     parser.add_argument("--first-env", type=int, default=0)
     parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
     parser.add_argument("--in-step", type=int, help="descriptor of the barrier after every step")
+    parser.add_argument("--store", type=int, default=0, help="keep the observations of this many steps")
     options = parser.parse_args()
     start = Meeting(*options.barrier) if options.barrier else None
     steps = Meeting(options.in_step, *options.barrier[1:]) if options.in_step is not None else None
@@ -89,7 +102,7 @@ def main() -> None:
             steps.come_back()
 
     workload = WORKLOADS[options.workload]
-    serve(lambda: build_loop(workload, options.envs, options.first_env, steps), wait_for_others)
+    serve(lambda: build_loop(workload, options.envs, options.first_env, steps, options.store), wait_for_others)
 
 
 if __name__ == "__main__":

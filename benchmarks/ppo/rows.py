@@ -127,9 +127,12 @@ def lockstep_loops(name: str, title: str, workload: str, n_envs: int, processes:
     return Row(name, title, lambda: Lockstep(workload, n_envs, processes, in_step=True))
 
 
-def independent_loops(name: str, title: str, workload: str, n_envs: int, processes: int) -> Row:
-    """Return a row of independent processes, each stepping its share of the environments in a plain loop."""
-    arguments = ["--workload", workload, "--envs", n_envs // processes]
+def independent_loops(name: str, title: str, workload: str, n_envs: int, processes: int, stored: int = 0) -> Row:
+    """Return a row of independent processes, each stepping its share of the environments in a plain loop.
+
+    Each keeps the observations of the last `stored` steps.
+    """
+    arguments = ["--workload", workload, "--envs", n_envs // processes, "--store", stored]
     return Row(name, title, lambda: Together("benchmarks.plain_loop", arguments, processes))
 
 

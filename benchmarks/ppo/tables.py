@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.balance import balance
 from benchmarks.ppo.environments import SCALING_ITERATIONS
+from benchmarks.ppo.random_session import STEPS
 from benchmarks.ppo.rounds import Procedure, measure_rows
 from benchmarks.ppo.rows import (
     Row,
@@ -70,6 +71,9 @@ def collecting_coinrun(procedure: Procedure) -> Table:
         random_rollouts("rollouts", "Envfleet, rollouts of random actions in the workers", "coinrun", sizes.n_envs),
         independent_loops("limit", f"{cores} independent processes, plain loops", "coinrun", sizes.n_envs, cores),
         lockstep_loops("lockstep", "the same, waiting for each other after every step", "coinrun", sizes.n_envs, cores),
+        independent_loops(
+            "storing", "independent, storing their pictures as a rollout does", "coinrun", sizes.n_envs, cores, STEPS
+        ),
         independent_loops("loop", "1 process, plain loop", "coinrun", sizes.n_envs, 1),
     ]
     return _table("collecting-coinrun", "CoinRun with random actions, 64 environments", rows, procedure)

@@ -24,8 +24,8 @@ that of the process and its children. Console, checkpoints and evaluations are n
 
 NOTES = {
     "halfcheetah": """\
-MLPs of {hidden} learn from batches of {batch}, with one update per environment step. In `sync`, Envfleet
-shares the layers between two learner threads. The other libraries alternate `collect_rollouts` and `train` on a
+MLPs of {hidden} learn from batches of {batch}, with one update per environment step. In `sync`, torch
+shares Envfleet's products between two threads. The other libraries alternate `collect_rollouts` and `train` on a
 `DummyVecEnv` without `Monitor`, with {n_envs} updates after a step of all {n_envs} environments. SBX compiles its
 updates with JAX and uses JAX's own threads.""",
     "recurrent": """\

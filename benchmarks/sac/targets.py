@@ -11,6 +11,9 @@ from benchmarks.ppo.targets import at_least
 from benchmarks.sac.tables import LENGTHS, MEMORIES
 
 Target = dict[str, Any]
+# Known reasons for missed targets.
+SMALL_OPERATIONS = "besides its products, an update makes some hundred small operations; JAX compiles them into a few"
+STEP_BY_STEP = "most of the time goes to a small product for each step, and ours saves only some of the passes"
 Rows = Mapping[str, Any]
 PEERS = ("sb3", "pomdp")
 
@@ -26,7 +29,7 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
             rows = tables.get(f"{memory}-{length}", {}).get("rows")
             if rows:
                 name = f"update with {memory.upper()}, {length} steps: relative to pomdp-baselines' way"
-                targets.append(at_least(name, times_peer(rows, "ours"), 2.0))
+                targets.append(at_least(name, times_peer(rows, "ours"), 2.0, STEP_BY_STEP))
     if "balanced" in tables:
         found = ratio(tables["balanced"]["rows"], "overlap", "sync")
         targets.append(at_least("collecting as long as learning: `overlap` relative to `sync`", found, 1.6))
@@ -37,11 +40,15 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
 
 def _halfcheetah(rows: Rows) -> Iterator[Target]:
     ours = best_of_ours(rows)
-    yield at_least(f"HalfCheetah-v5, `{ours}`: relative to the faster SB3 row", times_peer(rows, ours), 1.8)
+    yield at_least(
+        f"HalfCheetah-v5, `{ours}`: relative to the faster SB3 row", times_peer(rows, ours), 1.8, SMALL_OPERATIONS
+    )
     peer = frugal(rows, PEERS)
     found = None if peer is None else cpu_ratio(rows, "sync", peer)
-    yield at_least("HalfCheetah-v5, `sync`: steps per CPU second relative to the better SB3 row", found, 1.3)
-    yield at_least(f"HalfCheetah-v5, `{ours}`: relative to SBX", ratio(rows, ours, "sbx"), 1.0)
+    yield at_least(
+        "HalfCheetah-v5, `sync`: steps per CPU second relative to the better SB3 row", found, 1.3, SMALL_OPERATIONS
+    )
+    yield at_least(f"HalfCheetah-v5, `{ours}`: relative to SBX", ratio(rows, ours, "sbx"), 1.0, SMALL_OPERATIONS)
 
 
 def times_peer(rows: Rows, name: str) -> dict[str, float] | None:
