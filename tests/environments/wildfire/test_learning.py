@@ -30,7 +30,7 @@ def test_an_agent_learns_one_landscape(tmp_path: Path) -> None:
             **small,
         )
     )
-    env = WildfireEnv(**GROUND)
+    env = WildfireEnv(**GROUND, fire_channels=True)
     observation, info = env.reset(seed=0)
     ended = False
     while not ended:

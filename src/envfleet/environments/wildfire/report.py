@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comparison_table", "summary", "write_report"]
 
-_AGENT = "agent"
+_AGENT, _GREEDY = "agent", "greedy"
 _FIRES_IN_A_MAP = 200
 _STREAM = 0x3A9
 
@@ -37,7 +37,7 @@ def write_report(
     lines = ["# Fuel breaks: the agent beside others", "", summary(figures), "", comparison_table(figures), ""]
     for number, (landscape, plans) in enumerate(zip(landscapes, results, strict=True)):
         name = f"landscape-{number}"
-        _write_maps(folder, name, landscape, plans, env)
+        _write_maps(folder, name, landscape, plans, env, shown_way(figures))
         lines += [f"## {landscape.name}", "", f"![Burn probability with each one's breaks]({name}.png)", ""]
         lines.append(
             f"`{name}-breaks.tif` has the agent's breaks in their order, 1 for the first to build; "
@@ -57,34 +57,48 @@ def summary(figures: dict[str, Any]) -> str:
     return (
         f"{figures['landscapes']} {where}, {figures['cells'][0]} × {figures['cells'][1]} cells, "
         f"{figures['breaks']:.0f} breaks each, burned by the same {figures['test_fires']} fires of "
-        f"{figures['spread_minutes']:g} minutes; centrality and greedy planned for {figures['planned_fires']} others."
+        f"{figures['spread_minutes']:g} minutes; all methods that simulate fires planned with the same "
+        f"{figures['planned_fires']} others."
     )
 
 
-def _rows(figures: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    rows = []
+def shown_way(figures: dict[str, Any]) -> str:
+    """Name of the method that the maps show: the agent, with its search if there is one."""
+    return _AGENT if figures["search"] is None else f"{_AGENT}, search {figures['search']}"
+
+
+def _rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [_HEADS]
     for name, way in figures["ways"].items():
         burned = f"{way['burned_hectares']:.2f}{_interval(way['confidence_interval'])}"
-        more = f"{way['more_than_agent']:+.2f}{_interval(way['more_than_agent_interval'], sign='+')}"
-        rows.append((name, burned, "" if name == _AGENT else more, f"{way['seconds_per_landscape']:.3f}"))
+        differences = [_more(name, way, other) for other in (_AGENT, _GREEDY)]
+        rows.append((name, burned, *differences, f"{way['seconds_per_landscape']:.3f}"))
     return rows
+
+
+def _more(name: str, way: dict[str, Any], other: str) -> str:
+    """The paired difference to another method. Empty for the method itself, and if the other one was left out."""
+    key = f"more_than_{other}"
+    if name == other or key not in way:
+        return ""
+    return f"{way[key]:+.2f}{_interval(way[f'{key}_interval'], sign='+')}"
 
 
 def _interval(bounds: Any, sign: str = "") -> str:
     return "" if bounds is None else f" ({bounds[0]:{sign}.2f} to {bounds[1]:{sign}.2f})"
 
 
-_HEADS = ("breaks by", "burned ha", "more than the agent", "s per landscape")
+_HEADS = ("breaks by", "burned ha", "more than the agent", "more than greedy", "s per landscape")
 
 
 def comparison_table(figures: dict[str, Any]) -> str:
-    """The Markdown table: burned hectares with 95 % intervals, and paired differences to the agent."""
-    rows = [f"| {' | '.join(row)} |" for row in (_HEADS, ("---",) * 4, *_rows(figures))]
-    return "\n".join(rows)
+    """The Markdown table: burned hectares with 95 % intervals, and paired differences to the agent and to greedy."""
+    heads, *rows = _rows(figures)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ("---",) * len(heads), *rows))
 
 
 def _as_text(figures: dict[str, Any]) -> str:
-    rows = [_HEADS, *_rows(figures)]
+    rows = _rows(figures)
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     return "".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n" for row in rows
@@ -94,15 +108,17 @@ def _as_text(figures: dict[str, Any]) -> str:
 # ---- maps
 
 
-def _write_maps(folder: Path, name: str, landscape: Landscape, plans: dict[str, Plan], env: WildfireEnv) -> None:
+def _write_maps(
+    folder: Path, name: str, landscape: Landscape, plans: dict[str, Plan], env: WildfireEnv, shown: str
+) -> None:
     fires = draw_fires(landscape, stream(0, _STREAM), _FIRES_IN_A_MAP)
     minutes = env.settings.spread_minutes
     burned = {way: _probability(landscape, plan, fires, env.fire_model, minutes) for way, plan in plans.items()}
     order = np.zeros(landscape.shape, np.uint16)
-    order.ravel()[plans[_AGENT].cells] = 1 + np.arange(len(plans[_AGENT].cells))
+    order.ravel()[plans[shown].cells] = 1 + np.arange(len(plans[shown].cells))
     write_geotiff(folder / f"{name}-breaks.tif", order, landscape)
-    write_geotiff(folder / f"{name}-burn-probability.tif", burned[_AGENT].astype(np.float32), landscape)
-    _draw(folder / f"{name}.png", landscape, plans, burned, order)
+    write_geotiff(folder / f"{name}-burn-probability.tif", burned[shown].astype(np.float32), landscape)
+    _draw(folder / f"{name}.png", landscape, plans, burned, order, shown)
 
 
 def _probability(landscape: Landscape, plan: Plan, fires: Any, model: FireModel, minutes: float) -> NDArray[np.float64]:
@@ -118,11 +134,13 @@ def _draw(
     plans: dict[str, Plan],
     burned: dict[str, NDArray[np.float64]],
     order: NDArray[np.uint16],
+    planner: str,
 ) -> None:
     """Draw fuels, the agent's breaks in their order, and the burn probability with each method's breaks."""
     from matplotlib.figure import Figure
 
-    shown = ["no breaks", "centrality", "greedy", _AGENT]
+    # Without greedy (large landscapes), the agent without its search takes its place.
+    shown = ["no breaks", "centrality", _GREEDY if _GREEDY in plans else _AGENT, planner]
     figure = Figure(figsize=(13.5, 9), layout="constrained")
     axes = figure.subplots(2, 3)
     hazard = fuel_hazard()[landscape.layer("fuel_model").astype(np.int64)]

@@ -42,6 +42,14 @@ class WildfireSettings(Settings):
     block_size: int = setting(1, "rows and columns of the block that becomes breaks in one step", minimum=1)
     steps_per_episode: int | None = setting(None, "steps after which an episode is truncated", minimum=1)
     memory_simulations: int = setting(2, "number of fires over which a reward is averaged", minimum=1, maximum=10_000)
+    fire_channels: bool = setting(
+        False,
+        "add burn probability and centrality of fire paths to the observation, from planning_simulations fires around "
+        "the breaks so far",
+    )
+    planning_simulations: int = setting(
+        64, "number of fires to plan with: for fire_channels and for evaluate --search", minimum=1, maximum=10_000
+    )
     spread_minutes: float = setting(
         120.0, "duration of a fire; if too long, everything burns and breaks do not matter", above=0
     )
