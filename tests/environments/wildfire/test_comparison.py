@@ -16,7 +16,7 @@ from tests.environments.wildfire.test_landscapes import write_rasters
 
 
 class FirstAllowed:
-    """Places breaks in the upper left corner, where they help little."""
+    """Places breaks in the upper left corner, where they help little. Proposes cells of the whole landscape."""
 
     def reset(self) -> None:
         pass
@@ -24,12 +24,16 @@ class FirstAllowed:
     def __call__(self, observation: Any, info: dict[str, Any]) -> int:
         return int(np.flatnonzero(info["action_mask"])[0])
 
+    def ranked(self, observation: Any, info: dict[str, Any], count: int) -> list[int]:
+        allowed = np.flatnonzero(info["action_mask"])
+        return [int(cell) for cell in allowed[:: max(1, len(allowed) // count)][:count]]
+
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     env = WildfireEnv(grid_size=15)
     assert isinstance(env, Compares)
-    return env.compare(FirstAllowed(), tmp_path_factory.mktemp("run") / "report", episodes=5, seed=1)
+    return env.compare(FirstAllowed(), tmp_path_factory.mktemp("run") / "report", episodes=5, seed=1, search=12)
 
 
 def test_figures(compared: Comparison) -> None:
@@ -37,14 +41,18 @@ def test_figures(compared: Comparison) -> None:
     assert json.loads(json.dumps(figures)) == json.loads((compared.folder / "comparison.json").read_text())
     assert figures["landscapes"] == 5 and figures["held_out"] and figures["breaks"] == 11  # 5 % of 225
     ways = figures["ways"]
-    assert list(ways) == ["no breaks", "random", "centrality", "greedy", "agent"]
+    names = ["no breaks", "random", "centrality", "centrality, search 12", "greedy", "agent", "agent, search 12"]
+    assert list(ways) == names and figures["search"] == 12
     burned = {name: way["burned_hectares"] for name, way in ways.items()}
     assert burned["greedy"] < burned["centrality"] < burned["random"] < burned["no breaks"]
     assert burned["centrality"] < burned["agent"] < burned["no breaks"]
+    assert burned["agent, search 12"] < 0.95 * burned["agent"]
+    assert burned["centrality, search 12"] < burned["centrality"]
     for way in ways.values():
         each, agents = way["burned_hectares_per_landscape"], ways["agent"]["burned_hectares_per_landscape"]
         assert way["burned_hectares"] == pytest.approx(np.mean(each), abs=1e-4)
         assert way["more_than_agent"] == pytest.approx(np.mean(np.subtract(each, agents)), abs=1e-4)
+        assert way["more_than_greedy"] == pytest.approx(way["burned_hectares"] - burned["greedy"])
         low, high = way["confidence_interval"]
         assert low < way["burned_hectares"] < high
 
@@ -66,7 +74,7 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
     with rasterio.open(compared.folder / "landscape-0-breaks.tif") as raster:
         order = raster.read(1)
     assert sorted(order[order > 0].tolist()) == list(range(1, 12))
-    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) > 0).all()  # placed in index order
+    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) < 0).any()  # the search's, not in index order
     with rasterio.open(compared.folder / "landscape-0-burn-probability.tif") as raster:
         burned = raster.read(1)
     assert burned.shape == order.shape and 0 < burned.max() <= 1
@@ -75,8 +83,8 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
 
 @pytest.mark.proof
 def test_the_same_seed_compares_the_same(compared: Comparison, tmp_path: Path) -> None:
-    again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1)
-    other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2)
+    again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1, search=12)
+    other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2, search=12)
     key = "burned_hectares_per_landscape"
     for name, way in compared.figures["ways"].items():
         assert again.figures["ways"][name][key] == way[key]
@@ -131,4 +139,9 @@ def test_evaluate_compares_without_knowing_wildfire(tmp_path: Path, capsys: pyte
     assert cli.main(["evaluate", str(run), "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["comparison"]["landscapes"] == 2
     assert cli.main(["evaluate", str(run), "--episodes", "2", "--no-comparison", "--json"]) == 0
-    assert "comparison" not in json.loads(capsys.readouterr().out)
+    without = json.loads(capsys.readouterr().out)
+    assert "comparison" not in without
+    assert cli.main(["evaluate", str(run), "--episodes", "2", "--search", "64", "--json"]) == 0
+    with_search = json.loads(capsys.readouterr().out)
+    assert with_search["mean_reward"] > without["mean_reward"]  # all cells are candidates: greedy search
+    assert "agent, search 64" in with_search["comparison"]["ways"]
