@@ -47,7 +47,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     lock = folder.lock()
     try:
         checkpoint = Checkpoints(folder.checkpoints).load_newest_sound()
-        resolved = resolve(settings)
+        resolved = resolve(settings, recorded=True)
         reporter = Reporter(resolved, folder, lock, resumed=True)
     except BaseException:
         lock.release()
