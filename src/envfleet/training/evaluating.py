@@ -25,12 +25,7 @@ from envfleet.training.filming import shown_env
 from envfleet.training.opened_run import OpenedRun, one_thread
 from envfleet.training.stage import Stage
 
-__all__ = [
-    "RunEvaluation",
-    "evaluate_run",
-    "held_out_tasks",
-    "no_simulation",
-]
+__all__ = ["RunEvaluation", "evaluate_run", "held_out_tasks", "no_simulation"]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import pytest
 
 from envfleet import cli
 from envfleet.capabilities import Compares, Comparison
-from envfleet.environments.wildfire import WildfireEnv, generate_landscape
+from envfleet.environments.wildfire import SurfaceFire, WildfireEnv, draw_fires, generate_landscape
+from envfleet.environments.wildfire.baselines import burned_hectares
+from envfleet.environments.wildfire.maps import area_after_breaks
 from tests.environments.wildfire.test_landscapes import write_rasters
 
 
@@ -79,6 +81,26 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
         burned = raster.read(1)
     assert burned.shape == order.shape and 0 < burned.max() <= 1
     assert not burned[order > 0].any()
+    with rasterio.open(compared.folder / "landscape-0-agreement.tif") as raster:
+        agreement = raster.read(1)
+    assert agreement.sum() == pytest.approx(11)  # each of the plans has 11 breaks
+    np.testing.assert_allclose(5 * agreement, np.round(5 * agreement), atol=1e-5)
+    assert agreement[order > 0].min() >= 0.2 - 1e-6 and (agreement > 0).sum() > 11
+
+
+def test_the_area_that_burns_after_each_break(compared: Comparison) -> None:
+    lines = (compared.folder / "landscape-0-burned-area.csv").read_text().splitlines()
+    assert lines[0] == "breaks,burned_hectares,low,high"
+    counts, hectares, lows, highs = np.loadtxt(lines[1:], delimiter=",").T
+    assert counts.tolist() == list(range(12))
+    assert (lows < hectares).all() and (hectares < highs).all()
+    landscape = generate_landscape("grassland", "medium", 10, 3)
+    fires, model, cells = draw_fires(landscape, np.random.default_rng(0), 20), SurfaceFire(), np.array([33, 44, 55])
+    for area in area_after_breaks(landscape, cells, fires, model, 120):
+        expected = burned_hectares(landscape, cells[: area.breaks], fires, model, 120)
+        assert area.hectares == pytest.approx(expected.mean())
+        margin = 2.093 * expected.std(ddof=1) / np.sqrt(20)  # Student's t with 19 degrees of freedom
+        assert area.interval == pytest.approx((expected.mean() - margin, expected.mean() + margin), rel=1e-3)
 
 
 @pytest.mark.proof
@@ -105,7 +127,7 @@ def test_landscapes_are_held_out_unless_they_were_given() -> None:
     assert given.landscapes_are_given and given.held_out().landscape_number(7) == 1
 
 
-@pytest.mark.parametrize("kind", ["generated", "given", "rasters"])
+@pytest.mark.parametrize("kind", ["generated", "given", "rasters", "whole"])
 def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> None:
     landscape = generate_landscape(size=12, seed=1)
     write_rasters(tmp_path, landscape)
@@ -113,11 +135,13 @@ def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> N
         "generated": {"grid_size": 8},
         "given": {"landscapes": [landscape]},
         "rasters": {"grid_size": 8, "raster_dir": str(tmp_path)},
+        "whole": {"whole_rasters": True, "raster_dir": str(tmp_path)},
     }
     said = {
         "generated": "1 landscapes that training had not,",
         "given": "1 landscapes of the training, with other fires,",
         "rasters": "1 other crops of the same rasters, which may overlap those of training,",
+        "whole": "1 landscape, the whole rasters, parts of which training may have seen, 12 × 12 cells",
     }
     compared = WildfireEnv(**given[kind]).compare(FirstAllowed(), tmp_path / "report", episodes=1, seed=1)
     report = (compared.folder / "report.md").read_text()
@@ -145,3 +169,8 @@ def test_evaluate_compares_without_knowing_wildfire(tmp_path: Path, capsys: pyte
     with_search = json.loads(capsys.readouterr().out)
     assert with_search["mean_reward"] > without["mean_reward"]  # all cells are candidates: greedy search
     assert "agent, search 64" in with_search["comparison"]["ways"]
+    elsewhere = ["evaluate", str(run), "--episodes", "1", "--no-comparison", "--json", "--env-kwargs"]
+    assert cli.main([*elsewhere, "grid_size=12", "budget_percent=2"]) == 0
+    assert json.loads(capsys.readouterr().out)["lengths"] == [2]  # 2 % of 144 cells
+    assert cli.main([*elsewhere, "fire_channels=false"]) == 2
+    assert "was trained on Box(0.0, 1.0, (11, 8, 8), float32) and its weights do not fit" in capsys.readouterr().err

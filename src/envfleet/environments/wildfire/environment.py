@@ -68,7 +68,8 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._source = landscape_source(self.settings, self._given)
         self._fire_model: FireModel = SurfaceFire() if fire_model is None else fire_model
         size = self.settings.grid_size
-        rows, columns = (size, size) if landscapes is None else self._source.landscape(0).shape
+        fixed = landscapes is not None or self.settings.whole_rasters
+        rows, columns = self._source.landscape(0).shape if fixed else (size, size)
         block = self.settings.block_size
         if rows % block or columns % block:
             raise SettingsError(f"block_size is {block}, expected a divisor of {rows} rows and {columns} columns")
@@ -157,10 +158,8 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         rows, columns = np.divmod(np.asarray(actions, np.int64), self._blocks[1])
         within_rows, within_columns = (part.ravel() for part in np.indices((block, block)))
         cells = (rows[:, None] * block + within_rows) * landscape.shape[1] + columns[:, None] * block + within_columns
-        saved = self._looked_ahead().saved(cells)
-        gains: NDArray[np.float64] = saved.astype(np.float64) * (
-            100.0 / (self.settings.planning_simulations * self._breaks.size)
-        )
+        saved = self._looked_ahead().saved(cells).astype(np.float64)
+        gains: NDArray[np.float64] = 100.0 * saved / self.settings.planning_simulations / self._breaks.size
         return gains
 
     @property
@@ -193,7 +192,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     @property
     def landscapes_are_crops(self) -> bool:
         """Whether the landscapes are crops of rasters, so that others may overlap them."""
-        return self._given is None and self.settings.raster_dir is not None
+        return self._given is None and self.settings.raster_dir is not None and not self.settings.whole_rasters
 
     @property
     def fire_model(self) -> FireModel:
@@ -314,11 +313,9 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         they are never the fires of a reward, and a restored state gives the same ones.
         """
         if self._ahead is None:
-            landscape, generator = (
-                self._begun(),
-                np.random.Generator(cast(PCG64, self.np_random.bit_generator).jumped()),
-            )
-            fires = draw_fires(landscape, generator, self.settings.planning_simulations)
+            landscape, count = self._begun(), self.settings.planning_simulations
+            far_ahead = np.random.Generator(cast(PCG64, self.np_random.bit_generator).jumped())
+            fires = draw_fires(landscape, far_ahead, count)
             self._ahead = Lookahead(landscape, fires, self._fire_model, self.settings.spread_minutes)
         self._ahead.place(self._breaks)
         return self._ahead

@@ -71,12 +71,11 @@ def layers_as_seen(landscape: Landscape, channels: int = len(CHANNELS)) -> NDArr
 
 
 def fires_as_seen(ahead: Lookahead) -> NDArray[np.float32]:
-    """The fire channels: [channel, row, column].
+    """The fire channels, burn probability and fire paths: [channel, row, column].
 
-    Both are multiplied by the number of cells: a fire of a given size burns a smaller share of a larger landscape, and
-    an agent should see the same values there. The first is 1 if all fires burn the cell and the landscape has 512
-    cells. The second is the square root of the mean number of cells that burn by way of the cell, likewise, with 1 for
-    10,000.
+    The first is the share of fires that burn a cell. The second is the square root of the mean number of cells that
+    burn by way of it. Before scaling, both are multiplied by the number of cells of the landscape: a fire of a given
+    size burns a smaller share of a larger landscape, and an agent should see the same values there.
     """
     burns, paths = ahead.counts()
     per_fire = burns.size / len(ahead.fires)

@@ -33,6 +33,7 @@ class WildfireSettings(Settings):
     num_landscapes: int = setting(0, "number of landscapes; 0: a new one for each episode", minimum=0)
     landscape_seed: int = setting(0, "seed of the landscapes; keep a separate one for evaluation", minimum=0)
     raster_dir: str | None = setting(None, "folder of rasters to cut landscapes from, instead of generating them")
+    whole_rasters: bool = setting(False, "one landscape: the whole rasters, instead of crops of grid_size")
     raster_units: str = setting(
         "landfire",
         "units of canopy rasters: landfire (kg/m³ × 100 and m × 10) or plain (kg/m³ and m)",
@@ -86,6 +87,8 @@ class WildfireSettings(Settings):
     def problems(self) -> list[str]:
         """Return the inconsistencies between settings."""
         found = super().problems()
-        if self.grid_size % self.block_size:
+        if self.whole_rasters and self.raster_dir is None:
+            found.append("whole_rasters is set without raster_dir, expected a folder of rasters")
+        if self.grid_size % self.block_size and not self.whole_rasters:
             found.append(f"block_size: got {self.block_size}, expected a divisor of grid_size {self.grid_size}")
         return found
