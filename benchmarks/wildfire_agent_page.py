@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.tables import table_line, targets_table
 from envfleet.environments.wildfire.report import comparison_table, summary
+from envfleet.wording import counted
 
 __all__ = ["agent_tables", "agent_targets"]
 
@@ -33,10 +34,10 @@ def agent_targets(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the targets with the measured values."""
     search, ways = f"agent, search {results['first']['search']}", results["first"]["ways"]
     each, together = results["seeds"]["each"][search], results["seeds"]["together"][search]
-    seconds, seeds = max(row["seconds_per_landscape"] for row in each), len(each)
+    seconds, seeds = max(row["seconds_per_landscape"] for row in each), counted(len(each), "seed")
     measured = [
         (
-            f"{search}, mean of {seeds} seeds: ha more than greedy, lower end of the 95 % interval",
+            f"{search}, mean of {seeds}: ha more than greedy, lower end of the 95 % interval",
             together["more_than_greedy_interval"][0],
             0.0,
         ),
@@ -46,7 +47,7 @@ def agent_targets(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
             SHARE_OF_TIME,
         ),
         (
-            f"training in hours, slowest of {seeds} seeds",
+            f"training in hours, slowest of {seeds}",
             max(curve["seconds"] for curve in results["curves"]) / 3600,
             TRAINING_HOURS,
         ),
@@ -108,7 +109,7 @@ def _elsewhere(results: dict[str, Any]) -> str:
     shown = [way for way in ways if way in ("no breaks", "centrality", "greedy") or way.startswith("agent")]
     savers = [way for way in shown if way.startswith("agent")]
     heads = ["where", *(f"{way}, ha" for way in shown), *(f"{way}: share of greedy's savings" for way in savers)]
-    lines = [table_line(*heads), _rule(len(heads))]
+    lines = [f"{rows[0]['landscapes']} landscapes in each place.", "", table_line(*heads), _rule(len(heads))]
     for row in rows:
         areas = [f"{row['burned_hectares'][way]:.2f}" for way in shown]
         shares = [f"{100 * row['share_of_greedys_savings'][way]:.0f} %" for way in savers]

@@ -143,7 +143,10 @@ def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> N
         "rasters": "1 other crops of the same rasters, which may overlap those of training,",
         "whole": "1 landscape, the whole rasters, parts of which training may have seen, 12 × 12 cells",
     }
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "landscape-3.png").touch()  # of an earlier report
     compared = WildfireEnv(**given[kind]).compare(FirstAllowed(), tmp_path / "report", episodes=1, seed=1)
+    assert not (tmp_path / "report" / "landscape-3.png").exists()
     report = (compared.folder / "report.md").read_text()
     for name, words in said.items():
         assert (words in report) == (words in compared.text) == (name == kind)

@@ -19,6 +19,8 @@ def write_report(folder: Path, figures: dict[str, Any], mapped: list[Mapped], en
     from envfleet.environments.wildfire.maps import write_maps
 
     lines = ["# Fuel breaks: the agent beside others", "", summary(figures), "", comparison_table(figures), ""]
+    for old in folder.glob("landscape-*"):  # maps of an earlier report would look like part of this one
+        old.unlink()
     for number, each in enumerate(mapped):
         name = f"landscape-{number}"
         write_maps(folder, name, each, env.fire_model, env.settings.spread_minutes)
