@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.tables import ROOT, targets_table, write_or_check
+from benchmarks.wildfire_agent_page import agent_tables
 from envfleet.environments.wildfire import WildfireSettings
-from envfleet.environments.wildfire.report import comparison_table, summary
 from envfleet.settings import reference_table
 
 PAGE = ROOT / "docs" / "wildfire.md"
@@ -99,9 +99,7 @@ def page_with_tables() -> str:
     text = PAGE.read_text()
     found = tables(json.loads(RESULTS.read_text()))
     if AGENT_RESULTS.exists():
-        agent = json.loads(AGENT_RESULTS.read_text())
-        trained = f"An agent trained for {agent['steps']:,} steps, seed {agent['seed']}. {summary(agent['comparison'])}"
-        found["agent"] = f"{trained}\n\n{comparison_table(agent['comparison'])}"
+        found |= agent_tables(json.loads(AGENT_RESULTS.read_text()))
     for name, table in found.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = pattern.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", text)  # type: ignore[misc]

@@ -65,8 +65,12 @@ class Comparison:
 class Compares(Protocol):
     """An environment that can compare an agent with baselines that need no learning."""
 
-    def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-        """Play `episodes` that training never sees, and write a report with pictures into `folder`."""
+    def compare(self, agent: Any, folder: Path, *, episodes: int, seed: int) -> Comparison:
+        """Play `episodes` that training never sees, and write a report with pictures into `folder`.
+
+        `agent` is an `Agent`. An environment that also implements `envfleet.search.Simulates` must accept another
+        argument, `search`: the number of candidates for a search, with an `envfleet.search.RankingAgent`.
+        """
         ...
 
 

@@ -202,6 +202,9 @@ def test_a_window_and_a_video(shown: Path, capsys: pytest.CaptureFixture[str]) -
         (["--video", "out.mov"], "expected a name that ends in .mp4 or .gif"),
         (["--episodes", "0"], "got 0 episodes, expected at least 1"),
         (["--sampled", "--best-actions"], "--sampled and --best-actions were both asked for"),
+        (["--search", "0"], "--search is 0, expected at least 1"),
+        (["--search", "4", "--sampled"], "--search and --sampled were both asked for"),
+        (["--search", "4"], "a search was asked for, and CartPole-v1 cannot simulate actions"),
     ],
 )
 def test_what_cannot_work(trained: Path, flags: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

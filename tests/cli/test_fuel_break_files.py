@@ -85,6 +85,7 @@ def test_every_key_has_an_effect_or_a_notice() -> None:
         "steps_per_episode": 40,
         "memory_simulations": 2,
         "percentage_increment": 2.0,
+        "fire_channels": True,  # from the preset
     }
     expected = {
         "steps": 100 * round_of_all,
@@ -188,7 +189,7 @@ def test_named_presets(name: str, own: dict[str, Any], of_env: dict[str, Any]) -
     assert found.preset.name == f"DQN, wildfire, {name}"
     assert {key: getattr(found.settings, key) for key in own} == own
     assert found.settings.env_kwargs.items() >= of_env.items()
-    assert found.observation_space.shape == (9, *[found.settings.env_kwargs.get("grid_size", 25)] * 2)
+    assert found.observation_space.shape == (11, *[found.settings.env_kwargs.get("grid_size", 25)] * 2)
 
 
 def test_what_is_given_wins_over_a_named_preset_and_others_take_what_they_have_of_it() -> None:

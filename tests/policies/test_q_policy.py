@@ -12,8 +12,10 @@ from gymnasium import spaces
 
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
+from envfleet.policies.policy import build_policy
 from envfleet.policies.q_policy import QPolicy, build_q_policy
 from envfleet.policies.q_settings import QSettings
+from envfleet.runs.trained_policy import TrainedPolicy
 from tests.policies import own_networks
 
 VECTOR, CHOICES = spaces.Box(-1.0, 1.0, (5,), np.float32), spaces.Discrete(4, start=2)
@@ -174,3 +176,24 @@ def test_own_networks_that_do_not_fit_say_why(settings: dict[str, Any], message:
 def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
         DQN(**settings)
+
+
+def test_ranked_actions_are_the_allowed_ones_with_the_largest_values() -> None:
+    actions = spaces.Discrete(5, start=3)
+    policy = build_q_policy(spaces.Box(-1, 1, (3,)), actions, QSettings(hidden=(8,)), seed=1)
+    trained = TrainedPolicy(policy, spaces.Box(-1, 1, (3,)), actions)
+    observation = np.array([0.5, -0.2, 0.1], np.float32)
+    values = policy.q_values({"": torch.from_numpy(observation[None])})[0].detach().numpy()
+    best_first = (np.argsort(-values) + 3).tolist()
+    assert trained.ranked(observation, None, 2) == best_first[:2]
+    assert trained.ranked(observation, None, 9) == best_first
+    mask = np.ones(5, np.int8)
+    mask[best_first[0] - 3] = mask[best_first[2] - 3] = 0
+    assert trained.ranked(observation, mask, 9) == [best_first[1], *best_first[3:]]
+
+
+def test_a_policy_that_does_not_rank_actions() -> None:
+    space, actions = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+    trained = TrainedPolicy(build_policy(space, actions, seed=1), space, actions)
+    with pytest.raises(SettingsError, match="does not rank its actions"):
+        trained.ranked(np.zeros(3, np.float32), None, 2)

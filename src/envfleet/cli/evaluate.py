@@ -31,6 +31,8 @@ class Evaluate:
       envfleet evaluate runs/cartpole --episodes 100
       envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
       envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
+      envfleet evaluate runs/breaks --search 16            # simulation picks among the 16 best actions
+      envfleet evaluate runs/breaks --env-kwargs grid_size=100 fire_risk=high
       envfleet evaluate runs/bandit --tasks 200            # environments with tasks: held-out ones
       envfleet evaluate runs/s1 runs/s2 runs/s3 --tasks 200 --beside runs/markov runs/oracle
     """
@@ -56,8 +58,15 @@ class Evaluate:
     best_actions: bool = False
     """Always take the best action. By default the run's eval_sampled decides."""
 
+    search: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Let the policy propose this many actions at every step, and simulation choose among them. For environments that
+    can simulate (envfleet/Wildfire-v0) and policies that rank actions (DQN)."""
+
     seed: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...", help_behavior_hint="")] = ()
     """One or several seeds for the episodes; by default the seed of the run."""
+
+    env_kwargs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...", help_behavior_hint="")] = ()
+    """Arguments of the environment that differ from training, e.g. grid_size=100."""
 
     max_steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Cut an episode after this many steps; by default the run's eval_max_steps."""
@@ -83,9 +92,14 @@ class Evaluate:
             raise SettingsError("--video and --render were both asked for, expected at most one")
         if self.sampled and self.best_actions:
             raise SettingsError("--sampled and --best-actions were both asked for, expected at most one")
-        for flag, value in (("--max-steps", self.max_steps), ("--tasks", self.tasks)):
+        for flag, value in (("--max-steps", self.max_steps), ("--tasks", self.tasks), ("--search", self.search)):
             if value is not None and value < 1:
                 raise SettingsError(f"{flag} is {value}, expected at least 1")
+        if self.search is not None and (self.tasks is not None or self.sampled):
+            other = "--sampled" if self.sampled else "--tasks"
+            raise SettingsError(f"--search and {other} were both asked for, expected at most one")
+        if self.env_kwargs and self.tasks is not None:
+            raise SettingsError("--env-kwargs and --tasks were both asked for, expected at most one")
         if len(self.paths) != 1 and (self.tasks is None or not self.paths):
             hint = "--tasks evaluates several runs on the same tasks; envfleet compare compares any runs"
             raise SettingsError(f"received {len(self.paths)} runs, expected one", hint=hint)
@@ -118,12 +132,14 @@ class Evaluate:
         from envfleet.training.evaluating import evaluate_run
 
         path = Path(self.paths[0]).absolute()  # an environment may change the working directory
-        result = evaluate_run(self.paths[0], episodes=self.episodes, **how)
+        result = evaluate_run(
+            self.paths[0], episodes=self.episodes, search=self.search, env_kwargs=self._changes, **how
+        )
         comparison = None if self.no_comparison or self.render or self.video else self._compared(path)
         if self.json:
             figures = {} if comparison is None else {"comparison": comparison.figures}
             return f"{json.dumps({**result.to_json(), **figures})}\n"
-        return _report(result) + ("" if comparison is None else f"\n{comparison.text}")
+        return _report(result, self.search) + ("" if comparison is None else f"\n{comparison.text}")
 
     def _tasks(self, tasks: int, how: dict[str, Any]) -> str:
         """Play trials of held-out tasks, write the adaptation plot; return what to print."""
@@ -143,6 +159,12 @@ class Evaluate:
     def _deterministic(self) -> bool | None:
         return False if self.sampled else True if self.best_actions else None
 
+    @property
+    def _changes(self) -> dict[str, Any]:
+        from envfleet.training.environment import keyword_arguments
+
+        return keyword_arguments(self.env_kwargs)
+
     def _compared(self, path: Path) -> Comparison | None:
         from envfleet.training.comparing import compare_run
 
@@ -154,11 +176,14 @@ class Evaluate:
             seed=next(iter(self.seed), None),
             trust=self.trust,
             say=lambda line: sys.stderr.write(f"{line}\n"),
+            search=self.search,
+            env_kwargs=self._changes,
         )
 
 
-def _report(result: RunEvaluation) -> str:
+def _report(result: RunEvaluation, search: int | None = None) -> str:
     how = "best actions" if result.deterministic else "sampled actions"
+    how = how if search is None else f"a search among {search} actions per step"
     lines = [f"{result.env}: {result.checkpoint} of {result.run} (step {result.step:,}), {how}"]
     for each in filter(None, (result, result.held_out)):
         if each.played is not None:

@@ -10,7 +10,7 @@ Observations are flat dicts `{leaf.name: tensor}` of raw observations. Importing
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from gymnasium import spaces
     from torch import Tensor, nn
 
-__all__ = ["Acted", "ActingPolicy", "BuildPolicy", "NumpyActed", "NumpyPolicy", "PolicyBuilder", "Recorded"]
+__all__ = [
+    "Acted",
+    "ActingPolicy",
+    "BuildPolicy",
+    "NumpyActed",
+    "NumpyPolicy",
+    "PolicyBuilder",
+    "RanksActions",
+    "Recorded",
+]
 
 Array = np.ndarray[Any, Any]
 Recorded = Mapping[str, tuple[tuple[int, ...], str]]  # name -> shape for one environment, and dtype
@@ -107,6 +116,14 @@ class ActingPolicy(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any: ...
+
+
+@runtime_checkable
+class RanksActions(Protocol):
+    """A policy that can name several of its best actions."""
+
+    def ranked_actions(self, observations: dict[str, Tensor], mask: Tensor | None, count: int) -> Tensor:
+        """Return the best actions of each row, the best one first: [batch, up to count]."""
 
 
 class BuildPolicy(Protocol):

@@ -91,6 +91,12 @@ class QPolicy(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         return self._best(self.q_values(observations), mask), memory
 
+    def ranked_actions(self, observations: Observations, mask: Tensor | None, count: int) -> Tensor:
+        """Return the actions with the largest Q-values: [batch, up to count]."""
+        values = self.q_values(observations)
+        values = values if mask is None else forbid(values, mask)
+        return values.topk(min(count, self.actions), dim=1).indices
+
     @staticmethod
     def _best(values: Tensor, mask: Tensor | None) -> Tensor:
         return (values if mask is None else forbid(values, mask)).argmax(1)

@@ -13,7 +13,7 @@ from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import flat_mask, leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
 from envfleet.policies.kinds import describe_kind, settings_from
-from envfleet.policies.protocol import ActingPolicy, PolicyBuilder
+from envfleet.policies.protocol import ActingPolicy, PolicyBuilder, RanksActions
 from envfleet.seeding import stream
 
 __all__ = ["TrainedAgent", "TrainedPolicy", "describe_policy"]
@@ -59,13 +59,26 @@ class TrainedPolicy:
         *,
         policy: Any = None,
         trust: bool = False,
+        other_spaces: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None,
     ) -> TrainedPolicy:
-        """Rebuild a policy from its description. Code outside Envfleet must be registered, given or trusted."""
-        observation_space = space_from(description["observation_space"])
-        action_space = space_from(description["action_space"])
+        """Rebuild a policy from its description. Code outside Envfleet must be registered, given or trusted.
+
+        `other_spaces` of observations and actions replace those of training: a fully convolutional network fits grids
+        of any size.
+        """
+        trained = space_from(description["observation_space"]), space_from(description["action_space"])
+        observation_space, action_space = other_spaces or trained
         settings = settings_from(description, network=policy, trust=trust)
         module = settings.build(observation_space, action_space, seed=0)
-        module.load_state_dict(dict(weights))
+        try:
+            module.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            if other_spaces is None:
+                raise
+            raise SettingsError(
+                f"the policy was trained on {trained[0]} and its weights do not fit {observation_space}",
+                hint="only the network 'cells' fits grids of other sizes, with the same channels",
+            ) from error
         return cls(module, observation_space, action_space)
 
     def reset(self, *, seed: int | None = None) -> None:
@@ -103,6 +116,22 @@ class TrainedPolicy:
             actions, self._memory = acted.actions, acted.memory
         result = self.policy.to_env(actions).cpu().numpy().astype(self.action_space.dtype, copy=False)
         return result[0] if single else result
+
+    @torch.inference_mode()
+    def ranked(self, observation: Any, mask: Any, count: int) -> list[int]:
+        """Return up to `count` allowed actions for one observation, the best one first."""
+        if not isinstance(self.policy, RanksActions):
+            raise SettingsError(
+                f"a search was asked for, and {type(self.policy).__name__} does not rank its actions",
+                hint="use a run of DQN, or give your policy a method ranked_actions",
+            )
+        observations, _ = self._batched(observation)
+        allowed = None if mask is None or not self.policy.mask_size else self._mask(mask, 1)
+        if allowed is not None and allowed.any():
+            count = min(count, int(allowed.sum()))
+        actions = self.policy.to_env(self.policy.ranked_actions(observations, allowed, count))
+        found: list[int] = actions[0].cpu().tolist()
+        return found
 
     def _batched(self, observation: Any) -> tuple[dict[str, torch.Tensor], bool]:
         parts: dict[str, Array] = {}
@@ -169,3 +198,7 @@ class TrainedAgent:
 
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
         return self._trained.play(observation, info.get("action_mask"), deterministic=self._deterministic)
+
+    def ranked(self, observation: Any, info: dict[str, Any], count: int) -> list[int]:
+        """Return up to `count` allowed actions, the best one first."""
+        return self._trained.ranked(observation, info.get("action_mask"), count)

@@ -62,8 +62,12 @@ class Resolved:
     notices: tuple[str, ...] = ()  # about settings that were filled in, one line each
 
 
-def resolve(settings: TrainingSettings) -> Resolved:
-    """Inspect the environment and fill in settings that the user did not give: the preset of its family, the seed."""
+def resolve(settings: TrainingSettings, *, recorded: bool = False) -> Resolved:
+    """Inspect the environment and fill in settings that the user did not give: the preset of its family, the seed.
+
+    Settings `recorded` in a run already have the preset's arguments of the environment. A preset that has more of them
+    today would change the observations of the run.
+    """
     env = environment_of(settings.env, settings.wrappers)
     stage = Stage(env, settings)
     notices: tuple[str, ...] = ()
@@ -75,7 +79,7 @@ def resolve(settings: TrainingSettings) -> Resolved:
         of_env = {
             name: value
             for name, value in preset.env.items()
-            if name in seen.own_settings and name not in settings.env_kwargs
+            if name in seen.own_settings and name not in settings.env_kwargs and not recorded
         }
         if of_env:
             settings = settings.but(env_kwargs={**of_env, **settings.env_kwargs})

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from envfleet.algorithms.settings import ALGORITHMS, TrainingSettings
-from envfleet.capabilities import HasTasks, HeldOut, HoldsOut
+from envfleet.algorithms.settings import TrainingSettings
+from envfleet.capabilities import Agent, HasTasks, HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
 from envfleet.runs.adaptation import Adaptation
-from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
-from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
+from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.runs.video import VideoWriter
-from envfleet.settings.declaration import kinds_of
+from envfleet.search import SearchingAgent, Simulates
 from envfleet.training.filming import shown_env
+from envfleet.training.opened_run import OpenedRun, one_thread
 from envfleet.training.stage import Stage
-from envfleet.training.trust import refuse_untrusted
-from envfleet.training.wrappers import environment_of
 
-__all__ = ["OpenedRun", "RunEvaluation", "evaluate_run", "held_out_tasks", "recorded_settings"]
+__all__ = ["RunEvaluation", "evaluate_run", "held_out_tasks", "no_simulation"]
 
 
 @dataclass(frozen=True)
@@ -63,38 +62,6 @@ class RunEvaluation:
         return plain if self.held_out is None else {**plain, "held_out": self.held_out.to_json()}
 
 
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run opened for playing: its policy, and the environment it was trained in."""
-
-    folder: RunFolder
-    settings: TrainingSettings
-    checkpoint: str
-    step: int
-    policy: TrainedPolicy
-    env: Any
-
-    @classmethod
-    def open(
-        cls, path: str | Path, *, checkpoint: str | None, trust: bool, env: Any = None, policy: Any = None
-    ) -> OpenedRun:
-        """Open the run at `path`, with the arguments of `evaluate_run`."""
-        folder = RunFolder.open(path)
-        settings = recorded_settings(folder)
-        given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
-        refuse_untrusted(settings, given, trust=trust)
-        stored = Checkpoints(folder.checkpoints)
-        name = checkpoint or stored.default
-        loaded = stored.load(name)
-        trained = TrainedPolicy.load(loaded.state["policy"], loaded.policy, policy=policy, trust=trust)
-        source = environment_of(settings.env if env is None else env, settings.wrappers)
-        return cls(folder, settings, name, loaded.step, trained, source)
-
-    def takes_best(self, asked: bool | None) -> bool:
-        """Whether to take the best actions: `asked`, or as in the run's own evaluations if None."""
-        return not self.settings.eval_sampled if asked is None else asked
-
-
 def evaluate_run(
     path: str | Path,
     *,
@@ -109,6 +76,8 @@ def evaluate_run(
     render: bool = False,
     video: str | Path | None = None,
     max_steps: int | None = None,
+    search: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> RunEvaluation:
     """Play `episodes` for each of `seeds` (default: the run's seed) in a single environment.
 
@@ -119,16 +88,21 @@ def evaluate_run(
     by default the run's eval_max_steps. Faults of the environment are handled as in training. If the run was trained on
     only a part of the environment (some levels of a game), it is also evaluated on all of it: see `held_out`.
 
+    With `search`, the policy proposes that many actions at every step, and the environment's simulation chooses among
+    them (see `envfleet.search`). `env_kwargs` replace arguments of the environment, to play the policy elsewhere than
+    it was trained; its weights must fit the observations there.
+
     `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
     the video is of the first one.
     """
-    opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy)
+    opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy, env_kwargs=env_kwargs)
     play = _Play(
         opened,
         episodes=episodes if tasks is None else tasks,
         deterministic=opened.takes_best(deterministic),
         seeds=tuple(seeds) or (opened.settings.seed or 0,),
         max_steps=max_steps or opened.settings.eval_max_steps,
+        search=search,
     )
     if tasks is not None:
         return _on_held_out_tasks(play, render, video)
@@ -185,6 +159,7 @@ class _Play:
     deterministic: bool
     seeds: tuple[int, ...]
     max_steps: int
+    search: int | None = None  # candidates per step
 
     def shown(
         self, render: bool = False, video: str | Path | None = None, env_kwargs: Mapping[str, Any] | None = None
@@ -194,7 +169,7 @@ class _Play:
         given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (
             contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
-            _one_thread(),
+            one_thread(),
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,
         ):
             return self(stage, mode, film), None if mode is not None else stage.apply(_held_out)
@@ -206,7 +181,7 @@ class _Play:
             results.append(
                 evaluate(
                     lambda: shown_env(stage, mode, film, "--render" if mode == "human" else "--video"),
-                    TrainedAgent(opened.policy, deterministic=self.deterministic),
+                    self._agent(stage),
                     episodes=self.episodes,
                     seed=seed,
                     training_seed=opened.settings.seed or 0,
@@ -218,34 +193,29 @@ class _Play:
             )
         return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, self.seeds, results)
 
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread: acting for one observation is too little work to share."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def _agent(self, stage: Stage) -> Agent:
+        agent = TrainedAgent(self.opened.policy, deterministic=self.deterministic)
+        if self.search is None:
+            return agent
+        if not stage.apply(_simulates):
+            raise no_simulation(self.opened.settings.env)
+        return SearchingAgent(agent, lambda actions: stage.apply(functools.partial(_gains, actions)), self.search)
 
 
-def recorded_settings(folder: RunFolder, algorithm: type[TrainingSettings] | None = None) -> TrainingSettings:
-    """Load the settings that a run was trained with.
+def _simulates(env: Any) -> bool:
+    return isinstance(env.unwrapped, Simulates)
 
-    If its algorithm is neither built in nor given, these are only the settings that all algorithms have.
-    """
-    recorded = folder.read_config()
-    name = str(recorded.pop("algorithm", None))
-    kind = algorithm or ALGORITHMS.get(name)
-    if kind is None and ":" not in name:
-        raise SettingsError(f"{folder.config} says algorithm: {name}, expected one of {', '.join(ALGORITHMS)}")
-    if kind is None:
-        kind = TrainingSettings
-        recorded = {key: value for key, value in recorded.items() if key in kinds_of(kind)}
-    return kind.from_mapping(recorded, source=str(folder.config))
+
+def _gains(actions: Sequence[int], env: Any) -> Any:
+    return env.unwrapped.simulated_gains(actions)
+
+
+def no_simulation(env: Any) -> SettingsError:
+    """The error if a search was asked for and the environment cannot simulate."""
+    return SettingsError(
+        f"a search was asked for, and {env} cannot simulate actions",
+        hint="leave out --search, or give the environment a method simulated_gains (envfleet.search.Simulates)",
+    )
 
 
 def _together(

@@ -17,10 +17,10 @@ from envfleet.runs.run import Run
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback
-from envfleet.training.evaluating import recorded_settings
 from envfleet.training.exactness import Exactness
 from envfleet.training.filming import refuse_unfilmable
 from envfleet.training.loop import Training, start
+from envfleet.training.opened_run import recorded_settings
 from envfleet.training.reporting import Reporter
 from envfleet.training.snapshot import begin_fresh_episodes, restore_parts
 from envfleet.training.trust import refuse_untrusted, trusted_algorithm
@@ -47,7 +47,7 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     lock = folder.lock()
     try:
         checkpoint = Checkpoints(folder.checkpoints).load_newest_sound()
-        resolved = resolve(settings)
+        resolved = resolve(settings, recorded=True)
         reporter = Reporter(resolved, folder, lock, resumed=True)
     except BaseException:
         lock.release()

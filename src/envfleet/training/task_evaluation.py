@@ -17,7 +17,8 @@ from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.adaptation_plot import plot_adaptation
 from envfleet.runs.evaluation import evaluate
 from envfleet.seeding import derive_seed
-from envfleet.training.evaluating import OpenedRun, RunEvaluation, evaluate_run, held_out_tasks
+from envfleet.training.evaluating import RunEvaluation, evaluate_run, held_out_tasks
+from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
 __all__ = ["AgentOnTasks", "TaskEvaluation", "evaluate_tasks"]

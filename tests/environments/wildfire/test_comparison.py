@@ -11,12 +11,14 @@ import pytest
 
 from envfleet import cli
 from envfleet.capabilities import Compares, Comparison
-from envfleet.environments.wildfire import WildfireEnv, generate_landscape
+from envfleet.environments.wildfire import SurfaceFire, WildfireEnv, draw_fires, generate_landscape
+from envfleet.environments.wildfire.baselines import burned_hectares
+from envfleet.environments.wildfire.maps import area_after_breaks
 from tests.environments.wildfire.test_landscapes import write_rasters
 
 
 class FirstAllowed:
-    """Places breaks in the upper left corner, where they help little."""
+    """Places breaks in the upper left corner, where they help little. Proposes cells of the whole landscape."""
 
     def reset(self) -> None:
         pass
@@ -24,12 +26,16 @@ class FirstAllowed:
     def __call__(self, observation: Any, info: dict[str, Any]) -> int:
         return int(np.flatnonzero(info["action_mask"])[0])
 
+    def ranked(self, observation: Any, info: dict[str, Any], count: int) -> list[int]:
+        allowed = np.flatnonzero(info["action_mask"])
+        return [int(cell) for cell in allowed[:: max(1, len(allowed) // count)][:count]]
+
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     env = WildfireEnv(grid_size=15)
     assert isinstance(env, Compares)
-    return env.compare(FirstAllowed(), tmp_path_factory.mktemp("run") / "report", episodes=5, seed=1)
+    return env.compare(FirstAllowed(), tmp_path_factory.mktemp("run") / "report", episodes=5, seed=1, search=12)
 
 
 def test_figures(compared: Comparison) -> None:
@@ -37,14 +43,18 @@ def test_figures(compared: Comparison) -> None:
     assert json.loads(json.dumps(figures)) == json.loads((compared.folder / "comparison.json").read_text())
     assert figures["landscapes"] == 5 and figures["held_out"] and figures["breaks"] == 11  # 5 % of 225
     ways = figures["ways"]
-    assert list(ways) == ["no breaks", "random", "centrality", "greedy", "agent"]
+    names = ["no breaks", "random", "centrality", "centrality, search 12", "greedy", "agent", "agent, search 12"]
+    assert list(ways) == names and figures["search"] == 12
     burned = {name: way["burned_hectares"] for name, way in ways.items()}
     assert burned["greedy"] < burned["centrality"] < burned["random"] < burned["no breaks"]
     assert burned["centrality"] < burned["agent"] < burned["no breaks"]
+    assert burned["agent, search 12"] < 0.95 * burned["agent"]
+    assert burned["centrality, search 12"] < burned["centrality"]
     for way in ways.values():
         each, agents = way["burned_hectares_per_landscape"], ways["agent"]["burned_hectares_per_landscape"]
         assert way["burned_hectares"] == pytest.approx(np.mean(each), abs=1e-4)
         assert way["more_than_agent"] == pytest.approx(np.mean(np.subtract(each, agents)), abs=1e-4)
+        assert way["more_than_greedy"] == pytest.approx(way["burned_hectares"] - burned["greedy"])
         low, high = way["confidence_interval"]
         assert low < way["burned_hectares"] < high
 
@@ -66,17 +76,37 @@ def test_maps_can_be_read_again(compared: Comparison) -> None:
     with rasterio.open(compared.folder / "landscape-0-breaks.tif") as raster:
         order = raster.read(1)
     assert sorted(order[order > 0].tolist()) == list(range(1, 12))
-    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) > 0).all()  # placed in index order
+    assert (np.diff(np.flatnonzero(order)[np.argsort(order[order > 0])]) < 0).any()  # the search's, not in index order
     with rasterio.open(compared.folder / "landscape-0-burn-probability.tif") as raster:
         burned = raster.read(1)
     assert burned.shape == order.shape and 0 < burned.max() <= 1
     assert not burned[order > 0].any()
+    with rasterio.open(compared.folder / "landscape-0-agreement.tif") as raster:
+        agreement = raster.read(1)
+    assert agreement.sum() == pytest.approx(11)  # each of the plans has 11 breaks
+    np.testing.assert_allclose(5 * agreement, np.round(5 * agreement), atol=1e-5)
+    assert agreement[order > 0].min() >= 0.2 - 1e-6 and (agreement > 0).sum() > 11
+
+
+def test_the_area_that_burns_after_each_break(compared: Comparison) -> None:
+    lines = (compared.folder / "landscape-0-burned-area.csv").read_text().splitlines()
+    assert lines[0] == "breaks,burned_hectares,low,high"
+    counts, hectares, lows, highs = np.loadtxt(lines[1:], delimiter=",").T
+    assert counts.tolist() == list(range(12))
+    assert (lows < hectares).all() and (hectares < highs).all()
+    landscape = generate_landscape("grassland", "medium", 10, 3)
+    fires, model, cells = draw_fires(landscape, np.random.default_rng(0), 20), SurfaceFire(), np.array([33, 44, 55])
+    for area in area_after_breaks(landscape, cells, fires, model, 120):
+        expected = burned_hectares(landscape, cells[: area.breaks], fires, model, 120)
+        assert area.hectares == pytest.approx(expected.mean())
+        margin = 2.093 * expected.std(ddof=1) / np.sqrt(20)  # Student's t with 19 degrees of freedom
+        assert area.interval == pytest.approx((expected.mean() - margin, expected.mean() + margin), rel=1e-3)
 
 
 @pytest.mark.proof
 def test_the_same_seed_compares_the_same(compared: Comparison, tmp_path: Path) -> None:
-    again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1)
-    other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2)
+    again = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=1, search=12)
+    other = WildfireEnv(grid_size=15).compare(FirstAllowed(), tmp_path, episodes=5, seed=2, search=12)
     key = "burned_hectares_per_landscape"
     for name, way in compared.figures["ways"].items():
         assert again.figures["ways"][name][key] == way[key]
@@ -97,7 +127,7 @@ def test_landscapes_are_held_out_unless_they_were_given() -> None:
     assert given.landscapes_are_given and given.held_out().landscape_number(7) == 1
 
 
-@pytest.mark.parametrize("kind", ["generated", "given", "rasters"])
+@pytest.mark.parametrize("kind", ["generated", "given", "rasters", "whole"])
 def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> None:
     landscape = generate_landscape(size=12, seed=1)
     write_rasters(tmp_path, landscape)
@@ -105,13 +135,18 @@ def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> N
         "generated": {"grid_size": 8},
         "given": {"landscapes": [landscape]},
         "rasters": {"grid_size": 8, "raster_dir": str(tmp_path)},
+        "whole": {"whole_rasters": True, "raster_dir": str(tmp_path)},
     }
     said = {
         "generated": "1 landscapes that training had not,",
         "given": "1 landscapes of the training, with other fires,",
         "rasters": "1 other crops of the same rasters, which may overlap those of training,",
+        "whole": "1 landscape, the whole rasters, parts of which training may have seen, 12 × 12 cells",
     }
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "landscape-3.png").touch()  # of an earlier report
     compared = WildfireEnv(**given[kind]).compare(FirstAllowed(), tmp_path / "report", episodes=1, seed=1)
+    assert not (tmp_path / "report" / "landscape-3.png").exists()
     report = (compared.folder / "report.md").read_text()
     for name, words in said.items():
         assert (words in report) == (words in compared.text) == (name == kind)
@@ -131,4 +166,14 @@ def test_evaluate_compares_without_knowing_wildfire(tmp_path: Path, capsys: pyte
     assert cli.main(["evaluate", str(run), "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["comparison"]["landscapes"] == 2
     assert cli.main(["evaluate", str(run), "--episodes", "2", "--no-comparison", "--json"]) == 0
-    assert "comparison" not in json.loads(capsys.readouterr().out)
+    without = json.loads(capsys.readouterr().out)
+    assert "comparison" not in without
+    assert cli.main(["evaluate", str(run), "--episodes", "2", "--search", "64", "--json"]) == 0
+    with_search = json.loads(capsys.readouterr().out)
+    assert with_search["mean_reward"] > without["mean_reward"]  # all cells are candidates: greedy search
+    assert "agent, search 64" in with_search["comparison"]["ways"]
+    elsewhere = ["evaluate", str(run), "--episodes", "1", "--no-comparison", "--json", "--env-kwargs"]
+    assert cli.main([*elsewhere, "grid_size=12", "budget_percent=2"]) == 0
+    assert json.loads(capsys.readouterr().out)["lengths"] == [2]  # 2 % of 144 cells
+    assert cli.main([*elsewhere, "fire_channels=false"]) == 2
+    assert "was trained on Box(0.0, 1.0, (11, 8, 8), float32) and its weights do not fit" in capsys.readouterr().err

@@ -334,3 +334,16 @@ def test_maps_go_to_geotiff(tmp_path: Path) -> None:
         assert raster.crs.to_epsg() == 5070 and raster.xy(0, 0) == (1000 + 3.5 * 30, 9000 - 2.5 * 30)
     with pytest.raises(SettingsError, match=r"the map has the shape \(3, 3\)"):
         write_geotiff(tmp_path / "other.tif", np.zeros((3, 3)), crop)
+
+
+def test_whole_rasters_are_one_landscape_that_need_not_be_square(tmp_path: Path) -> None:
+    whole = generate_landscape(size=14, seed=3)
+    write_rasters(tmp_path, Landscape(whole.layers[:, :10]))
+    env = WildfireEnv(raster_dir=str(tmp_path), whole_rasters=True, block_size=2)
+    for number in range(2):
+        observation, _ = env.reset(seed=number)
+        assert observation.shape == (9, 10, 14) and env.action_space.n == 35
+        np.testing.assert_allclose(env.landscape.layer("fuel_model"), whole.layer("fuel_model")[:10])
+        assert env.landscape.geo_reference is not None and not env.landscapes_are_crops
+    with pytest.raises(SettingsError, match="whole_rasters is set without raster_dir"):
+        WildfireEnv(whole_rasters=True)

@@ -10,6 +10,7 @@ from envfleet.algorithms.settings import DQN
 from envfleet.environments.wildfire import SurfaceFire, WildfireEnv, draw_fires
 from envfleet.environments.wildfire.baselines import burned_hectares, random_breaks
 from envfleet.training import train
+from envfleet.training.assembly import resolve
 
 GROUND = {"grid_size": 10, "num_landscapes": 1, "budget_percent": 6}
 
@@ -30,7 +31,7 @@ def test_an_agent_learns_one_landscape(tmp_path: Path) -> None:
             **small,
         )
     )
-    env = WildfireEnv(**GROUND)
+    env = WildfireEnv(**GROUND, fire_channels=True)
     observation, info = env.reset(seed=0)
     ended = False
     while not ended:
@@ -43,3 +44,12 @@ def test_an_agent_learns_one_landscape(tmp_path: Path) -> None:
     ]
     assert env.breaks.sum() == 6
     assert agents < 0.8 * np.mean(chance), (agents, np.mean(chance))
+
+
+def test_a_run_from_before_the_fire_channels_keeps_its_observation() -> None:
+    """The preset has had `fire_channels` since; a recorded run does not get them when it is resumed."""
+    settings = DQN(env="envfleet/Wildfire-v0", env_kwargs={"grid_size": 8, "memory_simulations": 64}, seed=1)
+    for recorded, channels in ((True, 9), (False, 11)):
+        resolved = resolve(settings, recorded=recorded)
+        resolved.stage.close()
+        assert resolved.observation_space.shape == (channels, 8, 8)

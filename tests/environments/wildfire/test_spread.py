@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from envfleet.environments.wildfire import Fire, Landscape, SurfaceFire, Weather, draw_fires, generate_landscape
-from envfleet.environments.wildfire.spread import arrival_minutes, path_centrality
+from envfleet.environments.wildfire.centrality import path_centrality
+from envfleet.environments.wildfire.spread import arrival_minutes
 from tests.environments.wildfire.grounds import even_ground
 
 CALM = Weather(wind_kmh=0)
@@ -127,20 +128,6 @@ def test_a_fire_that_begins_in_a_break_does_not_burn() -> None:
     assert not np.isfinite(spread(even_ground(5, 102), CALM, 1e9, breaks)).any()
 
 
-def test_one_more_break_as_if_everything_were_spread_again() -> None:
-    landscape, model = generate_landscape("mixed", "medium", 25, 8), SurfaceFire()
-    fires, breaks = draw_fires(landscape, np.random.default_rng(2), 6), np.zeros((25, 25), np.bool_)
-    breaks[10, 10] = True
-    candidates = np.arange(0, 625, 7)
-    received = model.cells_with_one_more_break(landscape, fires, breaks, 120, candidates)
-    for cell, counts in zip(candidates, received, strict=True):
-        more = breaks.copy()
-        more.ravel()[cell] = True
-        expected = np.isfinite(model(landscape, fires, more, 120)).sum(axis=(1, 2))
-        assert counts.tolist() == expected.tolist()
-    assert len(np.unique(received.sum(axis=1))) > 3
-
-
 def test_centrality_counts_what_a_cell_leads_to() -> None:
     corridor = np.full((1, 3, 6), np.inf)
     corridor[0, 1] = [0, 1, 2, 3, 4, 5]
@@ -148,8 +135,12 @@ def test_centrality_counts_what_a_cell_leads_to() -> None:
     expected = np.zeros((3, 6))
     expected[1] = [7, 6, 5, 4, 3, 2]
     expected[0, 5] = 1
-    np.testing.assert_array_equal(path_centrality(corridor), expected)
-    np.testing.assert_array_equal(path_centrality(np.concatenate([corridor] * 3)), 3 * expected)
+    np.testing.assert_array_equal(path_centrality(corridor, np.array([-1])), expected)
+    three = path_centrality(np.concatenate([corridor] * 3), np.array([-1, 6, 8]))  # the corridor begins with cell 6
+    expected *= 3
+    expected[1, 0] -= 7
+    expected[1, 2] -= 5
+    np.testing.assert_array_equal(three, expected)
 
 
 def test_fires_burn_what_pyretechnics_burns() -> None:

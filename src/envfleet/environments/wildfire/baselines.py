@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire
+from envfleet.environments.wildfire.fire import Fire, FireModel
 from envfleet.environments.wildfire.landscape import Landscape
+from envfleet.environments.wildfire.lookahead import Lookahead
 
 __all__ = [
     "breaks_from",
@@ -22,6 +23,7 @@ __all__ = [
     "no_breaks",
     "random_breaks",
     "ridge_breaks",
+    "search_breaks",
 ]
 
 Cells = NDArray[np.int64]
@@ -70,57 +72,50 @@ def centrality_breaks(
     With `rounds` above 1, the budget is split into that many shares. After each share the fires are spread again,
     around the breaks so far.
     """
-    from envfleet.environments.wildfire.spread import path_centrality
+    from envfleet.environments.wildfire.centrality import path_centrality
 
     fires, chosen = tuple(fires), np.empty(0, np.int64)
     for share in np.array_split(np.arange(budget), rounds):
         arrival = model(landscape, fires, breaks_from(landscape, chosen), minutes)
-        centrality = path_centrality(arrival)
+        centrality = path_centrality(arrival, np.full(len(fires), -1))
         centrality.ravel()[chosen] = -1.0
         chosen = np.concatenate([chosen, _best(landscape, centrality, len(share))])
+    return chosen
+
+
+def search_breaks(
+    landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float, candidates: int
+) -> Cells:
+    """Like `greedy_breaks`, but tries only the cells through which fires now reach the most others.
+
+    This is the search of an agent with centrality in its place: what the search gives without learning.
+    """
+    ahead, chosen = Lookahead(landscape, fires, model, minutes), np.empty(0, np.int64)
+    for _ in range(budget):
+        paths = np.where(ahead.burned(), ahead.counts()[1], -1.0).ravel()
+        tried = np.argsort(-paths, kind="stable")[:candidates]
+        tried = tried[paths[tried] >= 0]
+        if not tried.size:
+            break
+        chosen = np.append(chosen, tried[np.argmax(ahead.saved(tried[:, None]))])
+        ahead.place(breaks_from(landscape, chosen))
     return chosen
 
 
 def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
     """Add breaks one at a time, each the cell that lowers the burned area most. Tries every cell that burns.
 
-    A fire does not count for a break in its own ignition cell: that cell would always be the best one against the given
-    fires, but is worth little against others.
+    A fire does not count for a break in its own ignition cell (see `Lookahead.saved`).
     """
-    fires, chosen = tuple(fires), np.empty(0, np.int64)
-    ignitions = np.array([fire.ignition for fire in fires])
-    breaks = np.zeros(landscape.shape, np.bool_)
+    ahead, chosen = Lookahead(landscape, fires, model, minutes), np.empty(0, np.int64)
     for _ in range(budget):
-        burned = model(landscape, fires, breaks, minutes) < np.inf
-        cells_per_fire = np.count_nonzero(burned, axis=(1, 2))
-        candidates = np.flatnonzero(burned.any(axis=0))
+        candidates = np.flatnonzero(ahead.burned())
         if not candidates.size:
             break
-        cells = _with_one_more(landscape, fires, breaks, model, minutes, candidates)
-        left = np.where(ignitions == candidates[:, None], cells_per_fire, cells).sum(axis=1)
-        best = candidates[np.argmin(left)]
-        breaks.ravel()[best] = True
+        best = candidates[np.argmax(ahead.saved(candidates[:, None]))]
         chosen = np.append(chosen, best)
+        ahead.place(breaks_from(landscape, chosen))
     return chosen
-
-
-def _with_one_more(
-    landscape: Landscape,
-    fires: tuple[Fire, ...],
-    breaks: NDArray[np.bool_],
-    model: FireModel,
-    minutes: float,
-    candidates: Cells,
-) -> NDArray[np.int64]:
-    """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire]."""
-    if isinstance(model, SurfaceFire):  # it reuses results instead of spreading every fire again
-        return model.cells_with_one_more_break(landscape, fires, breaks, minutes, candidates)
-    cells = np.empty((candidates.size, len(fires)), np.int64)
-    for i, cell in enumerate(candidates):
-        with_one_more = breaks.copy()
-        with_one_more.ravel()[cell] = True
-        cells[i] = np.count_nonzero(model(landscape, fires, with_one_more, minutes) < np.inf, axis=(1, 2))
-    return cells
 
 
 def _best(landscape: Landscape, values: NDArray[np.float64], count: int) -> Cells:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.random import PCG64
 from numpy.typing import NDArray
 
-from envfleet.capabilities import Agent, Comparison, Demonstration
+from envfleet.capabilities import Comparison, Demonstration
 from envfleet.environments.wildfire.fire import Fire, FireModel, SurfaceFire, draw_fires
 from envfleet.environments.wildfire.landscape import Landscape
-from envfleet.environments.wildfire.observation import CHANNELS, layers_as_seen
+from envfleet.environments.wildfire.lookahead import Lookahead
+from envfleet.environments.wildfire.observation import BREAKS, CHANNELS, FIRE_CHANNELS, fires_as_seen, layers_as_seen
 from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.environments.wildfire.sources import ANY_LANDSCAPE, landscape_source
 from envfleet.environments.wildfire.weather import Weather
@@ -31,7 +33,8 @@ _HELD_OUT = 0xE7A1  # separates the evaluation landscapes from the other streams
 class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     """Places one block of fuel breaks per step, until the budget is spent.
 
-    Observation: float32 [9, rows, columns], the eight layers and the breaks so far (see `observation.SCALES`).
+    Observation: float32 [9, rows, columns], the eight layers and the breaks so far (see `observation.SCALES`). With
+    `fire_channels`, two more show where simulated fires burn (see `observation.fires_as_seen`).
 
     Action: the number of a block, row by row. `info["action_mask"]` is 1 for blocks that still have burnable cells. A
     masked action uses up a step of the budget and does nothing.
@@ -65,16 +68,20 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._source = landscape_source(self.settings, self._given)
         self._fire_model: FireModel = SurfaceFire() if fire_model is None else fire_model
         size = self.settings.grid_size
-        rows, columns = (size, size) if landscapes is None else self._source.landscape(0).shape
+        fixed = landscapes is not None or self.settings.whole_rasters
+        rows, columns = self._source.landscape(0).shape if fixed else (size, size)
         block = self.settings.block_size
         if rows % block or columns % block:
             raise SettingsError(f"block_size is {block}, expected a divisor of {rows} rows and {columns} columns")
         self._blocks = rows // block, columns // block
         self._steps_of_budget = self.steps_of(self.settings.budget_percent)
-        self.observation_space = spaces.Box(0.0, 1.0, (len(CHANNELS), rows, columns), np.float32)
+        self._channels = len(CHANNELS) + (len(FIRE_CHANNELS) if self.settings.fire_channels else 0)
+        self.observation_space = spaces.Box(0.0, 1.0, (self._channels, rows, columns), np.float32)
         self.action_space = spaces.Discrete(self._blocks[0] * self._blocks[1])
         self._limit = self.settings.steps_per_episode
         self._landscape: Landscape | None = None
+        self._rewarding: Lookahead | None = None  # the fires of the reward
+        self._ahead: Lookahead | None = None  # fires to plan with
         self._number = -1
         self._open = np.zeros(self._blocks, np.bool_)  # blocks that can still become breaks
 
@@ -96,7 +103,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._breaks = np.zeros(landscape.shape, np.bool_)
         self._look(landscape)
         self._burned = self._burned_cells(landscape)
-        return self._seen.copy(), self._info(landscape)
+        return self._observed(), self._info(landscape)
 
     def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Turn a block into breaks."""
@@ -108,13 +115,13 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         before = self._burned
         if self._open[row, column]:
             self._breaks[here] = landscape.burnable[here]
-            self._seen[-1][here] = self._breaks[here]
+            self._seen[BREAKS][here] = self._breaks[here]
             self._open[row, column] = False
             self._burned = self._burned_cells(landscape)
         reward = 100.0 * (before - self._burned) / self._breaks.size
         terminated = self._steps >= self._steps_of_budget or not self._open.any()
         truncated = not terminated and self._limit is not None and self._steps >= self._limit
-        return self._seen.copy(), reward, terminated, truncated, self._info(landscape)
+        return self._observed(), reward, terminated, truncated, self._info(landscape)
 
     def render(self) -> NDArray[np.uint8] | None:
         """Draw terrain, fuels and burn probability side by side, with the breaks: [height, width, 3]."""
@@ -133,19 +140,42 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
         return memories(self.settings, self._source, self._fire_model, self._blocks, seed)
 
-    def compare(self, agent: Agent, folder: Path, *, episodes: int, seed: int) -> Comparison:
-        """Compare the agent with no breaks, random, centrality and greedy breaks, on the landscapes of `held_out`."""
+    def compare(self, agent: Any, folder: Path, *, episodes: int, seed: int, search: int | None = None) -> Comparison:
+        """Compare the agent with no breaks, random, centrality and greedy breaks, on the landscapes of `held_out`.
+
+        With `search`, also compare the search of simulated fires among this many candidates of the agent.
+        """
         from envfleet.environments.wildfire.comparison import compare
 
-        return compare(self, agent, folder, episodes=episodes, seed=seed)
+        return compare(self, agent, folder, episodes=episodes, seed=seed, search=search)
 
-    def held_out(self) -> WildfireEnv:
+    def simulated_gains(self, actions: Sequence[int]) -> NDArray[np.float64]:
+        """Reward that each action would bring if the planning fires were those of the episode: [action].
+
+        A fire does not count for a break in its own ignition cell (see `Lookahead.saved`).
+        """
+        landscape, block = self._begun(), self.settings.block_size
+        rows, columns = np.divmod(np.asarray(actions, np.int64), self._blocks[1])
+        within_rows, within_columns = (part.ravel() for part in np.indices((block, block)))
+        cells = (rows[:, None] * block + within_rows) * landscape.shape[1] + columns[:, None] * block + within_columns
+        saved = self._looked_ahead().saved(cells).astype(np.float64)
+        gains: NDArray[np.float64] = 100.0 * saved / self.settings.planning_simulations / self._breaks.size
+        return gains
+
+    @property
+    def planning_fires(self) -> tuple[Fire, ...]:
+        """The fires that this episode may be planned with. They are never those of a reward."""
+        return self._looked_ahead().fires
+
+    def held_out(self, **changes: Any) -> WildfireEnv:
         """Return the same environment with landscapes that training does not use. Given landscapes stay the same.
+
+        `changes` replace other settings.
 
         Generated landscapes are new. Crops are drawn again from the same rasters, so they may overlap those of
         training.
         """
-        settings = self.settings.to_json()
+        settings = self.settings.to_json() | changes
         if self._given is None:
             settings |= {"landscape_seed": derive_seed(self.settings.landscape_seed, _HELD_OUT), "num_landscapes": 0}
         return WildfireEnv(landscapes=self._given, fire_model=self._fire_model, **settings)
@@ -162,7 +192,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     @property
     def landscapes_are_crops(self) -> bool:
         """Whether the landscapes are crops of rasters, so that others may overlap them."""
-        return self._given is None and self.settings.raster_dir is not None
+        return self._given is None and self.settings.raster_dir is not None and not self.settings.whole_rasters
 
     @property
     def fire_model(self) -> FireModel:
@@ -230,7 +260,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self._fires = tuple(Fire(int(ignition), Weather(*weather)) for ignition, weather in fires)
         self._look(landscape)
         self._open = np.array(state["open"], np.bool_)
-        self._seen[-1] = self._breaks
+        self._seen[BREAKS] = self._breaks
         self._burned = self._burned_cells(landscape)
 
     # ---- inside ----
@@ -255,6 +285,7 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     def _enter(self, number: int) -> Landscape:
         self._number = number
         self._landscape = self._source.landscape(number)
+        self._rewarding = self._ahead = None
         return self._landscape
 
     def _begun(self) -> Landscape:
@@ -265,16 +296,36 @@ class WildfireEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
     def _look(self, landscape: Landscape) -> None:
         """Set the observation and the open blocks, without breaks."""
         block = self.settings.block_size
-        self._seen = layers_as_seen(landscape)
+        self._seen = layers_as_seen(landscape, self._channels)
         parts = landscape.burnable.reshape(self._blocks[0], block, self._blocks[1], block)
         self._open = np.any(parts, axis=(1, 3))  # [block row, block column]
 
+    def _observed(self) -> NDArray[np.float32]:
+        """A copy of the observation, with up-to-date fire channels."""
+        if self.settings.fire_channels:
+            self._seen[-len(FIRE_CHANNELS) :] = fires_as_seen(self._looked_ahead())
+        return self._seen.copy()
+
+    def _looked_ahead(self) -> Lookahead:
+        """The planning fires of this episode, around the breaks so far.
+
+        They come from a stream far ahead of the episode's generator, which an episode does not use after its reset. So
+        they are never the fires of a reward, and a restored state gives the same ones.
+        """
+        if self._ahead is None:
+            landscape, count = self._begun(), self.settings.planning_simulations
+            far_ahead = np.random.Generator(cast(PCG64, self.np_random.bit_generator).jumped())
+            fires = draw_fires(landscape, far_ahead, count)
+            self._ahead = Lookahead(landscape, fires, self._fire_model, self.settings.spread_minutes)
+        self._ahead.place(self._breaks)
+        return self._ahead
+
     def _burned_cells(self, landscape: Landscape) -> float:
         """Mean number of cells that the episode's fires burn."""
-        arrival = self._fire_model(landscape, self._fires, self._breaks, self.settings.spread_minutes)
-        if arrival.shape != (expected := (len(self._fires), *landscape.shape)):
-            raise SettingsError(f"the fire model returned an array of shape {arrival.shape}, expected {expected}")
-        return float(np.count_nonzero(arrival < np.inf)) / len(self._fires)
+        if self._rewarding is None:
+            self._rewarding = Lookahead(landscape, self._fires, self._fire_model, self.settings.spread_minutes)
+        self._rewarding.place(self._breaks)
+        return float(self._rewarding.burned_cells.sum()) / len(self._fires)
 
     def _info(self, landscape: Landscape) -> dict[str, Any]:
         return {

@@ -58,20 +58,46 @@ class SurfaceFire:
         prepared = self._prepare(landscape, tuple(fires))  # tuple() returns the same object for a tuple
         return self._arrival_minutes(prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes))
 
-    def cells_with_one_more_break(
+    def spread_some(
         self,
         landscape: Landscape,
         fires: Sequence[Fire],
         breaks: NDArray[np.bool_],
         minutes: float,
+        numbers: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Minutes until the fires with these numbers reach each cell: [number, row, column]."""
+        prepared = self._prepare(landscape, tuple(fires))
+        weathers, ignitions = prepared.weathers[numbers], prepared.ignitions[numbers]
+        return self._arrival_minutes(prepared.metrics, weathers, ignitions, breaks, float(minutes))
+
+    def cells_with_more_breaks(
+        self,
+        landscape: Landscape,
+        fires: Sequence[Fire],
+        breaks: NDArray[np.bool_],
+        minutes: float,
+        arrival: NDArray[np.float64],
+        burned: NDArray[np.int64],
         candidates: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire]."""
-        from envfleet.environments.wildfire.spread import cells_with_one_more_break
+        """Number of cells that each fire burns with more breaks, for each candidate: [candidate, fire].
+
+        A candidate is a row of cells: [candidate, cell]. Without it, the fires have these times `arrival` [fire, row,
+        column] and numbers of `burned` cells [fire].
+        """
+        from envfleet.environments.wildfire.spread import cells_with_more_breaks
 
         prepared = self._prepare(landscape, tuple(fires))
-        return cells_with_one_more_break(
-            prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes), candidates
+        return cells_with_more_breaks(
+            prepared.metrics,
+            prepared.weathers,
+            prepared.ignitions,
+            breaks,
+            float(minutes),
+            arrival,
+            burned,
+            np.ascontiguousarray(candidates, np.int64),
         )
 
     def metric(self, landscape: Landscape, weather: Weather) -> NDArray[np.float64]:

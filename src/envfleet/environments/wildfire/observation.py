@@ -1,4 +1,4 @@
-"""The observation: the eight layers and the breaks so far, each scaled to 0..1."""
+"""The observation: the eight layers, the breaks so far and, if asked for, two fire channels, each scaled to 0..1."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from envfleet.environments.wildfire.fuels import TABLE_SIZE, fuel_table
 from envfleet.environments.wildfire.landscape import Landscape
+from envfleet.environments.wildfire.lookahead import Lookahead
 from envfleet.environments.wildfire.weather import Weather
 
-__all__ = ["CHANNELS", "SCALES", "layers_as_seen"]
+__all__ = ["BREAKS", "CHANNELS", "FIRE_CHANNELS", "SCALES", "fires_as_seen", "layers_as_seen"]
 
 # Layer -> value that maps to 1; larger values are clipped. Elevation is relative to the lowest cell.
 SCALES = {
@@ -25,6 +26,10 @@ SCALES = {
     "fuel_model": 1.0,  # see fuel_hazard
 }
 CHANNELS = (*SCALES, "breaks")
+BREAKS = CHANNELS.index("breaks")
+FIRE_CHANNELS = ("burn_probability", "fire_paths")
+_BURNS_FOR_1 = 512.0  # cells; see fires_as_seen
+_PATHS_FOR_1 = 10_000.0  # cells; see fires_as_seen
 _REFERENCE = Weather(wind_kmh=15.0, dead_1h=0.06, dead_10h=0.07, dead_100h=0.09, live_herbs=0.6, live_wood=0.9)
 
 
@@ -52,9 +57,9 @@ def fuel_hazard() -> NDArray[np.float32]:
     return hazard
 
 
-def layers_as_seen(landscape: Landscape) -> NDArray[np.float32]:
-    """The observation of a landscape without breaks: [channel, row, column]."""
-    seen = np.zeros((len(CHANNELS), *landscape.shape), np.float32)
+def layers_as_seen(landscape: Landscape, channels: int = len(CHANNELS)) -> NDArray[np.float32]:
+    """The observation of a landscape without breaks; channels after the layers are 0: [channel, row, column]."""
+    seen = np.zeros((channels, *landscape.shape), np.float32)
     for channel, (name, scale) in enumerate(SCALES.items()):
         layer = landscape.layer(name)
         if name == "elevation":
@@ -63,3 +68,17 @@ def layers_as_seen(landscape: Landscape) -> NDArray[np.float32]:
             layer = fuel_hazard()[layer.astype(np.int64)]
         seen[channel] = np.minimum(layer / np.float32(scale), np.float32(1.0))
     return seen
+
+
+def fires_as_seen(ahead: Lookahead) -> NDArray[np.float32]:
+    """The fire channels, burn probability and fire paths: [channel, row, column].
+
+    The first is the share of fires that burn a cell. The second is the square root of the mean number of cells that
+    burn by way of it. Before scaling, both are multiplied by the number of cells of the landscape: a fire of a given
+    size burns a smaller share of a larger landscape, and an agent should see the same values there.
+    """
+    burns, paths = ahead.counts()
+    per_fire = burns.size / len(ahead.fires)
+    seen = np.stack([burns * (per_fire / _BURNS_FOR_1), np.sqrt(paths * (per_fire / _PATHS_FOR_1))])
+    clipped: NDArray[np.float32] = np.minimum(seen, 1.0).astype(np.float32)
+    return clipped

@@ -31,6 +31,6 @@ _DQN = Preset(
         "epsilon_min": 0.1,
         "steps": 50_000,
     },
-    {"memory_simulations": 64},
+    {"memory_simulations": 64, "fire_channels": True},
 )
 PRESETS = {"dqn": _DQN}  # by algorithm

@@ -17,7 +17,7 @@ from envfleet.environments.wildfire.weather import CLIMATES, Climate
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.seeding import stream
 
-__all__ = ["RasterCrops", "Rasters", "write_geotiff"]
+__all__ = ["RasterCrops", "Rasters", "WholeRasters", "write_geotiff"]
 
 SUFFIXES = (".tif", ".tiff", ".asc")
 # Words in a file name, such as LC22_F40_220.tif, that identify its layer.
@@ -184,7 +184,27 @@ class RasterCrops:
         return RasterCrops, (self._settings,)
 
 
+class WholeRasters:
+    """One landscape: all cells of a folder of rasters. It need not be square."""
+
+    count = 1
+
+    def __init__(self, settings: WildfireSettings) -> None:
+        assert settings.raster_dir is not None
+        self._rasters = Rasters(settings.raster_dir, units=settings.raster_units)
+        self._risk = settings.fire_risk
+
+    def landscape(self, number: int) -> Landscape:
+        """Return the landscape; every number gives the same one."""
+        return _whole(self._rasters, self._risk)
+
+
 # Environments in the threads of one process share landscapes.
+@one_copy
+def _whole(rasters: Rasters, risk: str) -> Landscape:
+    return rasters.crop(0, 0, *rasters.shape, CLIMATES[risk])
+
+
 @one_copy
 def _crop(rasters: Rasters, size: int, risk: str, seed: int, number: int) -> Landscape:
     """Skip unusable positions. Problems with the rasters themselves raise an error."""

@@ -33,6 +33,7 @@ class WildfireSettings(Settings):
     num_landscapes: int = setting(0, "number of landscapes; 0: a new one for each episode", minimum=0)
     landscape_seed: int = setting(0, "seed of the landscapes; keep a separate one for evaluation", minimum=0)
     raster_dir: str | None = setting(None, "folder of rasters to cut landscapes from, instead of generating them")
+    whole_rasters: bool = setting(False, "one landscape: the whole rasters, instead of crops of grid_size")
     raster_units: str = setting(
         "landfire",
         "units of canopy rasters: landfire (kg/m³ × 100 and m × 10) or plain (kg/m³ and m)",
@@ -42,6 +43,14 @@ class WildfireSettings(Settings):
     block_size: int = setting(1, "rows and columns of the block that becomes breaks in one step", minimum=1)
     steps_per_episode: int | None = setting(None, "steps after which an episode is truncated", minimum=1)
     memory_simulations: int = setting(2, "number of fires over which a reward is averaged", minimum=1, maximum=10_000)
+    fire_channels: bool = setting(
+        False,
+        "add burn probability and centrality of fire paths to the observation, from planning_simulations fires around "
+        "the breaks so far",
+    )
+    planning_simulations: int = setting(
+        64, "number of fires to plan with: for fire_channels and for evaluate --search", minimum=1, maximum=10_000
+    )
     spread_minutes: float = setting(
         120.0, "duration of a fire; if too long, everything burns and breaks do not matter", above=0
     )
@@ -78,6 +87,8 @@ class WildfireSettings(Settings):
     def problems(self) -> list[str]:
         """Return the inconsistencies between settings."""
         found = super().problems()
-        if self.grid_size % self.block_size:
+        if self.whole_rasters and self.raster_dir is None:
+            found.append("whole_rasters is set without raster_dir, expected a folder of rasters")
+        if self.grid_size % self.block_size and not self.whole_rasters:
             found.append(f"block_size: got {self.block_size}, expected a divisor of grid_size {self.grid_size}")
         return found

@@ -32,9 +32,9 @@ def landscape_source(settings: WildfireSettings, landscapes: Sequence[Landscape]
     if landscapes is not None:
         return _Given(tuple(landscapes))
     if settings.raster_dir is not None:
-        from envfleet.environments.wildfire.rasters import RasterCrops
+        from envfleet.environments.wildfire.rasters import RasterCrops, WholeRasters
 
-        return RasterCrops(settings)
+        return WholeRasters(settings) if settings.whole_rasters else RasterCrops(settings)
     return _Generated(settings)
 
 

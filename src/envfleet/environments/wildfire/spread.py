@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from envfleet.environments.wildfire.compilation import kernel
 
-__all__ = ["arrival_minutes", "cells_with_one_more_break", "path_centrality"]
+__all__ = ["arrival_minutes", "cells_with_more_breaks", "fires_near"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -186,14 +186,18 @@ def _best_way(
 @kernel
 def _spread(
     metric: Floats, barred: Flags, ignition: int, minutes: float, times: Floats, settled: Flags, memory: Integers
-) -> None:
-    """Fill `times` (flat, initially infinite) with the arrival times of one fire within `minutes`."""
+) -> int:
+    """Fill `times` (flat, initially infinite) with the arrival times of one fire within `minutes`.
+
+    Returns the number of burned cells; `memory[4]` lists them.
+    """
     rows, columns = barred.shape
-    heap, places, origins, tried = memory[0], memory[1], memory[2], memory[3]
+    heap, places, origins, tried, reached = memory[0], memory[1], memory[2], memory[3], memory[4]
     if barred[ignition // columns, ignition % columns]:
-        return
+        return 0
     times[ignition] = 0.0
     heap[0], places[ignition], origins[ignition], size = ignition, 0, ignition, 1
+    reached[0], burned = ignition, 1
     while size > 0:
         cell = _take_first(heap, places, times, size)
         size -= 1
@@ -209,11 +213,32 @@ def _spread(
             best, origin = _best_way(metric, barred, times, settled, tried, cell, origins[cell], k)
             if origin < 0 or best > minutes or best >= times[target] - BETTER:
                 continue
+            if math.isinf(times[target]):
+                reached[burned] = target
+                burned += 1
             times[target], origins[target], settled[target] = best, origin, False
             if places[target] < 0:
                 heap[size], places[target] = target, size
                 size += 1
             _rise(heap, places, times, places[target])
+    return burned
+
+
+@kernel
+def _forget(shape: tuple[int, int], burned: int, times: Floats, settled: Flags, memory: Integers) -> None:
+    """Make the arrays ready for the next fire. Touches only the cells that the last one burned, and their neighbours.
+
+    On a large landscape, filling whole arrays would take longer than the fire.
+    """
+    rows, columns = shape
+    tried, reached = memory[3], memory[4]
+    for i in range(burned):
+        cell = reached[i]
+        times[cell], settled[cell] = np.inf, False
+        row, column = cell // columns, cell % columns
+        for near_row in range(max(0, row - 1), min(rows, row + 2)):
+            for near_column in range(max(0, column - 1), min(columns, column + 2)):
+                tried[near_row * columns + near_column] = -1
 
 
 @kernel
@@ -234,7 +259,7 @@ def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, br
     rows, columns = breaks.shape
     times = np.full((len(ignitions), rows * columns), np.inf)
     settled = np.empty(rows * columns, np.bool_)
-    memory = np.empty((4, rows * columns), np.int64)
+    memory = np.empty((5, rows * columns), np.int64)
     barred = np.empty((rows, columns), np.bool_)
     for fire in range(len(ignitions)):
         _bar(metrics[weathers[fire]], breaks, barred)
@@ -245,57 +270,59 @@ def arrival_minutes(metrics: Floats, weathers: Integers, ignitions: Integers, br
 
 
 @kernel
-def cells_with_one_more_break(
-    metrics: Floats, weathers: Integers, ignitions: Integers, breaks: Flags, minutes: float, candidates: Integers
-) -> Integers:
-    """Number of cells that each fire burns with one more break, for each candidate: [candidate, fire].
-
-    A fire that does not come near the candidate is not spread again, because nothing changes for it.
-    """
-    columns = breaks.shape[1]
-    before = arrival_minutes(metrics, weathers, ignitions, breaks, minutes)
-    cells = np.empty((len(candidates), len(ignitions)), np.int64)
-    with_one_more = breaks.copy()
-    for fire in range(len(ignitions)):
-        unchanged = np.isfinite(before[fire]).sum()
-        number = slice(fire, fire + 1)
-        for i in range(len(candidates)):
-            row, column = candidates[i] // columns, candidates[i] % columns
-            near = before[fire, max(0, row - 1) : row + 2, max(0, column - 1) : column + 2]
-            cells[i, fire] = unchanged
-            if np.isfinite(near).any():
-                with_one_more[row, column] = True
-                after = arrival_minutes(metrics, weathers[number], ignitions[number], with_one_more, minutes)
-                cells[i, fire] = np.isfinite(after).sum()
-                with_one_more[row, column] = breaks[row, column]
-    return cells
+def _is_near(arrival: Floats, cells: Integers) -> bool:
+    """Whether a fire burns one of the cells or a neighbour: only then do breaks there change anything for it."""
+    rows, columns = arrival.shape
+    for cell in cells:
+        row, column = cell // columns, cell % columns
+        for near_row in range(max(0, row - 1), min(rows, row + 2)):
+            for near_column in range(max(0, column - 1), min(columns, column + 2)):
+                if not math.isinf(arrival[near_row, near_column]):
+                    return True
+    return False
 
 
 @kernel
-def path_centrality(arrival: Floats) -> Floats:
-    """Number of burned cells downstream of each cell, itself included, summed over the fires: [row, column].
+def fires_near(arrival: Floats, cells: Integers) -> Integers:
+    """Numbers of the fires that breaks in these cells may change."""
+    return np.array([fire for fire in range(len(arrival)) if _is_near(arrival[fire], cells)], np.int64)
 
-    A cell counts as lit by the neighbour from which time rises most steeply. `arrival` is [fire, row, column] of any
-    fire model.
+
+@kernel
+def cells_with_more_breaks(
+    metrics: Floats,
+    weathers: Integers,
+    ignitions: Integers,
+    breaks: Flags,
+    minutes: float,
+    arrival: Floats,
+    burned: Integers,
+    candidates: Integers,
+) -> Integers:
+    """Number of cells that each fire burns with more breaks, for each candidate: [candidate, fire].
+
+    A candidate is a row of cells: [candidate, cell]. `arrival` [fire, row, column] and `burned` [fire] are times and
+    cells without it. A fire that does not come near a candidate is not spread again, because nothing changes for it.
     """
-    fires, rows, columns = arrival.shape
-    total = np.zeros((rows, columns))
-    for fire in range(fires):
-        times = arrival[fire].ravel()
-        led_to = np.isfinite(times).astype(np.float64)
-        for cell in np.argsort(-times, kind="mergesort"):  # latest first: everything it lit has been counted
-            if not math.isfinite(times[cell]):
+    rows, columns = breaks.shape
+    found = np.empty((len(candidates), len(ignitions)), np.int64)
+    times, settled = np.full(rows * columns, np.inf), np.zeros(rows * columns, np.bool_)
+    memory = np.full((5, rows * columns), -1, np.int64)
+    barred = np.empty((rows, columns), np.bool_)
+    for fire in range(len(ignitions)):
+        metric, ready = metrics[weathers[fire]], False
+        for i in range(len(candidates)):
+            found[i, fire] = burned[fire]
+            if not _is_near(arrival[fire], candidates[i]):
                 continue
-            row, column = cell // columns, cell % columns
-            parent, steepest = -1, 0.0
-            for k in range(8):
-                near_row, near_column = row + ROW_STEPS[k], column + COLUMN_STEPS[k]
-                if 0 <= near_row < rows and 0 <= near_column < columns:
-                    near = near_row * columns + near_column
-                    rise = (times[cell] - times[near]) / (1.0 if k % 2 == 0 else math.sqrt(2.0))
-                    if rise > steepest:  # never true for an unburned cell: its time is infinite
-                        parent, steepest = near, rise
-            if parent >= 0:
-                led_to[parent] += led_to[cell]
-        total += led_to.reshape(rows, columns)
-    return total
+            if not ready:
+                _bar(metric, breaks, barred)
+                ready = True
+            for cell in candidates[i]:
+                barred[cell // columns, cell % columns] = True
+            found[i, fire] = _spread(metric, barred, ignitions[fire], minutes, times, settled, memory)
+            _forget((rows, columns), found[i, fire], times, settled, memory)
+            for cell in candidates[i]:
+                row, column = cell // columns, cell % columns
+                barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
+    return found
