@@ -8,10 +8,11 @@ from typing import Any
 
 from envfleet.capabilities import Compares, Comparison
 from envfleet.fleet.wrapping import build_one
+from envfleet.policies.learner_threads import torch_threads
 from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.search import Simulates
 from envfleet.training.evaluating import no_simulation
-from envfleet.training.opened_run import OpenedRun, one_thread
+from envfleet.training.opened_run import OpenedRun
 
 __all__ = ["compare_run"]
 
@@ -51,7 +52,7 @@ def compare_run(
         opened.policy.reset(seed=chosen)
         agent = TrainedAgent(opened.policy, deterministic=opened.takes_best(deterministic))
         how = {} if search is None else {"search": search}
-        with one_thread():
+        with torch_threads(1):
             return unwrapped.compare(agent, folder or opened.folder.report, episodes=episodes, seed=chosen, **how)
     finally:
         built.close()

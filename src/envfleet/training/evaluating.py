@@ -15,6 +15,7 @@ from envfleet.algorithms.settings import TrainingSettings
 from envfleet.capabilities import Agent, HasTasks, HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
+from envfleet.policies.learner_threads import torch_threads
 from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.evaluation import Evaluation, evaluate
 from envfleet.runs.folder import RunFolder
@@ -22,7 +23,7 @@ from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.runs.video import VideoWriter
 from envfleet.search import SearchingAgent, Simulates
 from envfleet.training.filming import shown_env
-from envfleet.training.opened_run import OpenedRun, one_thread
+from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
 __all__ = ["RunEvaluation", "evaluate_run", "held_out_tasks", "no_simulation"]
@@ -169,7 +170,7 @@ class _Play:
         given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (
             contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
-            one_thread(),
+            torch_threads(1),  # acting for one observation is too little work to share
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,
         ):
             return self(stage, mode, film), None if mode is not None else stage.apply(_held_out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from envfleet.training.stage import Stage
 from envfleet.training.trust import refuse_untrusted
 from envfleet.training.wrappers import environment_of
 
-__all__ = ["OpenedRun", "one_thread", "recorded_settings"]
+__all__ = ["OpenedRun", "recorded_settings"]
 
 
 @dataclass(frozen=True)
@@ -85,16 +85,3 @@ def recorded_settings(folder: RunFolder, algorithm: type[TrainingSettings] | Non
         kind = TrainingSettings
         recorded = {key: value for key, value in recorded.items() if key in kinds_of(kind)}
     return kind.from_mapping(recorded, source=str(folder.config))
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit torch to one thread: acting for one observation is too little work to share."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
