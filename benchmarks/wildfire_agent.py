@@ -64,12 +64,13 @@ def measured_in(
     """Play the agent of a run in `env`, or in its own environment with other arguments."""
     from envfleet.environments.wildfire import WildfireEnv
     from envfleet.environments.wildfire.comparison import measure
+    from envfleet.policies.learner_threads import torch_threads
     from envfleet.runs.trained_policy import TrainedAgent
-    from envfleet.training.opened_run import OpenedRun, one_thread
+    from envfleet.training.opened_run import OpenedRun
 
     opened = OpenedRun.open(run.path, checkpoint=None, trust=False, env_kwargs=env_kwargs)
     env = env or WildfireEnv(**opened.settings.env_kwargs)
-    with one_thread():
+    with torch_threads(1):
         return measure(
             env,
             TrainedAgent(opened.policy, deterministic=True),
