@@ -49,10 +49,10 @@ def share_of_limit(rows: TableRows, name: str) -> dict[str, float] | None:
     return None if limit is None else ratio(rows, name, limit)
 
 
-def share_of(rows: TableRows, name: str, limit: str) -> str:
-    """Return the median speed of a row relative to another, as text."""
-    found = ratio(rows, name, limit)
-    return "an unknown share" if found is None else f"{found['median']:.2f}"
+def bound(rows: TableRows, name: str, who: str, besides: str) -> str:
+    """Explain a missed share of the limit by the share of a row that does a part of the work, if it was measured."""
+    found = ratio(rows, name, "limit")
+    return besides if found is None else f"{who} reach {found['median']:.2f}; {besides}"
 
 
 def share_of_speedup(rows: TableRows) -> dict[str, float] | None:
@@ -90,18 +90,17 @@ def _table_targets(name: str, rows: TableRows) -> Iterator[Target]:
         ours = best_of_ours(rows)
         yield at_least(f"{name}, `{ours}`: {peer}", times_peer(rows, ours), 1.3)
     elif name == "collecting-coinrun":
-        bounds = [share_of(rows, bound, "limit") for bound in ("lockstep", "storing")]
         yield at_least(
             f"{name}, `step`: share of independent processes",
             ratio(rows, "step", "limit"),
             0.75,
-            f"processes that wait for each other reach {bounds[0]}; the caller also fetches every picture",
+            bound(rows, "lockstep", "processes that wait for each other", "the caller also fetches every picture"),
         )
         yield at_least(
             f"{name}, rollouts: share of independent processes",
             ratio(rows, "rollouts", "limit"),
             0.9,
-            f"processes that store each picture once reach {bounds[1]}; a rollout also shows it to a policy",
+            bound(rows, "storing", "processes that store each picture once", "a rollout also shows it to a policy"),
         )
     elif name == "recurrent":
         yield at_least(f"{name}, GRU: share of the speed without memory", ratio(rows, "gru", "feed-forward"), 0.25)
