@@ -45,24 +45,28 @@ def make(
     env: str | EnvMaker | PoolMaker | Sequence[EnvMaker],
     n_envs: int | None = None,
     *,
+    # environments
+    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
+    seed: int | None = None,
+    # where they run
     backend: str = "auto",
     workers: int | None = None,
     group_size: int | None = None,
-    seed: int | None = None,
     start_method: str | None = None,
+    trusted: bool = False,
+    address: str | ClusterSettings | None = None,
+    # faults
     timeout: Timeouts | float | None = Timeouts(),
     restarts: Restarts | int = Restarts(),
     on_error: str = "raise",
     recycle_every: int | None = None,
-    env_kwargs: dict[str, Any] | Sequence[dict[str, Any]] | None = None,
-    wrappers: Sequence[Callable[[Any], Any]] = (),
-    tasks: Sequence[Any] | Callable[[Any], Any] | None = None,
+    # what a step returns
     autoreset: str | AutoresetMode = AutoresetMode.NEXT_STEP,
     observation_mode: ObservationMode = "same",
     validate: str | bool = "warn",
     copy: bool = True,
-    trusted: bool = False,
-    address: str | ClusterSettings | None = None,
     quiet: bool = False,
 ) -> Fleet:
     """Make a fleet of `n_envs` environments on all cores.
@@ -70,20 +74,30 @@ def make(
     Args:
         env: a Gymnasium id, a function that builds an environment, a list of such functions, or a `PoolMaker`.
         n_envs: number of environments; not needed with a list of functions or of `env_kwargs`.
+
+    Environments:
+        env_kwargs: arguments for every environment, or a list with one dictionary per environment.
+        wrappers: functions that take an environment and return it wrapped; applied in this order, in the worker.
+        tasks: one task per environment, or a function of a NumPy generator that draws the next task.
+        seed: environment i gets seed + i. If not given, a seed is drawn and recorded as `fleet.seed`.
+
+    Where they run (this never changes a result):
         backend: "sequential", "threads", "processes", "ray" (a cluster), or "auto", which times a step and chooses.
-        workers: number of workers (default: the usable cores; "auto" uses more if steps only wait). It never
-            changes a result.
+        workers: number of workers (default: the usable cores; "auto" uses more if steps only wait).
         group_size: environments that one worker steps together, the unit of send() and recv() (default: at least one
             group per worker).
-        seed: environment i gets seed + i. If not given, a seed is drawn and recorded as `fleet.seed`.
         start_method: "spawn", "fork" or "forkserver" for processes; by default forkserver on Linux, spawn elsewhere.
+        trusted: let the caller's own process act as the last worker: faster, without isolation.
+        address: of a Ray cluster, or "auto" on one of its nodes, or `ClusterSettings`; without it, "ray" starts a
+            cluster on this machine.
+
+    Faults:
         timeout: seconds a step may take before it counts as hung (60), or `Timeouts`, or None for no limit.
         restarts: how often a worker or environment may be restarted (10 within 5 minutes), or `Restarts`.
         on_error: "raise" an environment's exception, or "restart" the environment and truncate the episode.
         recycle_every: rebuild an environment after this many episodes, for simulators that degrade over time.
-        env_kwargs: arguments for every environment, or a list with one dictionary per environment.
-        wrappers: functions that take an environment and return it wrapped; applied in this order, in the worker.
-        tasks: one task per environment, or a function of a NumPy generator that draws the next task.
+
+    What a step returns:
         autoreset: "next_step" (Gymnasium's default), "same_step" or "disabled".
         observation_mode: "same" if all environments have the same observation space, "different" if only shapes and
             dtypes are the same, or a space for all of them, as in Gymnasium's vector environments.
@@ -91,9 +105,6 @@ def make(
             value (float64 for float32, a list, a rounding error at a bound), with one warning for each kind; "strict"
             makes those errors too; "off" does not check bounds and NaN. True and False mean "warn" and "off".
         copy: return copies; False returns views that stay valid until the step after the next.
-        trusted: let the caller's own process act as the last worker: faster, without isolation.
-        address: of a Ray cluster, or "auto" on one of its nodes, or `ClusterSettings`; without it, "ray" starts a
-            cluster on this machine.
         quiet: print neither the choice of "auto" nor the warnings of `validate`.
     """
     if isinstance(validate, bool):
