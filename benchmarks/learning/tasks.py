@@ -111,15 +111,6 @@ _TRAIN_PROCGEN = Published(
 # RL²: with memory, and over trials.
 _MEMORY, _TASKS = {"memory": "gru"}, ("training tasks", "held-out tasks")
 
-TASKS = {"memory": "gru"}, ("training tasks", "held-out tasks")
-_LONG_TRIALS = {
-    **_MEMORY,
-    "env_kwargs": {"pulls": 100},
-    "steps": 20_000_000,
-    "rollout_steps": 100,
-    "sequence_length": 100,
-}
-
 TASKS = {
     task.name: task
     for task in (
