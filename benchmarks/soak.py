@@ -33,7 +33,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.training import train
 from envfleet.training.callbacks import Callback, Moment
 
-__all__ = ["Figures", "main", "soak", "unsteady_cart_pole"]
+__all__ = ["Figures", "Watch", "main", "soak", "unsteady_cart_pole"]
 
 RESULTS = Path(__file__).parent.parent / "docs" / "benchmarks" / "soak.json"
 SAMPLE_SECONDS = 0.5
@@ -106,7 +106,7 @@ class Figures:
         }
 
 
-class _Watch(Callback):
+class Watch(Callback):
     """Kill workers in turn from a separate thread, and measure the caller."""
 
     def __init__(self, kill_every: float) -> None:
@@ -119,7 +119,7 @@ class _Watch(Callback):
         self._reading = threading.Lock()  # our threads open files of /proc, which must not be counted as open
         self._descriptors = self._process.num_fds()
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         self._began = time.monotonic()
         tasks = (self._kill, self._measure) if self._kill_every else (self._measure,)
         self._threads = [threading.Thread(target=work, daemon=True) for work in tasks]
@@ -212,7 +212,7 @@ def soak(
         output_dir=str(folder),
         quiet=True,
     )
-    with _Watch(kill_every) as watch:
+    with Watch(kill_every) as watch:
         train(settings, callbacks=[watch])
     return watch.figures
 

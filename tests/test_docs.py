@@ -161,6 +161,7 @@ def test_the_page_of_settings_is_current() -> None:
     [
         "benchmarks.tables",
         "benchmarks.asynchrony.page",
+        "benchmarks.cluster.page",
         "benchmarks.dqn.page",
         "benchmarks.meta.page",
         "benchmarks.ppo.page",

@@ -108,6 +108,12 @@ class NamespaceCluster:
     def heal(self, node: int) -> None:
         self._in(self._switch, "link", "set", f"p{node}", "up")
 
+    def shape(self, node: int, rate: str) -> None:
+        """Limit the cable of a node in both directions, for example to "1gbit"."""
+        for namespace, device in ((self._switch, f"p{node}"), (f"{self._prefix}{node}", "eth0")):
+            limit = ["root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+            _ip("netns", "exec", namespace, "tc", "qdisc", "replace", "dev", device, *limit)
+
     def processes(self, node: int, named: str) -> list[int]:
         """The processes of a node whose command line contains this text, as this machine numbers them."""
         listed = subprocess.run(

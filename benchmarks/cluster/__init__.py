@@ -1,0 +1,1 @@
+"""Benchmarks of training on several nodes, each a namespace of this machine."""

@@ -1,0 +1,162 @@
+"""Measures training on clusters of namespaces: scaling, the cost of a rollout, and the constants of the model."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.cluster.driver import ENVS_PER_NODE, STEPS, Workload
+from benchmarks.cluster.model import Constants, Load, update
+from benchmarks.interleave import quartiles
+from benchmarks.sessions import ROOT
+from tests.cluster.namespaces import NamespaceCluster
+
+__all__ = ["LARGE", "RATE", "measure_model", "measure_rollouts", "measure_scaling"]
+
+Report = Callable[[str], None]
+Figures = dict[str, Any]
+LARGE = 28_224  # bytes of an observation: four grey frames of 84 x 84
+RATE = "1gbit"  # of the learner's cable, for the model
+SCHEDULES = ("sync", "overlap")
+VALIDATED = (2, 4, 8)  # nodes
+
+
+def run(cluster: NamespaceCluster, workload: Workload) -> Figures:
+    """Train on the head of the cluster, with environments on `workload.nodes` of its nodes."""
+    command = [sys.executable, "-m", "benchmarks.cluster.driver", json.dumps(asdict(workload))]
+    said = cluster.run(0, command, 300.0)
+    line = next(line for line in said.splitlines() if line.startswith('{"backend"'))
+    found: Figures = json.loads(line)
+    return found
+
+
+def run_here(workload: Workload) -> Figures:
+    """Train without a cluster, for comparison."""
+    command = [sys.executable, "-m", "benchmarks.cluster.driver", json.dumps(asdict(workload))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: Figures = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _rounds(rounds: int, cells: list[Any]) -> Iterator[Any]:
+    """Yield each cell once per round, in rotating order."""
+    for turn in range(rounds):
+        first = turn % len(cells)
+        yield from cells[first:] + cells[:first]
+
+
+def measure_scaling(rounds: int, seconds: float, report: Report) -> Figures:
+    """Measure the steps per second of 1, 2 and 4 nodes, with real learning."""
+    rates: dict[str, list[float]] = {}
+    cluster = NamespaceCluster(4)
+    try:
+        for schedule, nodes in _rounds(rounds, [(each, nodes) for each in SCHEDULES for nodes in (1, 2, 4)]):
+            found = run(cluster, Workload("ray", nodes, schedule, seconds=seconds))
+            rates.setdefault(f"{schedule} {nodes}", []).append(found["steps_per_second"])
+            report(f"scaling: {schedule}, {nodes} nodes: {found['steps_per_second']:.0f} steps/s")
+    finally:
+        cluster.close()
+    shares = {
+        f"{schedule} {nodes}": quartiles(
+            many / one / nodes for many, one in zip(rates[f"{schedule} {nodes}"], rates[f"{schedule} 1"], strict=True)
+        )
+        for schedule in SCHEDULES
+        for nodes in (2, 4)
+    }
+    return {"steps_per_second": {name: quartiles(values) for name, values in rates.items()}, "share": shares}
+
+
+def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
+    """Measure what a rollout costs beyond one of `processes`: two workers on two other nodes, on the same cores."""
+    kinds = {"small": 16, "large": LARGE}
+    times: dict[tuple[str, str], list[float]] = {}
+    sizes: dict[str, float] = {}
+    cluster = NamespaceCluster(2)
+    try:
+        cells = [(kind, backend) for kind in kinds for backend in ("processes", "ray")]
+        for kind, backend in _rounds(rounds, cells):
+            workload = Workload(
+                backend, 2, milliseconds=0.0, observation_bytes=kinds[kind], learns=False, seconds=seconds
+            )
+            found = run(cluster, workload) if backend == "ray" else run_here(workload)
+            times.setdefault((kind, backend), []).append(found["rollout"])
+            sizes[kind] = (found["rollout_bytes"] + 2 * found["weight_bytes"]) / 1e6
+            report(f"rollouts: {kind}, {backend}: {1000 * found['rollout']:.1f} ms")
+    finally:
+        cluster.close()
+    return {
+        kind: {
+            "megabytes": sizes[kind],
+            "processes": quartiles(times[kind, "processes"]),
+            "ray": quartiles(times[kind, "ray"]),
+            "more": quartiles(
+                ours - other for ours, other in zip(times[kind, "ray"], times[kind, "processes"], strict=True)
+            ),
+        }
+        for kind in kinds
+    }
+
+
+def measure_model(rounds: int, seconds: float, report: Report) -> Figures:
+    """Measure the constants on one node and compare the model with 2, 4 and 8 nodes behind a cable of `RATE`."""
+    sizes = {"vectors": 16, "pictures": LARGE}
+    cluster = NamespaceCluster(max(VALIDATED))
+    try:
+        cluster.shape(0, RATE)
+        alone: dict[str, list[Figures]] = {kind: [] for kind in sizes}
+        single: dict[str, list[Figures]] = {kind: [] for kind in sizes}
+        for kind in _rounds(rounds, list(sizes)):
+            size = sizes[kind]
+            alone[kind].append(run_here(Workload("processes", 1, observation_bytes=size, seconds=seconds)))
+            single[kind].append(run(cluster, Workload("ray", 1, observation_bytes=size, seconds=seconds)))
+            report(f"model: {kind}, one node")
+        constants = constants_of(alone, single)
+        loads = {kind: load_of(alone[kind]) for kind in sizes}
+        report(f"model: {constants}")
+        checked = []
+        for kind, size in sizes.items():
+            for nodes in VALIDATED:
+                for schedule in SCHEDULES:
+                    found = run(cluster, Workload("ray", nodes, schedule, observation_bytes=size, seconds=seconds))
+                    measured = nodes * ENVS_PER_NODE * STEPS / found["steps_per_second"]
+                    expected = update(constants, loads[kind], nodes).seconds(schedule)
+                    cell = {"kind": kind, "nodes": nodes, "schedule": schedule}
+                    checked.append({**cell, "measured": measured, "expected": expected})
+                    report(f"model: {kind}, {nodes} nodes, {schedule}: {expected / measured - 1:+.1%}")
+    finally:
+        cluster.close()
+    return {
+        "constants": asdict(constants),
+        "loads": {kind: asdict(load) for kind, load in loads.items()},
+        "checked": checked,
+    }
+
+
+def _median(runs: list[Figures], name: str) -> float:
+    return float(statistics.median(run[name] for run in runs))
+
+
+def load_of(alone: list[Figures]) -> Load:
+    """What a host does, from runs without a cluster."""
+    return Load(
+        collecting=_median(alone, "rollout"),
+        row_bytes=_median(alone, "rollout_bytes"),
+        weight_bytes=_median(alone, "weight_bytes"),
+        learning=_median(alone, "learning"),
+        spread=0.0,  # the environments wait equally long
+    )
+
+
+def constants_of(alone: dict[str, list[Figures]], single: dict[str, list[Figures]]) -> Constants:
+    """The constants, from runs without a cluster and with one node, of vectors and of pictures."""
+    more = {kind: _median(single[kind], "rollout") - _median(alone[kind], "rollout") for kind in alone}
+    moved = {kind: _median(alone[kind], "rollout_bytes") + _median(alone[kind], "weight_bytes") for kind in alone}
+    per_host = _median(single["vectors"], "driver_cpu") - _median(alone["vectors"], "driver_cpu")
+    bandwidth = (moved["pictures"] - moved["vectors"]) / (more["pictures"] - more["vectors"])
+    return Constants(per_host, more["vectors"] - per_host, bandwidth)

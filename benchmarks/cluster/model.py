@@ -1,0 +1,84 @@
+"""What an update costs with N nodes: publishing weights, waiting for the slowest, receiving rows, learning.
+
+A *host* is a node with its workers. All times are in seconds, sizes in bytes. The model is pessimistic about weights:
+every host asks the learner's machine for them at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+__all__ = ["Constants", "Load", "Parts", "first_limit", "share_of_linear", "update"]
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What a cluster costs."""
+
+    per_host: float  # the driver's work for one host and rollout
+    latency: float  # of a request and its answer, beyond that work
+    bandwidth: float  # bytes per second to and from the learner's machine
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one host does in a rollout."""
+
+    collecting: float  # seconds that its rollout takes
+    row_bytes: float  # that it sends
+    weight_bytes: float  # that it receives
+    learning: float  # seconds that the learner needs for its rows
+    spread: float = 0.0  # standard deviation of `collecting`, as a share of it
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of an update, in seconds."""
+
+    publishing: float
+    collecting: float
+    waiting: float  # for the slowest host
+    receiving: float
+    learning: float
+
+    def seconds(self, schedule: str) -> float:
+        """Return the time from one update to the next."""
+        collected = self.publishing + self.collecting + self.waiting + self.receiving
+        if schedule == "sync":
+            return collected + self.learning
+        # `overlap`: hosts collect while the learner learns; pasting rows takes the learner's time as well.
+        return max(collected, self.learning + self.receiving)
+
+
+def update(constants: Constants, load: Load, nodes: int) -> Parts:
+    """Return the parts of an update with `nodes` hosts."""
+    slowest = load.spread * math.sqrt(2.0 * math.log(nodes))  # of `nodes` normal numbers, to first order
+    return Parts(
+        publishing=nodes * (constants.per_host / 2 + load.weight_bytes / constants.bandwidth),
+        collecting=load.collecting,
+        waiting=load.collecting * slowest,
+        receiving=constants.latency + nodes * (constants.per_host / 2 + load.row_bytes / constants.bandwidth),
+        learning=nodes * load.learning,
+    )
+
+
+def share_of_linear(constants: Constants, load: Load, nodes: int, schedule: str) -> float:
+    """Return the speed of `nodes` hosts divided by `nodes` times that of one machine without a cluster."""
+    alone = Parts(0.0, load.collecting, 0.0, 0.0, load.learning)
+    return alone.seconds(schedule) / update(constants, load, nodes).seconds(schedule)
+
+
+def first_limit(constants: Constants, load: Load, schedule: str, most: int = 1000) -> tuple[int, str] | None:
+    """Return the number of hosts from which on less than 0.8 of linear is left, and what costs most there."""
+    for nodes in range(1, most + 1):
+        if share_of_linear(constants, load, nodes, schedule) < 0.8:
+            parts = update(constants, load, nodes)
+            names = {
+                "publishing weights": parts.publishing,
+                "waiting for the slowest host": parts.waiting,
+                "receiving rows": parts.receiving,
+                "learning": parts.learning,
+            }
+            return nodes, max(names, key=names.__getitem__)
+    return None
