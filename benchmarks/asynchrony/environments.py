@@ -13,12 +13,12 @@ SEED = 1  # of the runs: environment i has the seed SEED + i
 
 
 class Waits(gymnasium.Env[Any, Any]):
-    """Waits in every step; environments from `slow_from` on wait `ratio` times as long."""
+    """Waits in every step, from number `slow_from` on `ratio` times as long. An observation has `size` bytes."""
 
-    observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, milliseconds: float = 1.0, ratio: float = 1.0, slow_from: int = 0) -> None:
+    def __init__(self, milliseconds: float = 1.0, ratio: float = 1.0, slow_from: int = 0, size: int = 16) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (size // 4,), np.float32)
         self._seconds, self._ratio, self._slow_from = milliseconds / 1000.0, ratio, slow_from
         self._waits = self._seconds
         self._steps = 0
@@ -36,4 +36,4 @@ class Waits(gymnasium.Env[Any, Any]):
         return self._observed(), float(action), self._steps >= 100, False, {}
 
     def _observed(self) -> Any:
-        return self.np_random.uniform(-1.0, 1.0, 4).astype(np.float32)
+        return np.full(self.observation_space.shape, self.np_random.uniform(-1.0, 1.0), np.float32)

@@ -35,7 +35,7 @@ class Workload:
         from envfleet.algorithms.settings import PPO
 
         settings: dict[str, Any] = {
-            "env": "benchmarks.cluster.environments:Waits",
+            "env": "benchmarks.asynchrony.environments:Waits",
             "env_kwargs": {"milliseconds": self.milliseconds, "size": self.observation_bytes},
             "n_envs": ENVS_PER_NODE * self.nodes,
             "group_size": ENVS_PER_NODE,

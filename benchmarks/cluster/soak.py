@@ -15,13 +15,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+
 from benchmarks.soak import Watch, results_of
 from tests.cluster.namespaces import NamespaceCluster
 
-__all__ = ["ENVS_PER_NODE", "NODES", "measure_soak"]
+__all__ = ["ENVS_PER_NODE", "NODES", "Waiting", "measure_soak"]
 
 NODES, ENVS_PER_NODE = 4, 4
 AWAY_SECONDS = 20.0  # between the end of a node and its return
+
+
+class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Waits a millisecond in every step, because all nodes share the cores of one machine."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.001)
+        return super().step(action)
 
 
 def measure_soak(minutes: float, kill_every: float, report: Callable[[str], None]) -> dict[str, Any]:
@@ -58,7 +68,8 @@ def main() -> None:
 
     folder, minutes = sys.argv[1], float(sys.argv[2])
     settings = PPO(
-        env="benchmarks.cluster.environments:WaitingCartPole",
+        env="CartPole-v1",
+        wrappers=("benchmarks.cluster.soak:Waiting",),
         n_envs=NODES * ENVS_PER_NODE,
         group_size=ENVS_PER_NODE,
         rollout_steps=64,
