@@ -102,16 +102,26 @@ def search_breaks(
     return chosen
 
 
-def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
+def greedy_breaks(
+    landscape: Landscape,
+    budget: int,
+    fires: Sequence[Fire],
+    model: FireModel,
+    minutes: float,
+    remember: bool = True,
+) -> Cells:
     """Add breaks one at a time, each the cell that lowers the burned area most. Tries every cell that burns.
 
-    A fire does not count for a break in its own ignition cell (see `Lookahead.saved`).
+    A fire does not count for a break in its own ignition cell (see `Lookahead.saved`). `remember=False` simulates every
+    fire again for every cell after each break: the same breaks, several times slower.
     """
     ahead, chosen = Lookahead(landscape, fires, model, minutes), np.empty(0, np.int64)
     for _ in range(budget):
         candidates = np.flatnonzero(ahead.burned())
         if not candidates.size:
             break
+        if not remember:
+            ahead.forget()
         best = candidates[np.argmax(ahead.saved(candidates[:, None]))]
         chosen = np.append(chosen, best)
         ahead.place(breaks_from(landscape, chosen))
