@@ -43,8 +43,11 @@ def test_figures(compared: Comparison) -> None:
     assert json.loads(json.dumps(figures)) == json.loads((compared.folder / "comparison.json").read_text())
     assert figures["landscapes"] == 5 and figures["held_out"] and figures["breaks"] == 11  # 5 % of 225
     ways = figures["ways"]
-    names = ["no breaks", "random", "centrality", "centrality, search 12", "greedy", "agent", "agent, search 12"]
+    greedy, without_agent = ["greedy", "greedy, incremental"], ["no breaks", "random", "centrality"]
+    names = [*without_agent, "centrality, search 12", *greedy, "agent", "agent, search 12"]
     assert list(ways) == names and figures["search"] == 12
+    areas = [ways[name]["burned_hectares_per_landscape"] for name in greedy]
+    assert areas[0] == areas[1]  # the same breaks
     burned = {name: way["burned_hectares"] for name, way in ways.items()}
     assert burned["greedy"] < burned["centrality"] < burned["random"] < burned["no breaks"]
     assert burned["centrality"] < burned["agent"] < burned["no breaks"]

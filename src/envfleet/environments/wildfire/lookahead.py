@@ -72,9 +72,9 @@ class Lookahead:
         """
         if isinstance(self._model, SurfaceFire):  # it spreads only fires that come near
             rows = self._rows(candidates)
-            known = self._known, rows
+            without = self.arrival, self.burned_cells
             return self._model.saved_cells(
-                self.landscape, self.fires, self._breaks, self.minutes, self.arrival, self.burned_cells, candidates, known
+                self.landscape, self.fires, self._breaks, self.minutes, *without, candidates, (self._known, rows)
             )
         starts_here = (candidates[:, :, None] == self._ignitions).any(axis=1)  # [candidate, fire]
         after = self._cells_with_more_breaks(candidates)

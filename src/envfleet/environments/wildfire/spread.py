@@ -307,9 +307,9 @@ def saved_cells(
     cells without it. A fire that does not come near a candidate is not spread again, because nothing changes for it.
     A fire that starts in a candidate does not count (see `Lookahead.saved`).
 
-    `known` is [row, fire], with row `rows_of_known[candidate]`: what was found before, or -1. This fills it. A result is
-    left out if the fire burns a cell that it does not burn without the candidate; otherwise only breaks that the fire
-    comes near without the candidate can change the result.
+    `known` is [row, fire], with row `rows_of_known[candidate]`: the results so far, or -1. This fills it. A result is
+    left out if the fire burns a cell that it does not burn without the candidate. All others stay valid until a break
+    comes near the fire.
     """
     rows, columns = breaks.shape
     saved = np.zeros(len(candidates), np.int64)
@@ -322,7 +322,7 @@ def saved_cells(
             if known[rows_of_known[i], fire] >= 0:
                 saved[i] += known[rows_of_known[i], fire]
                 continue
-            if not _is_near(without, candidates[i]) or _holds(candidates[i], ignitions[fire]):
+            if not _is_near(without, candidates[i]) or (candidates[i] == ignitions[fire]).any():
                 known[rows_of_known[i], fire] = 0
                 continue
             if not ready:
@@ -342,21 +342,12 @@ def saved_cells(
 
 
 @kernel
-def _holds(cells: Integers, wanted: int) -> bool:
-    for cell in cells:
-        if cell == wanted:
-            return True
-    return False
-
-
-@kernel
 def _reaches_others(without: Floats, reached: Integers) -> bool:
     """Whether a fire reaches cells that it does not burn without a candidate.
 
     This is rare, but can happen: a detour may end in a straight path that is otherwise not tried.
     """
-    columns = without.shape[1]
+    times, others = without.ravel(), False
     for cell in reached:
-        if math.isinf(without[cell // columns, cell % columns]):
-            return True
-    return False
+        others = others or math.isinf(times[cell])
+    return others
