@@ -53,8 +53,8 @@ def agent_targets(results: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ),
     ]
     if "large" in results:
-        for name in ("agent", search):
-            way = results["large"]["ways"][name]
+        agents = {name: way for name, way in results["large"]["ways"].items() if name.startswith("agent")}
+        for name, way in agents.items():  # its search may have another size than that of the first part
             where = f"{name}, {results['large']['cells'][0]} × {results['large']['cells'][1]} cells"
             measured.append(
                 (f"{where}: burned area divided by centrality's", way["share_of_centrality"], SHARE_OF_CENTRALITY)

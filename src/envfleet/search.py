@@ -37,16 +37,35 @@ class RankingAgent(Protocol):
 
 
 class SearchingAgent:
-    """Takes the action with the largest simulated gain among the agent's `candidates` best ones."""
+    """Takes the action with the largest simulated gain among the agent's `candidates` best ones.
+
+    An action is simulated when it is first proposed in an episode. Later it is simulated again only if it is one of the
+    `FAVOURITES` that the agent ranks first, or of the `PROMISING` with the largest gains when last simulated. So up to
+    16 candidates are all simulated. With more, the result can differ from simulating all of them, because an action may
+    gain more after others were taken.
+    """
+
+    FAVOURITES = PROMISING = 8
 
     def __init__(self, agent: RankingAgent, gains: Callable[[Sequence[int]], Any], candidates: int) -> None:
         if candidates < 1:
             raise SettingsError(f"search is {candidates}, expected at least 1 candidate")
         self._agent, self._gains, self._candidates = agent, gains, candidates
+        self._last_gains: dict[int, float] = {}  # of this episode
 
     def reset(self) -> None:
         self._agent.reset()
+        self._last_gains.clear()
 
     def __call__(self, observation: Any, info: dict[str, Any]) -> Any:
-        proposed = self._agent.ranked(observation, info, self._candidates)
-        return proposed[int(np.argmax(self._gains(proposed)))]  # the first of equal gains: the agent's favourite
+        simulated = self._worth_simulating(self._agent.ranked(observation, info, self._candidates))
+        gains = self._gains(simulated)
+        self._last_gains |= zip(simulated, gains, strict=True)
+        return simulated[int(np.argmax(gains))]  # the first of equal gains: the agent's favourite
+
+    def _worth_simulating(self, proposed: Sequence[int]) -> list[int]:
+        """The proposed actions to simulate now, in the agent's order."""
+        seen = [action for action in proposed[self.FAVOURITES :] if action in self._last_gains]
+        seen.sort(key=lambda action: -self._last_gains[action])  # stable: the agent's order if gains are equal
+        left_out = set(seen[self.PROMISING :])
+        return [action for action in proposed if action not in left_out]

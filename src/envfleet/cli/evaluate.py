@@ -31,7 +31,7 @@ class Evaluate:
       envfleet evaluate runs/cartpole --episodes 100
       envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
       envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
-      envfleet evaluate runs/breaks --search 16            # simulation picks among the 16 best actions
+      envfleet evaluate runs/breaks --search 64            # simulation picks among the 64 best actions
       envfleet evaluate runs/breaks --env-kwargs grid_size=100 fire_risk=high
       envfleet evaluate runs/bandit --tasks 200            # environments with tasks: held-out ones
       envfleet evaluate runs/s1 runs/s2 runs/s3 --tasks 200 --beside runs/markov runs/oracle

@@ -53,6 +53,37 @@ def test_saved_cells_as_if_everything_were_spread_again(model: Any, width: int) 
     assert len(np.unique(received)) > 3
 
 
+def test_what_is_remembered_is_what_a_new_simulation_finds() -> None:
+    ahead, generator, chosen = looked(), np.random.default_rng(3), []
+    for _ in range(12):
+        chosen.append(int(generator.choice(np.flatnonzero(ahead.burned()))))
+        ahead.place(breaks_from(LANDSCAPE, chosen))
+        some = generator.choice(625, 150, replace=False)[:, None]  # in any order, and others each time
+        new = looked()
+        new.place(breaks_from(LANDSCAPE, chosen))
+        np.testing.assert_array_equal(ahead.saved(some), new.saved(some))
+        pairs = np.concatenate([some, (some + 1) % 625], axis=1)
+        np.testing.assert_array_equal(ahead.saved(pairs), new.saved(pairs))
+    assert np.count_nonzero(ahead._known >= 0) > 1000
+
+
+def test_a_result_is_not_remembered_if_the_fire_reaches_other_cells() -> None:
+    """Hide a burned cell, so that a fire seems to reach a cell that it does not burn without the candidate."""
+    ahead, cells = looked(), np.arange(625)[:, None]
+    saved = ahead.saved(cells)
+    candidate = int(ahead._known[:, 0].argmax())
+    assert ahead._known[candidate, 0] > 0
+    ahead.arrival[0].ravel()[FIRES[0].ignition] = np.inf
+    ahead.forget()
+    np.testing.assert_array_equal(ahead.saved(cells)[candidate], saved[candidate])
+    assert ahead._known[candidate, 0] == -1
+
+
+def test_greedy_without_memory_places_the_same_breaks() -> None:
+    given = LANDSCAPE, 8, FIRES, SurfaceFire(), 120.0
+    np.testing.assert_array_equal(greedy_breaks(*given, remember=False), greedy_breaks(*given))
+
+
 def test_a_break_at_an_ignition_saves_nothing_of_its_own_fire() -> None:
     ground, middle = even_ground(9, 102), 40
     ahead = Lookahead(ground, [Fire(middle, Weather(wind_kmh=0))], SurfaceFire(), 1e9)

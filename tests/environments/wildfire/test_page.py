@@ -55,14 +55,15 @@ def test_targets_of_the_agent_that_are_missed_are_said() -> None:
     measured = wildfire_page.AGENT_RESULTS.read_text()
     reached = [target["reached"] for target in agent_targets(json.loads(measured))]
     search = f"agent, search {wildfire_agent.SEARCH}"
+    large = next(name for name in json.loads(measured)["large"]["ways"] if name.startswith("agent, search"))
     worse: list[tuple[tuple[str | int, ...], float]] = [
         (("seeds", "together", search, "more_than_greedy_interval", 0), 0.01),
         (("seeds", "each", search, 0, "seconds_per_landscape"), 1e3),
         (("curves", 0, "seconds"), 3700.0),
         (("large", "ways", "agent", "share_of_centrality"), 0.91),
         (("large", "ways", "agent", "seconds_per_landscape"), 61.0),
-        (("large", "ways", search, "share_of_centrality"), 0.91),
-        (("large", "ways", search, "seconds_per_landscape"), 61.0),
+        (("large", "ways", large, "share_of_centrality"), 0.91),
+        (("large", "ways", large, "seconds_per_landscape"), 61.0),
     ]
     assert len(reached) == len(worse)
     for number, (path, figure) in enumerate(worse):

@@ -7,6 +7,7 @@ fires; evaluate those with `burned_hectares` on other fires.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from envfleet.environments.wildfire.fire import Fire, FireModel
 from envfleet.environments.wildfire.landscape import Landscape
 from envfleet.environments.wildfire.lookahead import Lookahead
+from envfleet.search import SearchingAgent
 
 __all__ = [
     "breaks_from",
@@ -91,27 +93,51 @@ def search_breaks(
     This is the search of an agent with centrality in its place: what the search gives without learning.
     """
     ahead, chosen = Lookahead(landscape, fires, model, minutes), np.empty(0, np.int64)
+    search = SearchingAgent(_ByCentrality(ahead), lambda cells: ahead.saved(np.array(cells)[:, None]), candidates)
     for _ in range(budget):
-        paths = np.where(ahead.burned(), ahead.counts()[1], -1.0).ravel()
-        tried = np.argsort(-paths, kind="stable")[:candidates]
-        tried = tried[paths[tried] >= 0]
-        if not tried.size:
+        if not ahead.burned().any():
             break
-        chosen = np.append(chosen, tried[np.argmax(ahead.saved(tried[:, None]))])
+        chosen = np.append(chosen, search(None, {}))
         ahead.place(breaks_from(landscape, chosen))
     return chosen
 
 
-def greedy_breaks(landscape: Landscape, budget: int, fires: Sequence[Fire], model: FireModel, minutes: float) -> Cells:
+class _ByCentrality:
+    """Ranks burning cells by the number of cells that fires reach by way of them."""
+
+    def __init__(self, ahead: Lookahead) -> None:
+        self._ahead = ahead
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def ranked(self, observation: Any, info: dict[str, Any], count: int) -> list[int]:
+        paths = np.where(self._ahead.burned(), self._ahead.counts()[1], -1.0).ravel()
+        tried = np.argsort(-paths, kind="stable")[:count]
+        found: list[int] = tried[paths[tried] >= 0].tolist()
+        return found
+
+
+def greedy_breaks(
+    landscape: Landscape,
+    budget: int,
+    fires: Sequence[Fire],
+    model: FireModel,
+    minutes: float,
+    remember: bool = True,
+) -> Cells:
     """Add breaks one at a time, each the cell that lowers the burned area most. Tries every cell that burns.
 
-    A fire does not count for a break in its own ignition cell (see `Lookahead.saved`).
+    A fire does not count for a break in its own ignition cell (see `Lookahead.saved`). `remember=False` simulates every
+    fire again for every cell after each break: the same breaks, several times slower.
     """
     ahead, chosen = Lookahead(landscape, fires, model, minutes), np.empty(0, np.int64)
     for _ in range(budget):
         candidates = np.flatnonzero(ahead.burned())
         if not candidates.size:
             break
+        if not remember:
+            ahead.forget()
         best = candidates[np.argmax(ahead.saved(candidates[:, None]))]
         chosen = np.append(chosen, best)
         ahead.place(breaks_from(landscape, chosen))

@@ -33,12 +33,13 @@ from envfleet.seeding import derive_seed, stream
 if TYPE_CHECKING:
     from envfleet.environments.wildfire.environment import WildfireEnv
 
-__all__ = ["AGENT", "GREEDY", "Measured", "Plan", "compare", "difference", "figures_of", "measure"]
+__all__ = ["AGENT", "GREEDY", "INCREMENTAL", "Measured", "Plan", "compare", "difference", "figures_of", "measure"]
 
 Cells = NDArray[np.int64]
 
 AGENT = "agent"
-GREEDY = "greedy"
+GREEDY = "greedy"  # simulates every cell after each break
+INCREMENTAL = "greedy, incremental"  # the same breaks; remembers what a break does not change
 _STREAM = 0xC0A9
 _TEST_FIRES = 200  # for measuring all of them, the agent included
 _MAPS = 4  # landscapes drawn in the report; one if they are large
@@ -191,7 +192,8 @@ def _baselines(case: _Case, model: FireModel, minutes: float, search: int | None
     if search is not None:
         ways[f"centrality, search {search}"] = lambda: search_breaks(*given, candidates=search)
     if landscape.burnable.size <= _MOST_CELLS_FOR_GREEDY:
-        ways[GREEDY] = lambda: greedy_breaks(*given)
+        ways[GREEDY] = lambda: greedy_breaks(*given, remember=False)
+        ways[INCREMENTAL] = lambda: greedy_breaks(*given)
     return ways
 
 

@@ -55,8 +55,7 @@ class SurfaceFire:
         self, landscape: Landscape, fires: Sequence[Fire], breaks: NDArray[np.bool_], minutes: float
     ) -> NDArray[np.float64]:
         """Minutes until each fire reaches each cell: [fire, row, column]."""
-        prepared = self._prepare(landscape, tuple(fires))  # tuple() returns the same object for a tuple
-        return self._arrival_minutes(prepared.metrics, prepared.weathers, prepared.ignitions, breaks, float(minutes))
+        return self.spread_some(landscape, fires, breaks, minutes, np.arange(len(fires)))
 
     def spread_some(
         self,
@@ -67,11 +66,11 @@ class SurfaceFire:
         numbers: NDArray[np.int64],
     ) -> NDArray[np.float64]:
         """Minutes until the fires with these numbers reach each cell: [number, row, column]."""
-        prepared = self._prepare(landscape, tuple(fires))
+        prepared = self._prepare(landscape, tuple(fires))  # tuple() returns the same object for a tuple
         weathers, ignitions = prepared.weathers[numbers], prepared.ignitions[numbers]
         return self._arrival_minutes(prepared.metrics, weathers, ignitions, breaks, float(minutes))
 
-    def cells_with_more_breaks(
+    def saved_cells(
         self,
         landscape: Landscape,
         fires: Sequence[Fire],
@@ -80,16 +79,18 @@ class SurfaceFire:
         arrival: NDArray[np.float64],
         burned: NDArray[np.int64],
         candidates: NDArray[np.int64],
+        known: tuple[NDArray[np.int32], NDArray[np.int64]],
     ) -> NDArray[np.int64]:
-        """Number of cells that each fire burns with more breaks, for each candidate: [candidate, fire].
+        """Number of cells that each candidate saves if it becomes breaks, over all fires: [candidate].
 
         A candidate is a row of cells: [candidate, cell]. Without it, the fires have these times `arrival` [fire, row,
-        column] and numbers of `burned` cells [fire].
+        column] and numbers of `burned` cells [fire]. `known` are the results so far [row, fire], which this fills, and
+        the row of each candidate (see `spread.saved_cells`).
         """
-        from envfleet.environments.wildfire.spread import cells_with_more_breaks
+        from envfleet.environments.wildfire.spread import saved_cells
 
         prepared = self._prepare(landscape, tuple(fires))
-        return cells_with_more_breaks(
+        return saved_cells(
             prepared.metrics,
             prepared.weathers,
             prepared.ignitions,
@@ -98,6 +99,7 @@ class SurfaceFire:
             arrival,
             burned,
             np.ascontiguousarray(candidates, np.int64),
+            *known,
         )
 
     def metric(self, landscape: Landscape, weather: Weather) -> NDArray[np.float64]:

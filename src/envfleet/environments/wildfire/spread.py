@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from envfleet.environments.wildfire.compilation import kernel
 
-__all__ = ["arrival_minutes", "cells_with_more_breaks", "fires_near"]
+__all__ = ["arrival_minutes", "fires_near", "saved_cells"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -289,7 +289,7 @@ def fires_near(arrival: Floats, cells: Integers) -> Integers:
 
 
 @kernel
-def cells_with_more_breaks(
+def saved_cells(
     metrics: Floats,
     weathers: Integers,
     ignitions: Integers,
@@ -298,31 +298,56 @@ def cells_with_more_breaks(
     arrival: Floats,
     burned: Integers,
     candidates: Integers,
+    known: NDArray[np.int32],
+    rows_of_known: Integers,
 ) -> Integers:
-    """Number of cells that each fire burns with more breaks, for each candidate: [candidate, fire].
+    """Number of cells that each candidate saves if it becomes breaks, over all fires: [candidate].
 
     A candidate is a row of cells: [candidate, cell]. `arrival` [fire, row, column] and `burned` [fire] are times and
     cells without it. A fire that does not come near a candidate is not spread again, because nothing changes for it.
+    A fire that starts in a candidate does not count (see `Lookahead.saved`).
+
+    `known` is [row, fire], with row `rows_of_known[candidate]`: the results so far, or -1. This fills it. A result is
+    left out if the fire burns a cell that it does not burn without the candidate. All others stay valid until a break
+    comes near the fire.
     """
     rows, columns = breaks.shape
-    found = np.empty((len(candidates), len(ignitions)), np.int64)
+    saved = np.zeros(len(candidates), np.int64)
     times, settled = np.full(rows * columns, np.inf), np.zeros(rows * columns, np.bool_)
     memory = np.full((5, rows * columns), -1, np.int64)
     barred = np.empty((rows, columns), np.bool_)
     for fire in range(len(ignitions)):
-        metric, ready = metrics[weathers[fire]], False
+        metric, ready, without = metrics[weathers[fire]], False, arrival[fire]
         for i in range(len(candidates)):
-            found[i, fire] = burned[fire]
-            if not _is_near(arrival[fire], candidates[i]):
+            if known[rows_of_known[i], fire] >= 0:
+                saved[i] += known[rows_of_known[i], fire]
+                continue
+            if not _is_near(without, candidates[i]) or (candidates[i] == ignitions[fire]).any():
+                known[rows_of_known[i], fire] = 0
                 continue
             if not ready:
                 _bar(metric, breaks, barred)
                 ready = True
             for cell in candidates[i]:
                 barred[cell // columns, cell % columns] = True
-            found[i, fire] = _spread(metric, barred, ignitions[fire], minutes, times, settled, memory)
-            _forget((rows, columns), found[i, fire], times, settled, memory)
+            found = _spread(metric, barred, ignitions[fire], minutes, times, settled, memory)
+            saved[i] += burned[fire] - found
+            if not _reaches_others(without, memory[4, :found]):
+                known[rows_of_known[i], fire] = burned[fire] - found
+            _forget((rows, columns), found, times, settled, memory)
             for cell in candidates[i]:
                 row, column = cell // columns, cell % columns
                 barred[row, column] = breaks[row, column] or math.isinf(metric[row, column, 0])
-    return found
+    return saved
+
+
+@kernel
+def _reaches_others(without: Floats, reached: Integers) -> bool:
+    """Whether a fire reaches cells that it does not burn without a candidate.
+
+    This is rare, but can happen: a detour may end in a straight path that is otherwise not tried.
+    """
+    times, others = without.ravel(), False
+    for cell in reached:
+        others = others or math.isinf(times[cell])
+    return others
