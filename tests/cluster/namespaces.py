@@ -25,7 +25,7 @@ __all__ = ["NamespaceCluster", "namespaces_work"]
 NET = "10.79.0"
 PORT = 6379
 _LETTERS = itertools.cycle("abcdefghijklmnopqrstuvwxyz")
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 
@@ -62,7 +62,7 @@ class NamespaceCluster:
             self.wait_for(lambda: self._alive() == 1)
             for node in range(1, nodes + 1):
                 self.start(node)
-            self.wait_for(lambda: self._alive() == nodes + 1)
+            self.wait_for(lambda: self._all_alive(nodes + 1))
         except BaseException:
             self.close()
             raise
@@ -212,6 +212,13 @@ class NamespaceCluster:
         except (AssertionError, subprocess.SubprocessError):
             return 0
         return int(out.split("alive ")[1].split()[0])
+
+    def _all_alive(self, count: int) -> bool:
+        """Whether all nodes are alive; start those again that gave up because the machine is busy (after 30 s)."""
+        for node, process in list(self._outer.items()):
+            if process.poll() is not None:
+                self.start(node)
+        return self._alive() == count
 
     def _outputs(self) -> str:
         return "\n".join(file.read_text()[-800:] for file in sorted(self._folder.glob("*/out")))
