@@ -43,7 +43,8 @@ def namespaces_work() -> bool:
 class NamespaceCluster:
     """Node 0 is the head, where drivers run; nodes 1 to `nodes` join it, with `cpus` each."""
 
-    def __init__(self, nodes: int, *, cpus: int = 1, head_cpus: int = 0) -> None:
+    def __init__(self, nodes: int, *, cpus: int = 1, head_cpus: int = 0, later: int = 0) -> None:
+        """`later` nodes have an address but are not started yet."""
         self._folder = folder = Path(tempfile.mkdtemp(prefix="ef"))  # paths of sockets have at most 107 characters
         self._cpus, self._head_cpus = cpus, head_cpus
         self._prefix = f"ef{os.getpid()}{next(_LETTERS)}"  # several clusters may exist
@@ -56,7 +57,7 @@ class NamespaceCluster:
         self._in(self._switch, "link", "add", "br0", "type", "bridge")
         self._in(self._switch, "link", "set", "br0", "up")
         try:
-            for node in range(nodes + 1):
+            for node in range(nodes + later + 1):
                 self._wire(node)
             self.start(0)
             self.wait_for(lambda: self._alive() == 1)

@@ -71,7 +71,8 @@ class Placement:
         """Offer these workers a new host."""
         link = self._link(self._backend)
         self.links.append(link)
-        self.better.update({worker: (link, self._backend.prepare(worker, link, 60.0)) for worker in workers})
+        pids = self._backend.prepare(workers, link, 60.0)
+        self.better.update({worker: (link, pid) for worker, pid in pids.items()})
         return link
 
     def moves(self) -> list[int]:

@@ -330,7 +330,8 @@ class Supervisor:
 
     def move(self, worker: int, groups: Sequence[int], slots: Sequence[int], states: Sequence[Any]) -> None:
         """Let an idle worker continue on another host, with the captured states of its groups."""
-        self._posted.update((group, Posted(*each)) for group, *each in zip(groups, slots, map(Restore, states)))
+        for group, slot, saved in zip(groups, slots, states, strict=True):
+            self._posted[group] = Posted(slot, Restore(saved))
         self._restart(worker, self._workers.move)
         try:
             self.answers_of(groups)

@@ -82,11 +82,11 @@ class RemoteBackend:
     def workers_of(self, link: Link) -> list[int]:
         return [worker for worker, other in list(self._links.items()) if other is link]
 
-    def prepare(self, index: int, link: Link, seconds: float) -> int:
-        """Build the environments of a worker on another host, and return its process id. Any thread may call this."""
-        link.call("start", self._specs[index])
-        _, pid = link.call("hello", index, seconds)
-        return int(pid)
+    def prepare(self, workers: Sequence[int], link: Link, seconds: float) -> dict[int, int]:
+        """Build environments of workers on another host; return their process ids. Any thread may call this."""
+        for worker in workers:
+            link.call("start", self._specs[worker])
+        return {worker: link.call("hello", worker, seconds)[1] for worker in workers}
 
     def move(self, index: int) -> None:
         with self._lock:

@@ -1,0 +1,118 @@
+"""Nodes that join, return, are drained or run out of memory during a run, and a lost head.
+
+`make proof` only. Each node is a namespace of this machine. Outcomes are asserted, not times: the run is held between
+two updates until it has said that it noticed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+
+from tests.cluster.namespaces import NamespaceCluster, namespaces_work
+from tests.cluster.training import digest, train_in
+
+pytestmark = [
+    pytest.mark.proof,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not namespaces_work(), reason="needs root, iproute2 and network namespaces"),
+]
+PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
+ON_CLUSTER = ["backend=ray", "address=auto"]
+
+
+class HeldRun:
+    """A training on a node of a cluster that waits after some updates."""
+
+    def __init__(self, cluster: NamespaceCluster, folder: Path, *settings: str, node: int = 0) -> None:
+        command = [*PROGRAM, str(folder), *ON_CLUSTER, *settings]
+        self._process = cluster.popen(node, command, stdin=subprocess.PIPE)
+        self.said = ""
+
+    def until_update(self, count: int) -> None:
+        """Read its output until it has made this many updates."""
+        assert self._process.stdout is not None
+        for _ in range(count):
+            line = self._process.stdout.readline()
+            assert line.startswith("update"), line + self.rest() + self.said
+
+    def until(self, text: str) -> None:
+        """Read its messages until one contains this text."""
+        assert self._process.stderr is not None
+        while text not in self.said:
+            line = self._process.stderr.readline()
+            assert line, self.said
+            self.said += line
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def rest(self) -> str:
+        """Let it end, and return the rest of its output."""
+        out, errors = self._process.communicate("\n" * 9, timeout=600)
+        self.said += errors
+        return out
+
+    @property
+    def code(self) -> int:
+        return self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    known: dict[str, str] = {}
+
+    def look_up(schedule: str) -> str:
+        if schedule not in known:
+            folder = tmp_path_factory.mktemp("reference") / "run"
+            known[schedule] = train_in(folder, schedule=schedule, backend="processes", workers=2)
+        return known[schedule]
+
+    return look_up
+
+
+@pytest.fixture
+def growing() -> Iterator[NamespaceCluster]:
+    """Yield a cluster with one node of two CPUs, to which a second can be added."""
+    made = NamespaceCluster(1, cpus=2, later=1)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[NamespaceCluster]:
+    """Yield a cluster with two nodes of two CPUs each."""
+    made = NamespaceCluster(2, cpus=2)
+    yield made
+    made.close()
+
+
+def workers_on(cluster: NamespaceCluster, node: int) -> int:
+    """Return the number of worker processes of a node; one more process forks them."""
+    return max(0, len(cluster.processes(node, "envfleet-")) - 1)
+
+
+@pytest.mark.parametrize("schedule", ["sync", "overlap"])
+def test_a_node_that_joins_is_used_and_changes_no_weight(
+    schedule: str, growing: NamespaceCluster, reference: Any, tmp_path: Path
+) -> None:
+    settings = ["workers=4", "overcommit=true", f"schedule={schedule}", "hold=2,4"]
+    run = HeldRun(growing, tmp_path / "run", *settings)
+    run.until_update(2)
+    assert workers_on(growing, 1) == 4
+    growing.start(2)
+    run.until(f"2 workers move to node {growing.address(2)}")
+    run.go_on()
+    run.until_update(2)
+    growing.wait_for(lambda: [workers_on(growing, node) for node in (1, 2)] == [2, 2])
+    assert f"weights {reference(schedule)}" in run.rest()
+    assert run.code == 0 and "restarted" not in run.said
