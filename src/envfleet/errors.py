@@ -12,6 +12,7 @@ EnvfleetError
 │   ├── ObservationError it returned something outside its declared spaces
 │   └── EnvHungError     it did not return in time (also a TimeoutError)
 ├── WorkerError          a worker could not start, or died more often than allowed
+│   └── ClusterLostError no node of the cluster is left, or its head is lost
 ├── ResourceError        the machine lacks memory or file descriptors for the request
 ├── StateError           a simulator cannot save or restore its state as plain data
 ├── TrainingError        training diverged: weights or losses are no longer numbers
@@ -35,6 +36,7 @@ __all__ = [
     "CannotBeSentError",
     "CheckpointError",
     "ClosedError",
+    "ClusterLostError",
     "EnvContext",
     "EnvError",
     "EnvHungError",
@@ -214,6 +216,10 @@ class WorkerError(EnvfleetError):
     ) -> None:
         self.ending, self.stack, self.hung = ending, stack, hung
         super().__init__(message, hint=hint)
+
+
+class ClusterLostError(WorkerError):
+    """No node of the cluster is left, or its head is lost. A run can be resumed on another cluster."""
 
 
 class ResourceError(EnvfleetError):

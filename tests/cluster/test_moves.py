@@ -6,6 +6,7 @@ two updates until it has said that it noticed.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from envfleet.training import resume
 from tests.cluster.namespaces import NamespaceCluster, namespaces_work
 from tests.cluster.training import digest, train_in
 
@@ -37,19 +39,21 @@ class HeldRun:
         self.said = ""
 
     def until_update(self, count: int) -> None:
-        """Read its output until it has made this many updates."""
+        """Read its output until it has made this many updates; Ray writes there too."""
         assert self._process.stdout is not None
-        for _ in range(count):
+        while count:
             line = self._process.stdout.readline()
-            assert line.startswith("update"), line + self.rest() + self.said
+            assert line, self.rest() + self.said
+            count -= line.startswith("update")
 
-    def until(self, text: str) -> None:
-        """Read its messages until one contains this text."""
+    def until(self, text: str) -> str:
+        """Read its messages until one contains this text; return all so far."""
         assert self._process.stderr is not None
         while text not in self.said:
             line = self._process.stderr.readline()
             assert line, self.said
             self.said += line
+        return self.said
 
     def go_on(self) -> None:
         assert self._process.stdin is not None
@@ -116,3 +120,63 @@ def test_a_node_that_joins_is_used_and_changes_no_weight(
     growing.wait_for(lambda: [workers_on(growing, node) for node in (1, 2)] == [2, 2])
     assert f"weights {reference(schedule)}" in run.rest()
     assert run.code == 0 and "restarted" not in run.said
+
+
+def test_workers_go_back_to_a_node_that_returns(pair: NamespaceCluster, tmp_path: Path) -> None:
+    run = HeldRun(pair, tmp_path / "run", "workers=4", "hold=2,4,6", f"steps={16 * 32 * 8}")
+    run.until_update(2)
+    pair.kill(1)
+    run.go_on()
+    run.until_update(2)
+    assert f"the workers of node {pair.address(1)} continue on node {pair.address(2)} too" in run.until("too")
+    assert workers_on(pair, 2) == 4
+    pair.start(1)
+    run.until(f"2 workers move to node {pair.address(1)}")
+    run.go_on()
+    run.until_update(2)
+    pair.wait_for(lambda: [workers_on(pair, node) for node in (1, 2)] == [2, 2])
+    assert f"update at step {16 * 32 * 8}, restarts 0" in run.rest()
+    assert run.code == 0 and run.said.count("restarted") == 2  # by the loss, not by the moves
+
+
+def test_a_drained_node_loses_nothing(pair: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
+    run = HeldRun(pair, tmp_path / "run", "workers=2", "hold=2,4")
+    run.until_update(2)
+    assert [workers_on(pair, node) for node in (1, 2)] == [1, 1]
+    pair.drain(1)
+    run.until(f"node {pair.address(1)} is being drained and will stop in")
+    run.until(f"1 worker moves to node {pair.address(2)}")
+    run.go_on()
+    run.until_update(2)
+    pair.wait_for(lambda: not pair.processes(1, "envfleet-"))
+    assert f"weights {reference('sync')}" in run.rest()
+    assert run.code == 0 and "restarted" not in run.said
+
+
+def test_a_node_out_of_memory(pair: NamespaceCluster, tmp_path: Path) -> None:
+    run = HeldRun(pair, tmp_path / "run", "workers=2", "hold=2")
+    run.until_update(2)
+    pair.fill_memory(1, 0.99)
+    pair.wait_for(lambda: not pair.processes(1, "envfleet-"))
+    run.go_on()
+    assert "weights" in run.rest() and run.code == 0
+    assert f"node {pair.address(1)} is out of memory (use fewer workers or smaller environments)" in run.said
+    assert f"the workers of node {pair.address(1)} continue on node {pair.address(2)}" in run.said
+
+
+def test_a_lost_head_ends_the_run_with_its_checkpoint(pair: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
+    """The driver is on another node, whose own part of Ray would end it after a minute."""
+    folder = tmp_path / "run"
+    run = HeldRun(pair, folder, "workers=2", "hold=3", "checkpoint_every=1", node=1)
+    run.until_update(3)
+    pair.kill(0)
+    run.until("has not answered")
+    run.go_on()  # to its third checkpoint, which would need the simulators
+    run.rest()
+    head = rf"the head of the cluster \({pair.address(0)}:\d+\) has not answered for 30 s"
+    assert re.search(f"error: {head}\nhint: start a cluster, then continue", run.said), run.said
+    assert f"the last checkpoint is at step {2 * 16 * 32:,}; resume with: envfleet resume {folder}" in run.said
+    assert run.code == 1 and "Traceback" not in run.said
+    pair.wait_for(lambda: not any(pair.processes(node, "envfleet-") for node in (1, 2)))
+    resume(folder, backend="processes", quiet=True)
+    assert digest(folder) == reference("sync")

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 pytest.importorskip("ray")
 
-from tests.cluster.namespaces import NamespaceCluster, namespaces_work
+from tests.cluster.namespaces import NET, NamespaceCluster, namespaces_work
 from tests.cluster.training import WORLDS, digest, train_in
 from tests.waiting import gone, wait_until
 
@@ -130,8 +132,62 @@ def test_a_killed_driver_leaves_nothing_and_resumes_elsewhere(
     assert "address=auto" not in recorded and fresh.address(1) not in recorded and "token" not in recorded
 
 
+def refusal(cluster: NamespaceCluster, folder: Path, *settings: str, command: Sequence[str] = ()) -> str:
+    """Return the error of a run that cannot start."""
+    with cluster.popen(0, [*command, *PROGRAM, str(folder), *ON_CLUSTER, *settings]) as process:
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1 and "Traceback" not in errors
+    return errors.partition("error: ")[2]
+
+
 def test_too_many_workers(cluster: NamespaceCluster, tmp_path: Path) -> None:
-    with cluster.popen(0, [*PROGRAM, str(tmp_path / "run"), *ON_CLUSTER, "workers=9", "group_size=1"]) as process:
-        _, errors = process.communicate(timeout=200)
-    assert "9 workers were asked for, but the cluster has 4 CPUs" in errors
-    assert "hint: use --workers 4, or add nodes" in errors
+    said = refusal(cluster, tmp_path / "run", "workers=9", "group_size=1")
+    assert said.startswith("9 workers were asked for, but the cluster has 4 CPUs")
+    assert "hint: use --workers 4, or add nodes" in said
+
+
+@pytest.fixture
+def tidy(cluster: NamespaceCluster) -> Iterator[NamespaceCluster]:
+    """Yield the cluster; packages of single nodes are removed afterwards."""
+    yield cluster
+    for node in range(3):
+        cluster.uninstall(node)
+
+
+def test_a_node_with_another_version(tidy: NamespaceCluster, tmp_path: Path) -> None:
+    tidy.install(2, "gymnasium-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.1\n")
+    said = refusal(tidy, tmp_path / "run")
+    assert said.startswith(f"node {tidy.address(2)} has gymnasium 0.1, expected {gymnasium.__version__} as on this")
+    assert "hint: install the same versions on every node: pip install gymnasium==" in said
+
+
+def test_a_module_that_the_nodes_do_not_have(tidy: NamespaceCluster, tmp_path: Path) -> None:
+    tidy.install(0, "only_here.py", "import gymnasium\ndef make(): return gymnasium.make('CartPole-v1')\n")
+    said = refusal(tidy, tmp_path / "run", "env=only_here:make")
+    assert re.match(rf"node {NET}\.1[12]: .*No module named 'only_here'", said), said
+    assert "hint: install what is missing on every node, or describe it in a file for --runtime-env" in said
+
+
+def test_a_wrong_token(cluster: NamespaceCluster, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    token.chmod(0o600)
+    said = refusal(cluster, tmp_path / "run", command=["env", f"RAY_AUTH_TOKEN_PATH={token}"])
+    assert "the cluster refused the connection" in said
+    assert "hint: use the token of the cluster" in said
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[NamespaceCluster]:
+    """Yield a cluster with four nodes of one CPU each."""
+    made = NamespaceCluster(4, cpus=1)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("world", "schedule"), list(itertools.product(["ppo", "dqn"], ["sync", "overlap"])))
+def test_four_nodes_give_the_weights_of_one_machine(
+    world: str, schedule: str, four: NamespaceCluster, reference: Any, tmp_path: Path
+) -> None:
+    said = four.run(0, [*PROGRAM, str(tmp_path / "run"), *ON_CLUSTER, f"world={world}", f"schedule={schedule}"])
+    assert f"weights {reference(world, schedule)}" in said

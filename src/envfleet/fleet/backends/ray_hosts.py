@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from envfleet.errors import EnvfleetError, ResourceError, WorkerError
+from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
@@ -138,7 +138,7 @@ class RayHosts:
             if time.monotonic() > until:
                 self._ended = f"no node of the cluster is left: {lost.lost}"
             time.sleep(1.0)
-        raise WorkerError(
+        raise ClusterLostError(
             self._ended,
             hint="start a cluster, then continue from the last checkpoint: envfleet resume RUN --address auto",
         )
@@ -211,6 +211,7 @@ class RayHosts:
     def _end(self, reason: str) -> None:
         """Give up all hosts."""
         self._ended = reason
+        _log.warning("%s: the run ends", reason)
         for link, _ in self.hosts():
             link.stop()
             self.lose(link, reason)

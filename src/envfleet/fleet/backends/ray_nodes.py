@@ -70,8 +70,7 @@ class NodeWatch:
                 left = drained[link.node.id]
                 when = "soon" if left is None else f"in {left:.0f} s"
                 _log.warning(
-                    "node %s is being drained and will stop %s; its %s move to other nodes (start another node to "
-                    "keep the speed)",
+                    "node %s is being drained and will stop %s; %s will leave it (start a new node to keep the speed)",
                     link.node.name,
                     when,
                     counted(len(workers), "worker"),
@@ -120,7 +119,8 @@ class NodeWatch:
             _log.warning("%s cannot move%s: %s", counted(len(workers), "worker"), where, text)
         else:
             self._ready = {worker: (link, pid) for worker, pid in pids.items()}
-            _log.warning("%s move to node %s with the next rollout", counted(len(workers), "worker"), link.node.name)
+            moving = "1 worker moves" if len(workers) == 1 else f"{len(workers)} workers move"
+            _log.warning("%s to node %s with the next rollout", moving, link.node.name)
 
     # --- for the thread of the caller
 

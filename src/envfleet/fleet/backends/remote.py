@@ -110,10 +110,10 @@ class RemoteBackend:
             self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec), spec.modules)
             self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
             self._links[index] = self._placement.host_of(index)
-        with self._lock:
-            self._renew(index)
         if self._links[index] in self._lost:
             self._move(self._links[index])
+        with self._lock:
+            self._renew(index)
         if index not in self._begun:
             self._begin(index)
         self._begun.discard(index)
@@ -178,9 +178,8 @@ class RemoteBackend:
     def lose(self, link: Link, reason: str) -> None:
         """Give up a host: its workers count as dead, and its later messages are ignored. Any thread may call this."""
         with self._lock:
-            if link in self._lost:
-                return
-            self._lost.append(link)
+            if link not in self._lost:
+                self._lost.append(link)
             for worker, other in self._links.items():
                 if other is link:
                     self._dead[worker] = reason
