@@ -137,12 +137,12 @@ def refusal(cluster: NamespaceCluster, folder: Path, *settings: str, command: Se
     with cluster.popen(0, [*command, *PROGRAM, str(folder), *ON_CLUSTER, *settings]) as process:
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 1 and "Traceback" not in errors
-    return errors.partition("error: ")[2]
+    return errors
 
 
 def test_too_many_workers(cluster: NamespaceCluster, tmp_path: Path) -> None:
     said = refusal(cluster, tmp_path / "run", "workers=9", "group_size=1")
-    assert said.startswith("9 workers were asked for, but the cluster has 4 CPUs")
+    assert "error: 9 workers were asked for, but the cluster has 4 CPUs" in said
     assert "hint: use --workers 4, or add nodes" in said
 
 
@@ -157,14 +157,14 @@ def tidy(cluster: NamespaceCluster) -> Iterator[NamespaceCluster]:
 def test_a_node_with_another_version(tidy: NamespaceCluster, tmp_path: Path) -> None:
     tidy.install(2, "gymnasium-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.1\n")
     said = refusal(tidy, tmp_path / "run")
-    assert said.startswith(f"node {tidy.address(2)} has gymnasium 0.1, expected {gymnasium.__version__} as on this")
+    assert f"error: node {tidy.address(2)} has gymnasium 0.1, expected {gymnasium.__version__} as on this" in said
     assert "hint: install the same versions on every node: pip install gymnasium==" in said
 
 
 def test_a_module_that_the_nodes_do_not_have(tidy: NamespaceCluster, tmp_path: Path) -> None:
     tidy.install(0, "only_here.py", "import gymnasium\ndef make(): return gymnasium.make('CartPole-v1')\n")
     said = refusal(tidy, tmp_path / "run", "env=only_here:make")
-    assert re.match(rf"node {NET}\.1[12]: .*No module named 'only_here'", said), said
+    assert re.search(rf"error: node {NET}\.1[12]: .*No module named 'only_here'\nhint: ", said), said
     assert "hint: install what is missing on every node, or describe it in a file for --runtime-env" in said
 
 
@@ -173,8 +173,7 @@ def test_a_wrong_token(cluster: NamespaceCluster, tmp_path: Path) -> None:
     token.write_text("0" * 64)
     token.chmod(0o600)
     said = refusal(cluster, tmp_path / "run", command=["env", f"RAY_AUTH_TOKEN_PATH={token}"])
-    assert "the cluster refused the connection" in said
-    assert "hint: use the token of the cluster" in said
+    assert "error: the cluster at address 'auto' refused the connection: the token is missing or wrong\nhint:" in said
 
 
 @pytest.fixture(scope="module")

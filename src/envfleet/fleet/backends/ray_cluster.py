@@ -63,10 +63,12 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
 def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
     text = str(error).strip().splitlines()
     reason = text[0] if text else type(error).__name__
-    if isinstance(error, AuthenticationError) or "token" in reason.lower():
+    refused = isinstance(error, AuthenticationError) or "AuthenticationError" in str(error.__cause__)
+    if refused or "token" in reason.lower():
         return SettingsError(
-            f"the cluster refused the connection: {reason}",
-            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
+            f"the cluster at address {address!r} refused the connection: the token is missing or wrong",
+            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH; "
+            "set RAY_AUTH_MODE=token",
         )
     if address is None:
         return ResourceError(f"a local Ray cluster could not be started: {reason}")

@@ -25,6 +25,7 @@ SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
 CALLS_AT_ONCE = 32
+_TRACEBACK = "\n\nTraceback"  # of our own code, if the worker could not import something
 
 
 def words_of(error: EnvfleetError) -> str:
@@ -76,7 +77,7 @@ class RayLink:
             return value
         if isinstance(value, WorkerError) and method == "hello":
             raise WorkerError(
-                f"node {self.node.name}: {words_of(value)}",
+                f"node {self.node.name}: {words_of(value).partition(_TRACEBACK)[0]}",
                 hint="install what is missing on every node, or describe it in a file for --runtime-env",
             )
         raise value
