@@ -52,6 +52,7 @@ __all__ = [
     "UnsupportedError",
     "WorkerError",
     "env_error_type",
+    "one_line_of",
 ]
 
 
@@ -250,3 +251,8 @@ class CheckpointError(EnvfleetError):
 
 class MissingExtraError(EnvfleetError, ImportError):
     """An optional dependency is missing; the hint names the pip command."""
+
+
+def one_line_of(error: Exception) -> str:
+    """First line of an error's message, without traceback, context and hint."""
+    return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
-from envfleet.errors import EnvError, StateError, WorkerError
+from envfleet.errors import EnvError, StateError, WorkerError, one_line_of
 from envfleet.fleet.exchange import Exchange
 from envfleet.fleet.requests import Capture
 from envfleet.fleet.supervisor import Supervisor
@@ -51,13 +51,8 @@ class Relocation:
             self._supervisor.post(groups, slots, [Capture()] * len(groups))
             saved = self._supervisor.answers_of(groups).messages
         except (EnvError, StateError) as error:
-            return _first_line(error)
-        try:
-            self._supervisor.move(worker, groups, slots, [saved[group] for group in groups])
-        except (EnvError, StateError) as error:
-            _log.warning("worker %d begins fresh episodes on its new host: %s", worker, _first_line(error))
+            return one_line_of(error)
+        failed = self._supervisor.move(worker, groups, slots, [saved[group] for group in groups])
+        if failed is not None:
+            _log.warning("worker %d begins fresh episodes on its new host: %s", worker, one_line_of(failed))
         return None
-
-
-def _first_line(error: EnvError | StateError) -> str:
-    return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]

@@ -93,8 +93,7 @@ class Supervisor:
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
                 self.backend.wake(worker)
-        if self._flush is not None:
-            self._flush()
+        self._send()
 
     def post(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None = None) -> None:
         """Post a step, or each group's own request, to some groups; each group has its own slot."""
@@ -328,16 +327,17 @@ class Supervisor:
                 )
         self._send()
 
-    def move(self, worker: int, groups: Sequence[int], slots: Sequence[int], states: Sequence[Any]) -> None:
-        """Let an idle worker continue on another host, with the captured states of its groups."""
+    def move(self, worker: int, groups: Sequence[int], slots: Sequence[int], states: Sequence[Any]) -> Exception | None:
+        """Let a worker continue elsewhere with these states; if an error is returned, it begins fresh episodes."""
         for group, slot, saved in zip(groups, slots, states, strict=True):
             self._posted[group] = Posted(slot, Restore(saved))
         self._restart(worker, self._workers.move)
         try:
             self.answers_of(groups)
-        except (EnvError, StateError):
-            self._cut.update(groups)  # they begin fresh episodes, as after a restart
-            raise
+            return None
+        except (EnvError, StateError) as error:
+            self._cut.update(groups)
+            return error
 
     def loads(self) -> list[WorkerLoad]:
         return self._workers.loads()

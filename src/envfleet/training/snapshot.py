@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.conformance.exactness import one_line_of
-from envfleet.errors import ClusterLostError, EnvError, StateError, WorkerError
+from envfleet.errors import ClusterLostError, EnvError, StateError, WorkerError, one_line_of
 from envfleet.rollout.collectors import CentralCollector
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Parts

@@ -24,7 +24,7 @@ from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
 from envfleet.fleet.backends.ray_cluster import ActorDiedError, RayError, RayTaskError, connect, live_nodes, ray
 from envfleet.fleet.backends.ray_link import RayLink, words_of
-from envfleet.fleet.backends.ray_nodes import NodeWatch
+from envfleet.fleet.backends.ray_nodes import HEAD_BEATS, NodeWatch
 from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.cluster import ClusterSettings, Node, check_hosts, divide
 from envfleet.fleet.numerics import PORTABLE
@@ -35,7 +35,6 @@ __all__ = ["RayHosts"]
 _log = logging.getLogger("envfleet")
 
 BEAT_SECONDS = 1.0
-HEAD_BEATS = 30  # after this many beats without an answer, the head is given up; after 60 s Ray ends this process
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 FREE_SECONDS = 5.0
 REPORT_SECONDS = 3.0  # until the free CPUs that a node reports do not include those of a new host
@@ -204,8 +203,7 @@ class RayHosts:
                 due = time.monotonic() + BEAT_SECONDS
                 for link in list(self._links):
                     link.beat()
-                self._watch.missed += 1
-                if self._watch.missed > HEAD_BEATS and self._ended is None:
+                if self._watch.head_is_lost() and self._ended is None:
                     self._end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
 
     def _end(self, reason: str) -> None:
@@ -236,10 +234,10 @@ class RayHosts:
 
     def close(self) -> None:
         self._closed.set()
+        if hasattr(self, "_watch"):
+            self._watch.close()
         for link in self._links:
             if link.lost is None:
                 link.abandon("the fleet was closed")
-        if hasattr(self, "_watch"):
-            self._watch.close()
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():
             self._thread.join()

@@ -24,11 +24,12 @@ from envfleet.wording import counted
 if TYPE_CHECKING:
     from envfleet.fleet.backends.ray_hosts import RayHosts
 
-__all__ = ["NodeWatch"]
+__all__ = ["HEAD_BEATS", "NodeWatch"]
 
 _log = logging.getLogger("envfleet")
 
 LOOK_SECONDS = 2.0
+HEAD_BEATS = 30  # seconds; counted as beats, because this process may have been stopped. Ray ends it after 60 s
 
 
 class NodeWatch:
@@ -36,7 +37,7 @@ class NodeWatch:
 
     def __init__(self, hosts: RayHosts, backend: RemoteBackend) -> None:
         self._hosts, self._backend = hosts, backend
-        self.missed = 0  # beats since the head answered
+        self._missed = 0  # beats since the head answered
         self.head = f"the head of the cluster ({head_of()})"
         self._known = {node.id for node in live_nodes()}
         self._ready: dict[int, tuple[RayLink, int]] = {}  # better places, and the processes there
@@ -54,13 +55,18 @@ class NodeWatch:
         self._thread.join(2 * LOOK_SECONDS)
 
     def _run(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS) and ray.is_initialized():
+        while not self._closed.wait(LOOK_SECONDS):
             try:
-                nodes, drained = live_nodes(), draining_nodes()
+                nodes, drained = live_nodes(), draining_nodes()  # they wait for a head that does not answer
             except (RayError, RuntimeError, ConnectionError):
                 continue
-            self.missed = 0
+            self._missed = 0
             self._look(nodes, drained)
+
+    def head_is_lost(self) -> bool:
+        """Whether the head has not answered for `HEAD_BEATS` calls of this function."""
+        self._missed += self._thread.is_alive() and ray.is_initialized()
+        return self._missed > HEAD_BEATS
 
     def _look(self, nodes: Sequence[Node], drained: dict[str, float | None]) -> None:
         hosts = self._hosts.hosts()
@@ -114,6 +120,8 @@ class NodeWatch:
                     self._hosts.lose(link, "environments could not be built there")
                 raise
         except (EnvfleetError, HostLost, ChannelClosed, TimeoutError) as error:
+            if self._closed.is_set():
+                return
             where = "" if node is None else f" to node {node.name}"
             text = words_of(error) if isinstance(error, EnvfleetError) else str(error) or "they cannot be built there"
             _log.warning("%s cannot move%s: %s", counted(len(workers), "worker"), where, text)
