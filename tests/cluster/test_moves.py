@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ pytest.importorskip("ray")
 
 from envfleet.training import resume
 from tests.cluster.namespaces import NamespaceCluster, namespaces_work
-from tests.cluster.training import digest, train_in
+from tests.cluster.training import ON_CLUSTER, PROGRAM, digest
 
 pytestmark = [
     pytest.mark.proof,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not namespaces_work(), reason="needs root, iproute2 and network namespaces"),
 ]
-PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
-ON_CLUSTER = ["backend=ray", "address=auto"]
 
 
 class HeldRun:
@@ -71,19 +68,6 @@ class HeldRun:
         return self._process.wait()
 
 
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    known: dict[str, str] = {}
-
-    def look_up(schedule: str) -> str:
-        if schedule not in known:
-            folder = tmp_path_factory.mktemp("reference") / "run"
-            known[schedule] = train_in(folder, schedule=schedule, backend="processes", workers=2)
-        return known[schedule]
-
-    return look_up
-
-
 @pytest.fixture
 def growing() -> Iterator[NamespaceCluster]:
     """Yield a cluster with one node of two CPUs, to which a second can be added."""
@@ -105,6 +89,15 @@ def workers_on(cluster: NamespaceCluster, node: int) -> int:
     return max(0, len(cluster.processes(node, "envfleet-")) - 1)
 
 
+def add_node(cluster: NamespaceCluster, node: int, run: HeldRun) -> None:
+    """Start a node during a run, and let the run continue until two of its four workers are there."""
+    cluster.start(node)
+    run.until(f"2 workers move to node {cluster.address(node)}")
+    run.go_on()
+    run.until_update(2)
+    cluster.wait_for(lambda: [workers_on(cluster, each) for each in (1, 2)] == [2, 2])
+
+
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])
 def test_a_node_that_joins_is_used_and_changes_no_weight(
     schedule: str, growing: NamespaceCluster, reference: Any, tmp_path: Path
@@ -113,12 +106,8 @@ def test_a_node_that_joins_is_used_and_changes_no_weight(
     run = HeldRun(growing, tmp_path / "run", *settings)
     run.until_update(2)
     assert workers_on(growing, 1) == 4
-    growing.start(2)
-    run.until(f"2 workers move to node {growing.address(2)}")
-    run.go_on()
-    run.until_update(2)
-    growing.wait_for(lambda: [workers_on(growing, node) for node in (1, 2)] == [2, 2])
-    assert f"weights {reference(schedule)}" in run.rest()
+    add_node(growing, 2, run)
+    assert f"weights {reference('ppo', schedule)}" in run.rest()
     assert run.code == 0 and "restarted" not in run.said
 
 
@@ -130,11 +119,7 @@ def test_workers_go_back_to_a_node_that_returns(pair: NamespaceCluster, tmp_path
     run.until_update(2)
     assert f"the workers of node {pair.address(1)} continue on node {pair.address(2)} too" in run.until("too")
     assert workers_on(pair, 2) == 4
-    pair.start(1)
-    run.until(f"2 workers move to node {pair.address(1)}")
-    run.go_on()
-    run.until_update(2)
-    pair.wait_for(lambda: [workers_on(pair, node) for node in (1, 2)] == [2, 2])
+    add_node(pair, 1, run)
     assert f"update at step {16 * 32 * 8}, restarts 0" in run.rest()
     assert run.code == 0 and run.said.count("restarted") == 2  # by the loss, not by the moves
 
@@ -149,7 +134,7 @@ def test_a_drained_node_loses_nothing(pair: NamespaceCluster, reference: Any, tm
     run.go_on()
     run.until_update(2)
     pair.wait_for(lambda: not pair.processes(1, "envfleet-"))
-    assert f"weights {reference('sync')}" in run.rest()
+    assert f"weights {reference('ppo', 'sync')}" in run.rest()
     assert run.code == 0 and "restarted" not in run.said
 
 
@@ -179,4 +164,4 @@ def test_a_lost_head_ends_the_run_with_its_checkpoint(pair: NamespaceCluster, re
     assert run.code == 1 and "Traceback" not in run.said
     pair.wait_for(lambda: not any(pair.processes(node, "envfleet-") for node in (1, 2)))
     resume(folder, backend="processes", quiet=True)
-    assert digest(folder) == reference("sync")
+    assert digest(folder) == reference("ppo", "sync")

@@ -9,7 +9,6 @@ import itertools
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 pytest.importorskip("ray")
 
 from tests.cluster.namespaces import NET, NamespaceCluster, namespaces_work
-from tests.cluster.training import WORLDS, digest, train_in
+from tests.cluster.training import ON_CLUSTER, PROGRAM, WORLDS, digest
 from tests.waiting import gone, wait_until
 
 pytestmark = [
@@ -28,8 +27,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not namespaces_work(), reason="needs root, iproute2 and network namespaces"),
 ]
-PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
-ON_CLUSTER = ["backend=ray", "address=auto"]
 LONG = 16 * 32 * 20
 
 
@@ -39,19 +36,6 @@ def cluster() -> Iterator[NamespaceCluster]:
     made = NamespaceCluster(2, cpus=2)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    known: dict[tuple[str, str], str] = {}
-
-    def look_up(world: str, schedule: str) -> str:
-        if (world, schedule) not in known:
-            folder = tmp_path_factory.mktemp("reference") / "run"
-            known[world, schedule] = train_in(folder, world, schedule=schedule, backend="processes", workers=2)
-        return known[world, schedule]
-
-    return look_up
 
 
 @pytest.fixture

@@ -20,7 +20,10 @@ from envfleet.training import resume, train
 from envfleet.training.callbacks import Callback, Moment
 from tests.training.worlds import Masked, Nested
 
-__all__ = ["WORLDS", "digest", "train_in"]
+__all__ = ["ON_CLUSTER", "PROGRAM", "WORLDS", "digest", "train_in"]
+
+PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
+ON_CLUSTER = ["backend=ray", "address=auto"]
 
 _PPO: dict[str, Any] = {
     "env": "CartPole-v1",

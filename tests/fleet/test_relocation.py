@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 
 import envfleet
 from envfleet.fleet.fleet import Fleet
+from envfleet.rollout.worker_rollouts import WorkerRollout
 from tests.fleet.backends import same
 from tests.fleet.loop_back import Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter, Holds
 from tests.rollout.collecting import Rig, collecting, kept
+from tests.rollout.envs import Counter as DiaryCounter
+from tests.rollout.streaming import streaming
 from tests.waiting import gone, wait_until
 
 ACTIONS = np.arange(8)
@@ -66,6 +70,34 @@ def test_a_move_changes_no_byte(acting: str, memory: str) -> None:
     expected = rollouts(acting, memory)
     assert same(rollouts(acting, memory, move), expected)
     assert len(moved) == 2
+
+
+@pytest.mark.slow
+def test_a_worker_moves_while_others_collect() -> None:
+    """With the schedule async, a worker moves between two rollouts of its own."""
+    found, version = {}, 0
+    with streaming(DiaryCounter, backend="threads") as stream:
+        before = pids(stream.fleet)
+
+        def collect() -> bool:
+            nonlocal version
+            stream.workers.publish(stream.weights(version), version)
+            rollout = stream.workers.next()
+            found[rollout[:3]] = stream.bytes_of(rollout)
+            stream.workers.release(rollout)
+            version += 1
+            return pids(stream.fleet)[1] != before[1]
+
+        assert not collect()
+        placement(stream.fleet).offer(1)
+        assert wait_until(collect)
+        for _ in range(4):
+            collect()
+        assert pids(stream.fleet)[0] == before[0]
+    with streaming(DiaryCounter, backend="sequential", groups=[[0], [1]]) as stream:
+        for worker, number, version in sorted(found):
+            buffer = stream.requests.collect(worker, number, stream.weights(version), math.inf)
+            assert found[worker, number, version] == stream.bytes_of(WorkerRollout(worker, number, version, buffer))
 
 
 def test_a_new_host_that_is_lost_at_the_move_costs_nothing() -> None:
