@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,34 +35,40 @@ class HeldRun:
     def __init__(self, cluster: NamespaceCluster, folder: Path, *settings: str, node: int = 0) -> None:
         command = [*PROGRAM, str(folder), *ON_CLUSTER, *settings]
         self._process = cluster.popen(node, command, stdin=subprocess.PIPE)
-        self.said = ""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self.said = ""  # its messages
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.said += line
 
     def until_update(self, count: int) -> None:
         """Read its output until it has made this many updates; Ray writes there too."""
-        assert self._process.stdout is not None
         while count:
-            line = self._process.stdout.readline()
+            line = self._out.readline()
             assert line, self.rest() + self.said
             count -= line.startswith("update")
 
-    def until(self, text: str) -> str:
-        """Read its messages until one contains this text; return all so far."""
-        assert self._process.stderr is not None
-        while text not in self.said:
-            line = self._process.stderr.readline()
-            assert line, self.said
-            self.said += line
-        return self.said
+    def until(self, text: str, times: int = 1) -> None:
+        """Wait until this text has come a number of times among its messages."""
+        while self.said.count(text) < times:
+            assert self._process.poll() is None, self.said
+            time.sleep(0.05)
 
     def go_on(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._in.write("\n")
+        self._in.flush()
 
     def rest(self) -> str:
         """Let it end, and return the rest of its output."""
-        out, errors = self._process.communicate("\n" * 9, timeout=600)
-        self.said += errors
+        with self._process:  # closes the pipes
+            self._in.close()
+            out = self._out.read()
+            self._reader.join()
         return out
 
     @property
@@ -117,11 +125,35 @@ def test_workers_go_back_to_a_node_that_returns(pair: NamespaceCluster, tmp_path
     pair.kill(1)
     run.go_on()
     run.until_update(2)
-    assert f"the workers of node {pair.address(1)} continue on node {pair.address(2)} too" in run.until("too")
+    run.until(f"the workers of node {pair.address(1)} continue on node {pair.address(2)} too")
     assert workers_on(pair, 2) == 4
     add_node(pair, 1, run)
     assert f"update at step {16 * 32 * 8}, restarts 0" in run.rest()
     assert run.code == 0 and run.said.count("restarted") == 2  # by the loss, not by the moves
+
+
+def test_environments_that_cannot_be_saved_stay_until_their_node_is_drained(
+    growing: NamespaceCluster, tmp_path: Path
+) -> None:
+    """The new node has too few CPUs for all of its workers, so they share them."""
+    settings = ["env=tests.inexact_worlds:Handle", "workers=4", "overcommit=true", "hold=2,3,4"]
+    run = HeldRun(growing, tmp_path / "run", *settings)
+    run.until_update(2)
+    growing.start(2)
+    run.until(f"2 workers move to node {growing.address(2)}")
+    run.go_on()
+    run.until(f"node {growing.address(2)} stays unused, because the environments cannot continue their episodes there:")
+    run.until_update(1)
+    assert [workers_on(growing, node) for node in (1, 2)] == [4, 0]
+    growing.drain(1)
+    run.until(f"node {growing.address(1)} is being drained")
+    run.until(f"2 workers move to node {growing.address(2)}", times=2)
+    run.go_on()
+    run.until_update(1)
+    run.until(f"the workers of node {growing.address(1)} continue on node {growing.address(2)}")
+    assert workers_on(growing, 2) == 4
+    assert "weights" in run.rest() and run.code == 0
+    assert run.said.count("is being drained); it was in") == 4
 
 
 def test_a_drained_node_loses_nothing(pair: NamespaceCluster, reference: Any, tmp_path: Path) -> None:

@@ -117,20 +117,20 @@ class RayHosts:
         return min(loads, key=lambda load: load[0])[1] if loads else None
 
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """A new host on a node with free CPUs, or else one of the remaining hosts."""
+        """A new host on a node with free CPUs, or else one of the remaining hosts; the last resort is any free CPU."""
         assert isinstance(lost, RayLink)
         self._watch.forget(workers)
         until = time.monotonic() + PATIENCE_SECONDS
         while self._ended is None:
-            for node in self._candidates(len(workers)):
+            other = self.least_loaded()
+            for node in self._candidates(1 if other is None else len(workers)):
                 try:
-                    link = self.start_host(node, len(workers))
+                    link = self.start_host(node, min(len(workers), node.free))
                 except EnvfleetError as error:
                     _log.warning("node %s cannot replace node %s: %s", node.name, lost.node.name, words_of(error))
                     continue
                 _log.warning("the workers of node %s continue on node %s", lost.node.name, node.name)
                 return link
-            other = self.least_loaded()
             if other is not None:
                 _log.warning("the workers of node %s continue on node %s too", lost.node.name, other.node.name)
                 return other

@@ -144,11 +144,10 @@ class NodeWatch:
         """Leave a worker where it is; if its node is being drained, its host counts as lost."""
         link, _ = self._ready[worker]
         self.forget([worker])
-        for source, workers in self._hosts.hosts():
-            if worker in workers and source.drained:
-                self._hosts.lose(source, f"node {source.node.name} is being drained")
-                return
-        if not self._inexact:
+        (source,) = [source for source, workers in self._hosts.hosts() if worker in workers] or (None,)
+        if source is not None and source.drained:
+            self._hosts.lose(source, f"node {source.node.name} is being drained")
+        elif source is not None and not self._inexact:
             self._inexact = True
             _log.warning(
                 "node %s stays unused, because the environments cannot continue their episodes there: %s (get_state() "
