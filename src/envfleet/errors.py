@@ -12,6 +12,7 @@ EnvfleetError
 │   ├── ObservationError it returned something outside its declared spaces
 │   └── EnvHungError     it did not return in time (also a TimeoutError)
 ├── WorkerError          a worker could not start, or died more often than allowed
+│   └── ClusterLostError no node of the cluster is left, or its head is lost
 ├── ResourceError        the machine lacks memory or file descriptors for the request
 ├── StateError           a simulator cannot save or restore its state as plain data
 ├── TrainingError        training diverged: weights or losses are no longer numbers
@@ -35,6 +36,7 @@ __all__ = [
     "CannotBeSentError",
     "CheckpointError",
     "ClosedError",
+    "ClusterLostError",
     "EnvContext",
     "EnvError",
     "EnvHungError",
@@ -50,6 +52,7 @@ __all__ = [
     "UnsupportedError",
     "WorkerError",
     "env_error_type",
+    "one_line_of",
 ]
 
 
@@ -216,6 +219,10 @@ class WorkerError(EnvfleetError):
         super().__init__(message, hint=hint)
 
 
+class ClusterLostError(WorkerError):
+    """No node of the cluster is left, or its head is lost. A run can be resumed on another cluster."""
+
+
 class ResourceError(EnvfleetError):
     """The machine has too little memory or too few file descriptors for the request."""
 
@@ -244,3 +251,8 @@ class CheckpointError(EnvfleetError):
 
 class MissingExtraError(EnvfleetError, ImportError):
     """An optional dependency is missing; the hint names the pip command."""
+
+
+def one_line_of(error: Exception) -> str:
+    """First line of an error's message, without traceback, context and hint."""
+    return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]

@@ -19,7 +19,7 @@ import psutil
 
 import envfleet
 from envfleet.errors import EnvfleetError
-from envfleet.fleet.backends import ray_cluster, ray_hosts
+from envfleet.fleet.backends import ray_cluster, ray_link
 from envfleet.fleet.cluster import ClusterSettings
 from tests.cluster.training import train_in
 from tests.fleet.simulators import Counter
@@ -86,7 +86,7 @@ def refusals() -> dict[str, str]:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
-    ray_hosts.SILENCE_SECONDS = 120.0  # the machine may be busy
+    ray_link.SILENCE_SECONDS = 120.0  # the machine may be busy
     ray_cluster.connect(ClusterSettings(), 4)  # CPUs for a host and its replacement
     found = {"lost": lost_host(), "refusals": refusals(), "runs": runs(Path(sys.argv[1]))}
     sys.stdout.write(f"result {json.dumps(found)}\n")

@@ -24,8 +24,10 @@ __all__ = ["NamespaceCluster", "namespaces_work"]
 
 NET = "10.79.0"
 PORT = 6379
+MEMORY_BYTES = 8 * 2**30  # of each node, as Ray sees it
 _LETTERS = itertools.cycle("abcdefghijklmnopqrstuvwxyz")
-START_SECONDS = 120.0
+START_SECONDS = 240.0
+INSTALLED = "/dev/shm/site-packages"  # a folder for packages, of each node alone
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 
@@ -43,7 +45,8 @@ def namespaces_work() -> bool:
 class NamespaceCluster:
     """Node 0 is the head, where drivers run; nodes 1 to `nodes` join it, with `cpus` each."""
 
-    def __init__(self, nodes: int, *, cpus: int = 1, head_cpus: int = 0) -> None:
+    def __init__(self, nodes: int, *, cpus: int = 1, head_cpus: int = 0, later: int = 0) -> None:
+        """`later` nodes have an address but are not started yet."""
         self._folder = folder = Path(tempfile.mkdtemp(prefix="ef"))  # paths of sockets have at most 107 characters
         self._cpus, self._head_cpus = cpus, head_cpus
         self._prefix = f"ef{os.getpid()}{next(_LETTERS)}"  # several clusters may exist
@@ -56,13 +59,13 @@ class NamespaceCluster:
         self._in(self._switch, "link", "add", "br0", "type", "bridge")
         self._in(self._switch, "link", "set", "br0", "up")
         try:
-            for node in range(nodes + 1):
+            for node in range(nodes + later + 1):
                 self._wire(node)
             self.start(0)
             self.wait_for(lambda: self._alive() == 1)
             for node in range(1, nodes + 1):
                 self.start(node)
-            self.wait_for(lambda: self._alive() == nodes + 1)
+            self.wait_for(lambda: self._all_alive(nodes + 1))
         except BaseException:
             self.close()
             raise
@@ -76,14 +79,16 @@ class NamespaceCluster:
         """Start a node, or start it again after `kill`."""
         folder = self._folder / str(node)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        (folder / "cgroup" / "memory").mkdir(parents=True)
+        self.fill_memory(node, 0.1)
         command = [str(RAY), "start", "--block", "--disable-usage-stats", "--temp-dir", str(folder / "ray")]
         command += ["--node-ip-address", self.address(node), "--object-store-memory", str(200 * 2**20)]
         if node == 0:
             command += ["--head", "--port", str(PORT), "--include-dashboard=false", "--num-cpus", str(self._head_cpus)]
         else:
             command += ["--address", f"{self.address(0)}:{PORT}", "--num-cpus", str(self._cpus)]
-        inside = f"mount -t tmpfs -o size=512m tmpfs /dev/shm; {' '.join(command)} & wait"
+        mounts = f"mount -t tmpfs -o size=512m tmpfs /dev/shm; mount --bind {folder}/cgroup /sys/fs/cgroup"
+        inside = f"{mounts}; {' '.join(command)} & wait"
         unshared = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
         with (folder / "out").open("wb") as out:
             self._outer[node] = subprocess.Popen(
@@ -100,6 +105,25 @@ class NamespaceCluster:
         """End all processes of a node at once, as a power cut would."""
         os.kill(self._first(node), signal.SIGKILL)
         self._outer.pop(node).wait()
+
+    def fill_memory(self, node: int, share: float) -> None:
+        """Let Ray believe that this share of the node's memory is used: its control group is made of our files."""
+        files = self._folder / str(node) / "cgroup" / "memory"
+        (files / "memory.limit_in_bytes").write_text(f"{MEMORY_BYTES}\n")
+        (files / "memory.usage_in_bytes").write_text(f"{int(share * MEMORY_BYTES)}\n")
+        (files / "memory.stat").write_text("total_inactive_file 0\ntotal_active_file 0\n")
+
+    def drain(self, node: int, seconds: int = 900) -> None:
+        """Announce that a node will be stopped, as a cloud does before it takes a machine back."""
+        program = (
+            f"import ray, logging, subprocess; ray.init('auto', logging_level=logging.ERROR, log_to_driver=False); "
+            f"(found,) = [each['NodeID'] for each in ray.nodes() if each['NodeManagerAddress'] == "
+            f"'{self.address(node)}' and each['Alive']]; "
+            f"subprocess.run(['{RAY}', 'drain-node', '--address', '{self.address(0)}:{PORT}', '--node-id', found, "
+            f"'--reason', 'DRAIN_NODE_REASON_PREEMPTION', '--reason-message', 'a test', "
+            f"'--deadline-remaining-seconds', '{seconds}'], check=True)"
+        )
+        self.run(0, [sys.executable, "-c", program])
 
     def cut(self, node: int) -> None:
         """Pull the network cable of a node."""
@@ -146,6 +170,15 @@ class NamespaceCluster:
                 raise
         assert process.returncode == 0, errors[-3000:]
         return out + errors
+
+    def install(self, node: int, file: str, text: str) -> None:
+        """Write a file of a package that only this node has."""
+        path = f"{INSTALLED}/{file}"
+        self.run(node, ["bash", "-c", 'mkdir -p "$(dirname "$0")"; printf %s "$1" > "$0"', path, text])
+
+    def uninstall(self, node: int) -> None:
+        """Remove all packages that only this node has."""
+        self.run(node, ["rm", "-rf", INSTALLED])
 
     def wait_for(self, true: Any, seconds: float = START_SECONDS) -> None:
         until = time.monotonic() + seconds
@@ -194,7 +227,7 @@ class NamespaceCluster:
             **given,
             "HOME": str(folder),
             "PATH": f"{RAY.parent}:{os.environ['PATH']}",
-            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "PYTHONPATH": os.pathsep.join([INSTALLED, os.environ.get("PYTHONPATH", "")]),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self._token),
             "RAY_TMPDIR": str(folder),
@@ -218,6 +251,13 @@ class NamespaceCluster:
         except (AssertionError, subprocess.SubprocessError):
             return 0
         return int(out.split("alive ")[1].split()[0])
+
+    def _all_alive(self, count: int) -> bool:
+        """Whether all nodes are alive; start those again that gave up because the machine is busy (after 30 s)."""
+        for node, process in list(self._outer.items()):
+            if process.poll() is not None:
+                self.start(node)
+        return self._alive() == count
 
     def _outputs(self) -> str:
         return "\n".join(file.read_text()[-800:] for file in sorted(self._folder.glob("*/out")))

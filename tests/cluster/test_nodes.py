@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 pytest.importorskip("ray")
 
-from tests.cluster.namespaces import NamespaceCluster, namespaces_work
-from tests.cluster.training import WORLDS, digest, train_in
+from tests.cluster.namespaces import NET, NamespaceCluster, namespaces_work
+from tests.cluster.training import ON_CLUSTER, PROGRAM, WORLDS, digest
 from tests.waiting import gone, wait_until
 
 pytestmark = [
@@ -26,8 +27,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not namespaces_work(), reason="needs root, iproute2 and network namespaces"),
 ]
-PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
-ON_CLUSTER = ["backend=ray", "address=auto"]
 LONG = 16 * 32 * 20
 
 
@@ -37,19 +36,6 @@ def cluster() -> Iterator[NamespaceCluster]:
     made = NamespaceCluster(2, cpus=2)
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    known: dict[tuple[str, str], str] = {}
-
-    def look_up(world: str, schedule: str) -> str:
-        if (world, schedule) not in known:
-            folder = tmp_path_factory.mktemp("reference") / "run"
-            known[world, schedule] = train_in(folder, world, schedule=schedule, backend="processes", workers=2)
-        return known[world, schedule]
-
-    return look_up
 
 
 @pytest.fixture
@@ -130,8 +116,61 @@ def test_a_killed_driver_leaves_nothing_and_resumes_elsewhere(
     assert "address=auto" not in recorded and fresh.address(1) not in recorded and "token" not in recorded
 
 
+def refusal(cluster: NamespaceCluster, folder: Path, *settings: str, command: Sequence[str] = ()) -> str:
+    """Return the error of a run that cannot start."""
+    with cluster.popen(0, [*command, *PROGRAM, str(folder), *ON_CLUSTER, *settings]) as process:
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1 and "Traceback" not in errors
+    return errors
+
+
 def test_too_many_workers(cluster: NamespaceCluster, tmp_path: Path) -> None:
-    with cluster.popen(0, [*PROGRAM, str(tmp_path / "run"), *ON_CLUSTER, "workers=9", "group_size=1"]) as process:
-        _, errors = process.communicate(timeout=200)
-    assert "9 workers were asked for, but the cluster has 4 CPUs" in errors
-    assert "hint: use --workers 4, or add nodes" in errors
+    said = refusal(cluster, tmp_path / "run", "workers=9", "group_size=1")
+    assert "error: 9 workers were asked for, but the cluster has 4 CPUs" in said
+    assert "hint: use --workers 4, or add nodes" in said
+
+
+@pytest.fixture
+def tidy(cluster: NamespaceCluster) -> Iterator[NamespaceCluster]:
+    """Yield the cluster; packages of single nodes are removed afterwards."""
+    yield cluster
+    for node in range(3):
+        cluster.uninstall(node)
+
+
+def test_a_node_with_another_version(tidy: NamespaceCluster, tmp_path: Path) -> None:
+    tidy.install(2, "gymnasium-0.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: gymnasium\nVersion: 0.1\n")
+    said = refusal(tidy, tmp_path / "run")
+    assert f"error: node {tidy.address(2)} has gymnasium 0.1, expected {gymnasium.__version__} as on this" in said
+    assert "hint: install the same versions on every node: pip install gymnasium==" in said
+
+
+def test_a_module_that_the_nodes_do_not_have(tidy: NamespaceCluster, tmp_path: Path) -> None:
+    tidy.install(0, "only_here.py", "import gymnasium\ndef make(): return gymnasium.make('CartPole-v1')\n")
+    said = refusal(tidy, tmp_path / "run", "env=only_here:make")
+    assert re.search(rf"error: node {NET}\.1[12]: .*No module named 'only_here'\nhint: ", said), said
+    assert "hint: install what is missing on every node, or describe it in a file for --runtime-env" in said
+
+
+def test_a_wrong_token(cluster: NamespaceCluster, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0" * 64)
+    token.chmod(0o600)
+    said = refusal(cluster, tmp_path / "run", command=["env", f"RAY_AUTH_TOKEN_PATH={token}"])
+    assert "error: the cluster at address 'auto' refused the connection: the token is missing or wrong\nhint:" in said
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[NamespaceCluster]:
+    """Yield a cluster with four nodes of one CPU each."""
+    made = NamespaceCluster(4, cpus=1)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("world", "schedule"), list(itertools.product(["ppo", "dqn"], ["sync", "overlap"])))
+def test_four_nodes_give_the_weights_of_one_machine(
+    world: str, schedule: str, four: NamespaceCluster, reference: Any, tmp_path: Path
+) -> None:
+    said = four.run(0, [*PROGRAM, str(tmp_path / "run"), *ON_CLUSTER, f"world={world}", f"schedule={schedule}"])
+    assert f"weights {reference(world, schedule)}" in said

@@ -1,6 +1,7 @@
 """A short training for the tests on clusters: `python -m tests.cluster.training FOLDER NAME=VALUE ...`.
 
 It prints a line after each update, and a digest of the weights at its end. `world=NAME` chooses one of `WORLDS`.
+`hold=3,5` lets it wait for a line from stdin after the updates 3 and 5.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from envfleet.algorithms.settings import DQN, PPO
+from envfleet.errors import EnvfleetError
 from envfleet.training import resume, train
 from envfleet.training.callbacks import Callback, Moment
 from tests.training.worlds import Masked, Nested
 
-__all__ = ["WORLDS", "digest", "train_in"]
+__all__ = ["ON_CLUSTER", "PROGRAM", "WORLDS", "digest", "train_in"]
+
+PROGRAM = [sys.executable, "-m", "tests.cluster.training"]
+ON_CLUSTER = ["backend=ray", "address=auto"]
 
 _PPO: dict[str, Any] = {
     "env": "CartPole-v1",
@@ -53,19 +60,25 @@ WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 class Says(Callback):
-    """Prints a line after each update."""
+    """Prints a line after each update, and waits for a line after some."""
+
+    def __init__(self, hold: str = "") -> None:
+        self._hold, self._updates = [int(number) for number in hold.split(",") if number], 0
 
     def on_update(self, moment: Moment) -> None:
         restarts = int(moment.metrics.get("fleet/restarts", 0))
         sys.stdout.write(f"update at step {moment.steps}, restarts {restarts}\n")
         sys.stdout.flush()
+        self._updates += 1
+        if self._updates in self._hold:
+            sys.stdin.readline()
 
 
-def train_in(folder: Path, world: str = "ppo", **changes: Any) -> str:
+def train_in(folder: Path, world: str = "ppo", hold: str = "", **changes: Any) -> str:
     """Train and return the digest of the weights."""
     kind, settings = WORLDS[world]
     common = {"seed": 5, "eval_every": 0, "quiet": True, "output_dir": str(folder)}
-    train(kind(**{**settings, **common, **changes}), callbacks=[Says()])
+    train(kind(**{**settings, **common, **changes}), callbacks=[Says(hold)])
     return digest(folder)
 
 
@@ -76,12 +89,15 @@ def digest(folder: Path) -> str:
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
     folder, given = Path(sys.argv[1]), dict(each.split("=", 1) for each in sys.argv[2:])
-    changes: dict[str, Any] = {name: int(value) if value.isdigit() else value for name, value in given.items()}
+    changes = {name: value if name == "hold" else yaml.safe_load(value) for name, value in given.items()}
     if changes.pop("resume", None):
         resume(folder, quiet=True, trust=True, **changes)
         found = digest(folder)
     else:
-        found = train_in(folder, **changes)
+        try:
+            found = train_in(folder, **changes)
+        except EnvfleetError as error:  # as the command does
+            sys.exit(f"error: {error}")
     sys.stdout.write(f"weights {found}\n")
 
 

@@ -51,6 +51,8 @@ class Placement:
         self._link, self._hosts, self.killable = link, hosts, killable
         self.links: list[Link] = []
         self.facts: list[Any] = []
+        self.better: dict[int, tuple[Link, int]] = {}  # other hosts of workers, and their processes there
+        self.stayed: dict[int, str] = {}
 
     def bind(self, backend: RemoteBackend) -> None:
         self._backend = backend
@@ -61,7 +63,27 @@ class Placement:
         return self.links[worker % self._hosts]
 
     def close(self) -> None:
-        """The links are closed."""
+        """Close hosts that nobody moved to; the other links are closed."""
+        for link, _ in self.better.values():
+            link.close(0.0)
+
+    def offer(self, *workers: int) -> Link:
+        """Offer these workers a new host."""
+        link = self._link(self._backend)
+        self.links.append(link)
+        pids = self._backend.prepare(workers, link, 60.0)
+        self.better.update({worker: (link, pid) for worker, pid in pids.items()})
+        return link
+
+    def moves(self) -> list[int]:
+        return list(self.better)
+
+    def better_place(self, worker: int) -> tuple[Link, int]:
+        return self.better.pop(worker)
+
+    def stay(self, worker: int, reason: str) -> None:
+        self.stayed[worker] = reason
+        self.better.pop(worker)[0].close(0.0)
 
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
         self.links[self.links.index(lost)] = new = self._link(self._backend)
@@ -157,6 +179,8 @@ class ThreadLink:
         self._backend.lose(self, "its host was unplugged")
 
     def close(self, seconds: float) -> None:
+        if self._closed.is_set():
+            return
         self._closed.set()
         self._beats.join()
         if not self.lost:

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from envfleet.errors import ResourceError, SettingsError
-from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
+from envfleet.fleet.cluster import (
+    ClusterSettings,
+    HostFacts,
+    HostLoad,
+    Node,
+    check_hosts,
+    divide,
+    next_move,
+    reason_of_loss,
+)
 from envfleet.fleet.numerics import measure_numerics
 
 
@@ -40,6 +49,39 @@ def test_more_workers_than_cpus_are_refused_with_the_numbers() -> None:
         divide(16, nodes(6, 6))
     with pytest.raises(ResourceError, match="hint: wait until CPUs are free"):
         divide(1, nodes(0))
+
+
+@pytest.mark.parametrize(
+    ("workers", "free", "counts"), [(8, (2, 2), [4, 4]), (5, (3, 1, 0), [4, 1]), (2, (2, 2), [1, 1]), (3, (1,), [3])]
+)
+def test_workers_beyond_the_cpus_are_spread_too(workers: int, free: tuple[int, ...], counts: list[int]) -> None:
+    assert [len(hosted) for _, hosted in divide(workers, nodes(*free), overcommit=True)] == counts
+    with pytest.raises(ResourceError, match="hint: wait until CPUs are free"):
+        divide(workers, nodes(0), overcommit=True)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "free", "move"),
+    [
+        ([(2, 2), (2, 2)], (0, 0, 4), None),  # every worker has a CPU
+        ([(2, 4)], (0, 1, 4), ((2, 3), 2)),
+        ([(2, 4)], (0, 1), ((3,), 1)),
+        ([(2, 4)], (2,), None),  # it is on that node already
+        ([(2, 4), (0, 2)], (0, 0, 1), ((5,), 2)),  # the drained node first
+        ([(2, 2), (0, 2)], (0, 0), ((2, 3), None)),  # to one of the other hosts
+        ([(0, 0)], (0,), None),
+    ],
+)
+def test_workers_move_to_free_cpus_and_away_from_drained_nodes(
+    hosts: list[tuple[int, int]], free: tuple[int, ...], move: Any
+) -> None:
+    """Host i is on node i; it has some CPUs and the next workers."""
+    loads, first = [], 0
+    for i, (cpus, workers) in enumerate(hosts):
+        loads.append(HostLoad(str(i), cpus, tuple(range(first, first + workers))))
+        first += workers
+    found = next_move(loads, nodes(*free))
+    assert (found and (found[0], found[1] and int(found[1].id))) == move
 
 
 def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:

@@ -12,8 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
-from envfleet.errors import EnvError, WorkerError
+from envfleet.errors import ClusterLostError, EnvError, WorkerError
+from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.arrays import Rollout
+from envfleet.runs.run import Run
 from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
 from tests.training.running import run, weights
@@ -74,10 +76,29 @@ def test_a_worker_that_is_killed_in_a_rollout(acting: str, schedule: str, tmp_pa
     assert weights(tmp_path / "run")
 
 
-def test_no_more_restarts_than_allowed(tmp_path: Path) -> None:
+def test_no_more_restarts_than_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {**SETTINGS, **PROCESSES, "restarts": 0}
     with pytest.raises(WorkerError, match="restarts= allows more"):
         run(tmp_path / "run", env_kwargs=fault("kill", tmp_path), **options)
+    said = capsys.readouterr()
+    assert f"the last checkpoint is at step 256; resume with: envfleet resume {tmp_path / 'run'}" in said.out + said.err
+
+
+def test_a_cluster_that_is_lost_while_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint without its environments would not resume exactly, so the one before it stays the last."""
+    original, saved = Fleet.state, []
+
+    def state(fleet: Fleet, progress: Any = None) -> dict[str, Any]:
+        if fleet.num_envs == ENVS:  # not the one that tests whether a resume is exact
+            saved.append(fleet)
+        if len(saved) == 2:
+            raise ClusterLostError("the head has not answered")
+        return original(fleet, progress)
+
+    monkeypatch.setattr(Fleet, "state", state)
+    with pytest.raises(ClusterLostError):
+        run(tmp_path / "run", **{**SETTINGS, "env": Counter, "checkpoint_every": 1})
+    assert Run.load(tmp_path / "run").checkpoint().step == 256
 
 
 @pytest.mark.usefixtures("limits_hold")

@@ -33,6 +33,7 @@ HARMLESS = frozenset(
         "log_info",
         "num_episodes",
         "numerics",
+        "overcommit",
         "patience",
         "pin_cores",
         "quiet",
@@ -110,6 +111,10 @@ class TrainingSettings(AlgorithmContract):
         "warn",
         "What to do if nodes of the cluster compute differently from this machine. warn: say so; strict: refuse; "
         "portable: use the same kernels on all nodes.",
+    )
+    overcommit: bool = setting(
+        False,
+        "Start more workers than the cluster has CPUs. They share CPUs until nodes join; it never changes results.",
     )
     workers: int | None = setting(
         None,

@@ -22,14 +22,14 @@ from typing import Any
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from envfleet.conformance.values import fingerprint
-from envfleet.errors import EnvError, EnvfleetError
+from envfleet.errors import EnvfleetError, one_line_of
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.spec import Restarts
 from envfleet.seeding import derive_seed
 
-__all__ = ["COVER_ALL", "one_line_of", "why_inexact"]
+__all__ = ["COVER_ALL", "why_inexact"]
 
 COVER_ALL = (
     "let get_state() and set_state(state) cover all that decides how it continues: simulators behind handles, changed "
@@ -94,11 +94,6 @@ def why_inexact(
         except EnvfleetError as error:
             return one_line_of(error)
         return _difference(fresh, record)
-
-
-def one_line_of(error: EnvfleetError) -> str:
-    """First line of an error's message, without traceback, context and hint."""
-    return (error.message if isinstance(error, EnvError) else str(error)).splitlines()[0]
 
 
 def _seed(seed: int, number: int) -> int:

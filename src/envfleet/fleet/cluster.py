@@ -16,10 +16,12 @@ from envfleet.fleet.numerics import Numerics, measure_numerics
 __all__ = [
     "ClusterSettings",
     "HostFacts",
+    "HostLoad",
     "Node",
     "NodeSurvey",
     "check_hosts",
     "divide",
+    "next_move",
     "numeric_differences",
     "reason_of_loss",
     "refuse_other_versions",
@@ -41,11 +43,13 @@ class ClusterSettings:
         runtime_env: a YAML or JSON file with a runtime environment for Ray.
         numerics: if nodes compute differently than this machine: "warn", refuse it ("strict"), or use the same kernels
             on all nodes ("portable").
+        overcommit: start more workers than the cluster has CPUs; they spread over nodes that join later.
     """
 
     address: str | None = None
     runtime_env: str | None = None
     numerics: str = "warn"
+    overcommit: bool = False
 
     def __post_init__(self) -> None:
         if self.numerics not in NUMERICS:
@@ -107,18 +111,31 @@ class NodeSurvey:
     facts: HostFacts | str
 
 
-def divide(workers: int, nodes: Sequence[Node]) -> list[tuple[Node, range]]:
-    """The workers of each node, one per CPU; they are spread over the nodes with the most free CPUs."""
+@dataclass(frozen=True)
+class HostLoad:
+    """What a host does."""
+
+    node: str  # id of its node
+    cpus: int  # that it has; 0 if its node is being drained
+    workers: Sequence[int]
+
+
+def divide(workers: int, nodes: Sequence[Node], *, overcommit: bool = False) -> list[tuple[Node, range]]:
+    """The workers of each node, one per CPU; they are spread over the nodes with the most free CPUs.
+
+    With `overcommit`, there may be more workers than CPUs.
+    """
     cpus, free = sum(node.cpus for node in nodes), sum(node.free for node in nodes)
-    if workers > free:
+    if workers > free and not (overcommit and free):
         taken = f", of which {cpus - free} are taken" if free < cpus else ""
+        less = f"use --workers {free}, or add nodes (--overcommit starts now and uses them when they join)"
         raise ResourceError(
             f"{workers} workers were asked for, but the cluster has {cpus} CPUs{taken}",
-            hint=f"use --workers {free}, or add nodes" if free else "wait until CPUs are free, or add nodes",
+            hint=less if free else "wait until CPUs are free, or add nodes",
         )
-    counts = dict.fromkeys(nodes, 0)
+    counts = {node: 0 for node in nodes if node.free}
     for _ in range(workers):
-        counts[max(nodes, key=lambda node: node.free - counts[node])] += 1
+        counts[max(counts, key=lambda node: node.free - counts[node])] += 1
     plan, first = [], 0
     for node, count in counts.items():
         if count:
@@ -127,13 +144,34 @@ def divide(workers: int, nodes: Sequence[Node]) -> list[tuple[Node, range]]:
     return plan
 
 
-def check_hosts(hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSettings) -> None:
-    """Compare the hosts, each with the name of its node, with this process. Raise an error if they do not fit."""
+def next_move(hosts: Sequence[HostLoad], nodes: Sequence[Node]) -> tuple[Sequence[int], Node | None] | None:
+    """Workers that share CPUs, or whose node is being drained, and the node with the most free CPUs for them.
+
+    The node is None if no CPU is free for workers that must leave a drained node. Return None if nothing has to move.
+    """
+    for host in sorted(hosts, key=lambda host: host.cpus > 0):
+        places = [node for node in nodes if node.free > 0 and node.id != host.node]
+        excess = len(host.workers) - host.cpus
+        if excess > 0 and places:
+            node = max(places, key=lambda node: node.free)
+            return host.workers[-min(excess, node.free) :], node
+        if host.workers and not host.cpus:
+            return host.workers, None
+    return None
+
+
+def check_hosts(
+    hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSettings, first: HostFacts | None = None
+) -> None:
+    """Compare the hosts, each with the name of its node, with this process. Raise an error if they do not fit.
+
+    `first` is the first host of the fleet, if it is not among these.
+    """
     ours = HostFacts.of_this_process()
     for name, facts in hosts:
         refuse_other_versions(name, facts, ours)
     # With pinned kernels, the nodes are compared with each other: this process has loaded its own already.
-    like = hosts[0][1].numerics if settings.numerics == "portable" else ours.numerics
+    like = (first or hosts[0][1]).numerics if settings.numerics == "portable" else ours.numerics
     differences = numeric_differences([(name, facts.numerics) for name, facts in hosts], like)
     if differences and settings.numerics == "strict":
         raise SettingsError(

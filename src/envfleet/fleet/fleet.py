@@ -26,6 +26,7 @@ from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.group import Capability
 from envfleet.fleet.observation_modes import ObservationMode
 from envfleet.fleet.protocol import FleetState, bad_min_envs, envs_ended, misplaced_call, still_pending, wait_timed_out
+from envfleet.fleet.relocation import Relocation
 from envfleet.fleet.requests import Capture, Rebuild, Request, Restore, RunRoutine
 from envfleet.fleet.rows import Rows
 from envfleet.fleet.seeds_and_tasks import SeedsAndTasks
@@ -81,6 +82,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
             same_step=settings.autoreset is AutoresetMode.SAME_STEP,
             announce=supervisor.announce,
         )
+        self.relocation = Relocation(supervisor, exchange, self.groups_of_workers)
         self._seeds_and_tasks = seeds_and_tasks = SeedsAndTasks(
             settings.seed, self.groups, take_tasks=Capability.TASKS in description.capabilities
         )
@@ -236,6 +238,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         """Start the routine in all groups, or in some while others still run it; it fills `buffer` of its arrays."""
         self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
         chosen, request = range(len(self.groups)) if groups is None else groups, RunRoutine(argument, buffer)
+        self.relocation.move_idle(chosen)
         self._supervisor.post(chosen, self._exchange.slots_of(chosen), [request] * len(chosen))
         self._state = RUNNING
 
@@ -331,7 +334,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         self._state = CLOSED
         if self._finalizer.detach() is not None:
             self._supervisor.stop(seconds)
-        del self._exchange
+        del self._exchange, self.relocation
 
     def __enter__(self) -> Self:
         return self

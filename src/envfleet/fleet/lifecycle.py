@@ -142,16 +142,35 @@ class WorkerLifecycle:
             _log.warning("worker %d is restarted (%s); it was in %s", worker, reason, where)
             time.sleep(delay)
             self._restart_counts[worker] += 1
-            spec = self._specs[worker]
-            assert self._arrays is not None
-            self._arrays.control.clear(worker, [group.index for group in spec.groups])
+            spec, arrays = self._specs[worker], self._clear(worker)
             self._backend.start(spec)
             try:
                 self._hello(spec)
-                self._backend.attach(worker, self._arrays)
+                self._backend.attach(worker, arrays)
                 return reason
             except (ChannelClosed, WorkerError):  # it died again before it was ready
                 reason, stack = self.how_it_ended(worker), None
+
+    def _clear(self, worker: int) -> FleetArrays:
+        """Set the control words of a worker to their first values."""
+        assert self._arrays is not None
+        self._arrays.control.clear(worker, [group.index for group in self._specs[worker].groups])
+        return self._arrays
+
+    def move(self, worker: int) -> str:
+        """Let an idle worker continue on another host, where its environments are built; return why it moved.
+
+        If the other host is lost at this moment, the worker is restarted.
+        """
+        relocator = self._backend.relocator
+        assert relocator is not None
+        arrays = self._clear(worker)
+        try:
+            relocator.move(worker)
+            self._backend.attach(worker, arrays)
+        except ChannelClosed:
+            return self.restart(worker, self.how_it_ended(worker))
+        return "it moved to another host"
 
     def _delay(self, worker: int, reason: str, stack: str | None) -> float:
         """Count a restart and return the seconds to wait before it; raise WorkerError if there were too many."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from envfleet.fleet.control import Command, Phase
 from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
 __all__ = [
+    "REPEATED",
     "Apply",
     "Call",
     "Capture",
     "DefineColumns",
+    "Posted",
     "Rebuild",
     "Recover",
     "Request",
@@ -147,3 +149,13 @@ class Restore(Request):
 
     def apply(self, group: Group, slot: int) -> None:
         group.restore(slot, self.states)
+
+
+REPEATED = (Reset, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)  # after a worker was restarted
+
+
+class Posted(NamedTuple):
+    """A command that has not been answered yet."""
+
+    slot: int
+    request: Request | None  # None: a plain step

@@ -11,32 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from envfleet.clock import GRACE_SECONDS
-from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, WorkerError
+from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, StateError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import GROUP_WORDS, Command, GroupWord, Outcome, WorkerWord
 from envfleet.fleet.lifecycle import WorkerLifecycle, WorkerLoad
-from envfleet.fleet.requests import Call, DefineColumns, Rebuild, Recover, Request, Reset, Restore, RunRoutine, SetAttr
+from envfleet.fleet.requests import REPEATED, Posted, Recover, Request, Reset, Restore, RunRoutine
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.waiting import Waiter
 from envfleet.fleet.watch import ProgressWatch
 from envfleet.fleet.worker import Answers, Hello
 
 __all__ = ["Supervisor"]
-
-# Requests that are repeated after a worker was restarted.
-_REPEATED = (Reset, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)
-
-
-class _Posted(NamedTuple):
-    """A command that has not been answered yet."""
-
-    slot: int
-    request: Request | None  # None: a plain step
 
 
 class Supervisor:
@@ -53,7 +43,7 @@ class Supervisor:
         self._host = {group.index: spec.index for spec in specs for group in spec.groups}
         groups = sorted((group for spec in specs for group in spec.groups), key=lambda group: group.index)
         self._sizes = [group.stop - group.start for group in groups]
-        self._posted: dict[int, _Posted] = {}
+        self._posted: dict[int, Posted] = {}
         self._announced: Request | None = None
         self._uninformed: set[int] = set()  # groups that have not carried out the announced request
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
@@ -103,8 +93,7 @@ class Supervisor:
             words[line] += count
             if words[line + WorkerWord.SLEEPING]:
                 self.backend.wake(worker)
-        if self._flush is not None:
-            self._flush()
+        self._send()
 
     def post(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None = None) -> None:
         """Post a step, or each group's own request, to some groups; each group has its own slot."""
@@ -127,7 +116,7 @@ class Supervisor:
             self._cut.discard(group)
         words, rows, line = self._words, self._rows, self._worker_words[worker]
         words[line + WorkerWord.LOCKSTEP] = 0
-        self._posted[group] = _Posted(slot, request)
+        self._posted[group] = Posted(slot, request)
         words[rows[GroupWord.SLOT] + group] = slot
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else request.command
         if isinstance(request, RunRoutine):
@@ -150,7 +139,7 @@ class Supervisor:
     def _name_lockstep(self) -> None:
         """Turn a pending lockstep into one posted step per group, when groups must be handled separately."""
         if self._lockstep is not None:
-            self._posted.update(dict.fromkeys(self._groups, _Posted(self._lockstep, None)))
+            self._posted.update(dict.fromkeys(self._groups, Posted(self._lockstep, None)))
             self._lockstep = None
 
     def announce(self, request: Request) -> None:
@@ -165,7 +154,7 @@ class Supervisor:
             for group in behind:
                 self._post(group, 0, self._announced)
             self._send()
-            self._answers_of(behind)
+            self.answers_of(behind)
 
     def ask(
         self, requests: Sequence[Request], slot: int = 0, progress: Callable[[int, int], None] | None = None
@@ -179,7 +168,7 @@ class Supervisor:
         failure: EnvfleetError | None = None
         for part in [self._groups] if progress is None else [[group] for group in self._groups]:
             try:
-                replies |= self._answers_of(part).messages
+                replies |= self.answers_of(part).messages
             except EnvfleetError as error:  # raised below, after all others have been read
                 failure = failure or error
             if progress is not None:
@@ -237,7 +226,7 @@ class Supervisor:
             except EnvError:
                 continue
 
-    def _answers_of(self, groups: Sequence[int]) -> Answers:
+    def answers_of(self, groups: Sequence[int]) -> Answers:
         """Sleep until these groups are finished, whatever the others do, and return their answers."""
         self._waiter.sleep(lambda: 0 if all(self._finished(group) for group in groups) else 1)
         return self._gather(groups)
@@ -248,10 +237,9 @@ class Supervisor:
 
     def _finished_first(self, wanted: int) -> tuple[list[int], int]:
         """Finished groups, no more than needed, and how many environments are still missing."""
-        words, posted_at, finished_at = self._words, self._posted_at, self._finished_at
         ready = []
         for group in self._posted:
-            if words[posted_at + group] == words[finished_at + group] or group in self._failed:
+            if self._finished(group):
                 ready.append(group)
                 wanted -= self._sizes[group]
                 if wanted <= 0:
@@ -306,21 +294,21 @@ class Supervisor:
                 sender, message = self.backend.channel(worker).receive(self._timeouts.step)
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
-                self._restart(worker, self._workers.how_it_ended(worker))
+                self._restart(worker, self._workers.restart, self._workers.how_it_ended(worker))
                 self._waiter.sleep(lambda: 0 if self._finished(group) else 1)
 
     # --- faults
 
     def _repair(self, watch: ProgressWatch) -> None:
         for worker, reason in self._workers.deaths():
-            self._restart(worker, reason)
+            self._restart(worker, self._workers.restart, reason)
         for hang in watch.stuck():
-            self._restart(hang.worker, *self._workers.kill_hung(hang))
+            self._restart(hang.worker, self._workers.restart, *self._workers.kill_hung(hang))
 
-    def _restart(self, worker: int, reason: str, stack: str | None = None) -> None:
-        """Restart a dead worker and repeat its pending commands: a step as a recovery, a reset or call unchanged."""
+    def _restart(self, worker: int, restart: Callable[..., str], *arguments: Any) -> None:
+        """Restart a worker and repeat its pending commands: a step as a recovery, a reset or call unchanged."""
         self._name_lockstep()
-        reason = self._workers.restart(worker, reason, stack)
+        reason = restart(worker, *arguments)
         for group in (group.index for group in self._specs[worker].groups):
             self._uninformed.add(group)
             self._cut.add(group)
@@ -330,7 +318,7 @@ class Supervisor:
                 continue
             if posted.request is None or isinstance(posted.request, Recover):
                 self._post(group, posted.slot, None)
-            elif isinstance(posted.request, _REPEATED):
+            elif isinstance(posted.request, REPEATED):
                 self._post(group, posted.slot, posted.request)
             else:
                 self._failed[group] = WorkerError(
@@ -338,6 +326,18 @@ class Supervisor:
                     hint="it was restarted; repeat the call",
                 )
         self._send()
+
+    def move(self, worker: int, groups: Sequence[int], slots: Sequence[int], states: Sequence[Any]) -> Exception | None:
+        """Let a worker continue elsewhere with these states; if an error is returned, it begins fresh episodes."""
+        for group, slot, saved in zip(groups, slots, states, strict=True):
+            self._posted[group] = Posted(slot, Restore(saved))
+        self._restart(worker, self._workers.move)
+        try:
+            self.answers_of(groups)
+            return None
+        except (EnvError, StateError) as error:
+            self._cut.update(groups)
+            return error
 
     def loads(self) -> list[WorkerLoad]:
         return self._workers.loads()

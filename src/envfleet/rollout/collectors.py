@@ -160,6 +160,7 @@ class CentralCollector:
 
     def _collect(self, request: RolloutRequest) -> Rollout:
         fleet, arrays, clock = self._fleet, self._fleet.last_step, time.perf_counter
+        fleet.relocation.move_idle(range(len(fleet.groups)))
         recorders = list(zip(self._recorders, self._groups, strict=True))
         self.arrays["progress"][...] = 0
         for recorder, _ in recorders:

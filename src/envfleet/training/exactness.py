@@ -52,6 +52,11 @@ class Exactness:
             self._reason, self.tried = reason, True
         return self._reason
 
+    def why_not_movable(self) -> str | None:
+        """Why the environments must not be moved to another node; None if they continue there exactly."""
+        reason = self.reason()
+        return reason if self.tried else "the run is being stopped"
+
     def announce(self, reason: str, hint: str | None = None) -> None:
         """Tell the user once what a resume will do, and why."""
         if self._said != reason:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import OutOfTimeError, SettingsError
+from envfleet.errors import OutOfTimeError, SettingsError, WorkerError
 from envfleet.rollout.async_schedule import AsyncSchedule
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
@@ -82,6 +82,7 @@ class Training:
         self._resolved, self._settings, self._parts, self._reporter = resolved, resolved.settings, parts, reporter
         self._callbacks = callbacks
         self._exactness = exactness or Exactness(resolved, reporter.console.say)
+        parts.fleet.relocation.why_inexact = self._exactness.why_not_movable
         self._checkpoints = Checkpoints(reporter.folder.checkpoints, self._settings.keep_checkpoints)
         self.progress = Progress(self._settings)
         self._best, self._best_steps = -math.inf, 0
@@ -121,6 +122,10 @@ class Training:
                 self._save()
             except OutOfTimeError:
                 self._discard()
+            except WorkerError:
+                if self._saved is not None:
+                    self._reporter.failed(self._saved_steps)
+                raise
             return self._end(interruption)
 
     def _record_order(self) -> None:

@@ -54,7 +54,7 @@ def _on_cluster(settings: TrainingSettings, groups: int) -> Choice:
 
 
 def cluster_of(settings: TrainingSettings) -> ClusterSettings:
-    return ClusterSettings(settings.address, settings.runtime_env, settings.numerics)
+    return ClusterSettings(settings.address, settings.runtime_env, settings.numerics, settings.overcommit)
 
 
 def _limited(choice: Choice, settings: TrainingSettings, groups: int) -> Choice:

@@ -297,6 +297,13 @@ class Reporter:
         command = self._command("resume")
         self.console.error(f"stopped at step {progress.steps:,}, everything is saved; resume with: {command}")
 
+    def failed(self, steps: int) -> None:
+        """Print one line for a run that an error ends after its checkpoint at `steps`, even when quiet."""
+        self.console.close()
+        address = self._resolved.settings.address  # a run does not record it
+        command = self._command("resume", *([] if address is None else ["--address", address]))
+        self.console.error(f"the last checkpoint is at step {steps:,}; resume with: {command}")
+
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:
         return next_command(name, self.folder.shown, self._resolved.settings, *flags)
 

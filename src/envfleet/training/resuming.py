@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import HARMLESS, TrainingSettings
-from envfleet.conformance.exactness import one_line_of
-from envfleet.errors import EnvError, SettingsError, StateError, WorkerError
+from envfleet.errors import EnvError, SettingsError, StateError, WorkerError, one_line_of
 from envfleet.runs.checkpoints import Checkpoint, Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.run import Run

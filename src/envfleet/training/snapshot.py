@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.conformance.exactness import one_line_of
-from envfleet.errors import EnvError, StateError, WorkerError
+from envfleet.errors import ClusterLostError, EnvError, StateError, WorkerError, one_line_of
 from envfleet.rollout.collectors import CentralCollector
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Parts
@@ -60,6 +59,8 @@ def _simulators(
     hint: str | None = None
     try:
         state = parts.fleet.state(progress)
+    except ClusterLostError:
+        raise  # an earlier checkpoint has the simulators
     except WorkerError as error:
         # A worker that dies here costs its episodes, not the training: the next rollout restarts it.
         return None, one_line_of(error)

@@ -14,7 +14,21 @@ from envfleet.fleet.memory import Block
 from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.worker import Answers, Hello
 
-__all__ = ["Backend"]
+__all__ = ["Backend", "Relocator"]
+
+
+class Relocator(Protocol):
+    """Moves idle workers to other hosts on purpose, as opposed to workers that died."""
+
+    @property
+    def moves(self) -> Sequence[int]:
+        """Workers that can move now: their environments are built on another host."""
+
+    def move(self, index: int) -> None:
+        """Let the process on the other host be this worker from now on; it must be attached."""
+
+    def stay(self, index: int, reason: str) -> None:
+        """Give up moving a worker, because its environments cannot be moved."""
 
 
 class Backend(Protocol):
@@ -27,6 +41,10 @@ class Backend(Protocol):
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
         """Name and facts of each other machine that hosts workers."""
+
+    @property
+    def relocator(self) -> Relocator | None:
+        """Moves workers to other hosts; None if there are none."""
 
     @property
     def block(self) -> Block:

@@ -23,6 +23,7 @@ class CallerRunBackend:
     killable = True
     flush = None
     hosts = ()
+    relocator = None
 
     def __init__(self, start_method: str, workers: int) -> None:
         self._caller_run = workers - 1

@@ -58,6 +58,15 @@ class HostPlacement(Protocol):
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
         """Another host for the workers of a lost one; raise WorkerError if there is none."""
 
+    def moves(self) -> Sequence[int]:
+        """Workers that have a better place, where `RemoteBackend.prepare` has built their environments."""
+
+    def better_place(self, worker: int) -> tuple[Link, int]:
+        """The other host of a worker in `moves`, and its process id there; the worker moves now."""
+
+    def stay(self, worker: int, reason: str) -> None:
+        """Give up the better place of a worker."""
+
     def close(self) -> None:
         """Free the remaining resources after all hosts were closed."""
 

@@ -51,6 +51,7 @@ class ProcessesBackend:
     killable = True
     flush = None
     hosts = ()
+    relocator = None
 
     def __init__(self, start_method: str) -> None:
         self.start_method = start_method

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError
@@ -28,6 +29,8 @@ __all__ = [
     "RayError",
     "RayTaskError",
     "connect",
+    "draining_nodes",
+    "head_of",
     "live_nodes",
     "ray",
     "survey",
@@ -60,10 +63,12 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
 def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
     text = str(error).strip().splitlines()
     reason = text[0] if text else type(error).__name__
-    if isinstance(error, AuthenticationError) or "token" in reason.lower():
+    refused = isinstance(error, AuthenticationError) or "AuthenticationError" in str(error.__cause__)
+    if refused or "token" in reason.lower():
         return SettingsError(
-            f"the cluster refused the connection: {reason}",
-            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH",
+            f"the cluster at address {address!r} refused the connection: the token is missing or wrong",
+            hint="use the token of the cluster: copy ~/.ray/auth_token from its head, or set RAY_AUTH_TOKEN_PATH; "
+            "set RAY_AUTH_MODE=token",
         )
     if address is None:
         return ResourceError(f"a local Ray cluster could not be started: {reason}")
@@ -74,11 +79,24 @@ def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
     )
 
 
+def head_of() -> str:
+    """The address of the head of the cluster."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def draining_nodes() -> dict[str, float | None]:
+    """Nodes that will be stopped, by id: the seconds that are left, or None if they have no deadline."""
+    from ray._private.state import state  # there is no public function for this
+
+    deadlines = state.get_draining_nodes()
+    return {node: max(0.0, at / 1000.0 - time.time()) if at else None for node, at in deadlines.items()}
+
+
 def live_nodes() -> list[Node]:
-    """The nodes of the cluster, those with the most free CPUs first."""
+    """The nodes of the cluster that take work, those with the most free CPUs first."""
     from ray._private.state import available_resources_per_node  # there is no public function for this
 
-    free = available_resources_per_node()
+    free, draining = available_resources_per_node(), draining_nodes()
     nodes = [
         Node(
             each["NodeID"],
@@ -87,7 +105,7 @@ def live_nodes() -> list[Node]:
             int(free.get(each["NodeID"], {}).get("CPU", 0)),
         )
         for each in ray.nodes()
-        if each["Alive"]
+        if each["Alive"] and each["NodeID"] not in draining
     ]
     return sorted(nodes, key=lambda node: (-node.free, node.name))
 

@@ -4,7 +4,7 @@ Each node that is used gets one actor, a host with worker processes of our own (
 messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
 are switched off. One thread receives reports, pastes them, and asks every host for a sign of life each second. A host
 that does not answer for some seconds is given up, even if Ray still lists it as alive: it is killed, its later reports
-are ignored, and its workers are started on another node.
+are ignored, and its workers are started on another node. `ray_nodes.py` looks at the nodes themselves.
 """
 
 from __future__ import annotations
@@ -15,27 +15,19 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from envfleet.errors import EnvfleetError, ResourceError, WorkerError
-from envfleet.fleet.backends.by_value import dumped_by_value
+from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError
 from envfleet.fleet.backends.entry import SINGLE_THREADED
-from envfleet.fleet.backends.host import Commands, Report
-from envfleet.fleet.backends.host_actor import HostActor
-from envfleet.fleet.backends.link import HostLost, Link
-from envfleet.fleet.backends.ray_cluster import (
-    ActorDiedError,
-    NodeAffinitySchedulingStrategy,
-    RayError,
-    RayTaskError,
-    connect,
-    live_nodes,
-    ray,
-)
+from envfleet.fleet.backends.host import Report
+from envfleet.fleet.backends.link import Link
+from envfleet.fleet.backends.ray_cluster import ActorDiedError, RayError, RayTaskError, connect, live_nodes, ray
+from envfleet.fleet.backends.ray_link import RayLink, words_of
+from envfleet.fleet.backends.ray_nodes import HEAD_BEATS, NodeWatch
 from envfleet.fleet.backends.remote import RemoteBackend
-from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node, check_hosts, divide, reason_of_loss
+from envfleet.fleet.cluster import ClusterSettings, Node, check_hosts, divide
 from envfleet.fleet.numerics import PORTABLE
-from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.transfer import Array
 
 __all__ = ["RayHosts"]
@@ -43,132 +35,9 @@ __all__ = ["RayHosts"]
 _log = logging.getLogger("envfleet")
 
 BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
-START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
-BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
 FREE_SECONDS = 5.0
-CALLS_AT_ONCE = 32
-
-
-def _words(error: EnvfleetError) -> str:
-    """An error without its hint."""
-    return str(error).partition("\nhint:")[0]
-
-
-# --- hosts
-
-
-class RayLink:
-    """The connection to the host on one node."""
-
-    def __init__(self, hosts: RayHosts, node: Node, cpus: int, runtime_env: dict[str, Any]) -> None:
-        self.node, self._hosts = node, hosts
-        self.workers = cpus  # how many it runs
-        self.lost: str | None = None  # why it was given up
-        self.heard: float | None = None  # when it last answered, once it has
-        self._asked = False  # whether an answer is pending
-        self._actor = (
-            ray.remote(concurrency_groups={"beat": 1})(HostActor)
-            .options(
-                num_cpus=cpus,
-                max_restarts=0,
-                max_task_retries=0,
-                max_concurrency=CALLS_AT_ONCE,
-                runtime_env=runtime_env,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-            )
-            .remote()
-        )
-        self._facts = self._actor.facts.remote()
-
-    def facts(self) -> HostFacts:
-        """Wait until the host answers; raise an error that says what is missing on its node."""
-        try:
-            found = self._result(self._facts.future(), START_SECONDS)
-        except HostLost as lost:
-            raise WorkerError(
-                f"node {self.node.name}: {lost}",
-                hint="envfleet must be installed on every node, in the same version of Python",
-            ) from None
-        assert isinstance(found, HostFacts)
-        self.heard = time.monotonic()
-        return found
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        self._refuse_if_shut_down()
-        done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
-        if done:
-            return value
-        if isinstance(value, WorkerError) and method == "hello":
-            raise WorkerError(
-                f"node {self.node.name}: {_words(value)}",
-                hint="install what is missing on every node, or describe it in a file for --runtime-env",
-            )
-        raise value
-
-    def _result(self, future: concurrent.futures.Future[Any], seconds: float | None = None) -> Any:
-        until = None if seconds is None else time.monotonic() + seconds
-        while self.lost is None:
-            try:
-                return future.result(0.5)
-            except concurrent.futures.TimeoutError:
-                if until is not None and time.monotonic() > until:
-                    raise HostLost(f"it did not answer within {seconds:g} s") from None
-            except RayTaskError as error:
-                raise WorkerError(f"node {self.node.name}: {error}") from None
-            except RayError as error:
-                raise HostLost(self.reason_of(error)) from None
-        raise HostLost(self.lost)
-
-    def reason_of(self, error: RayError) -> str:
-        """Why a host is lost, in words."""
-        return reason_of_loss(self.node.name, type(error).__name__, str(error))
-
-    def _refuse_if_shut_down(self) -> None:
-        """Raise HostLost after `ray.shutdown()`, since a call would start a new cluster."""
-        if not ray.is_initialized():
-            raise HostLost("Ray was shut down")
-
-    def send(self, commands: Commands, whole: Array) -> None:
-        self._refuse_if_shut_down()
-        given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
-        self._hosts.expect(self, self._actor.run.remote(commands, given))
-
-    def more(self, number: int) -> None:
-        """Ask for the next report of a message."""
-        self._hosts.expect(self, self._actor.more.remote(number))
-
-    def beat(self) -> None:
-        """Ask for a sign of life, unless an answer is pending; give up a host that is silent for too long."""
-        if self.heard is None or self.lost is not None or not ray.is_initialized():
-            return
-        if not self._asked:
-            self._asked = True
-            ref = self._actor.beat.options(concurrency_group="beat").remote()
-            self._hosts.expect(self, ref)
-        elif time.monotonic() - self.heard > SILENCE_SECONDS:
-            self._hosts.lose(self, f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s")
-
-    def answered(self) -> None:
-        self._asked, self.heard = False, time.monotonic()
-
-    def run_inline(self, timeouts: Timeouts) -> None:
-        """Nothing runs in the caller's thread."""
-
-    def abandon(self, reason: str) -> None:
-        """Kill the host, which may still live and be out of reach."""
-        self.lost = self.lost or reason
-        if ray.is_initialized():
-            ray.kill(self._actor, no_restart=True)
-
-    def close(self, seconds: float) -> None:
-        if self.lost is None and ray.is_initialized():
-            try:
-                self._actor.close.remote(seconds).future().result(seconds + 5.0)
-            except (RayError, concurrent.futures.TimeoutError):
-                pass  # it is killed below
-            self.abandon("the fleet was closed")
+REPORT_SECONDS = 3.0  # until the free CPUs that a node reports do not include those of a new host
 
 
 class RayHosts:
@@ -178,6 +47,7 @@ class RayHosts:
 
     def __init__(self, workers: int, settings: ClusterSettings) -> None:
         connect(settings, workers)
+        self._settings = settings
         given = settings.read_runtime_env()
         pins = PORTABLE if settings.numerics == "portable" else {}
         self._runtime_env = {**given, "env_vars": {**SINGLE_THREADED, **pins, **given.get("env_vars", {})}}
@@ -187,8 +57,9 @@ class RayHosts:
         self._closed = threading.Event()
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
+        self._ended: str | None = None  # why no host can be placed any more
         for node, hosted in self._plan(workers):
-            link = self._start(node, len(hosted))
+            link = self._start(node, min(len(hosted), node.free))
             self._of_worker.update(dict.fromkeys(hosted, link))
         try:
             self.facts = [(link.node.name, link.facts()) for link in self._links]
@@ -197,14 +68,13 @@ class RayHosts:
             self.close()
             raise
 
-    @staticmethod
-    def _plan(workers: int) -> list[tuple[Node, range]]:
+    def _plan(self, workers: int) -> list[tuple[Node, range]]:
         """Divide the workers over the nodes; CPUs of a fleet that was just closed become free after a moment."""
         until = time.monotonic() + FREE_SECONDS
         while True:
             nodes = live_nodes()
             try:
-                return divide(workers, nodes)
+                return divide(workers, nodes, overcommit=self._settings.overcommit)
             except ResourceError:
                 if time.monotonic() > until or workers > sum(node.cpus for node in nodes):
                     raise
@@ -219,46 +89,87 @@ class RayHosts:
 
     def bind(self, backend: RemoteBackend) -> None:
         self._backend = backend
+        self._watch = NodeWatch(self, backend)
         self._thread = threading.Thread(target=self._run, name="envfleet-ray", daemon=True)
         self._thread.start()
 
     def host_of(self, worker: int) -> Link:
         return self._of_worker[worker]
 
+    def hosts(self) -> list[tuple[RayLink, list[int]]]:
+        """The live hosts and their workers."""
+        return [(link, self._backend.workers_of(link)) for link in list(self._links) if link.lost is None]
+
+    def start_host(self, node: Node, cpus: int) -> RayLink:
+        """A new host on a node; raise an error that says why the node cannot be used."""
+        link = self._start(node, cpus)
+        try:
+            found = [(node.name, link.facts())]
+            check_hosts(found, self._settings, first=self.facts[0][1])
+        except EnvfleetError as error:
+            self.lose(link, words_of(error))
+            raise
+        return link
+
+    def least_loaded(self) -> RayLink | None:
+        """The host with the fewest workers beyond its CPUs; None if all are lost or on nodes that are being drained."""
+        loads = [(len(workers) - link.cpus, link) for link, workers in self.hosts() if workers and not link.drained]
+        return min(loads, key=lambda load: load[0])[1] if loads else None
+
     def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """A new host on a node with free CPUs, or else one of the remaining hosts."""
+        """A new host on a node with free CPUs, or else one of the remaining hosts; the last resort is any free CPU."""
         assert isinstance(lost, RayLink)
+        self._watch.forget(workers)
         until = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            for node in self._candidates(len(workers)):
-                link = self._start(node, len(workers))
+        while self._ended is None:
+            other = self.least_loaded()
+            for node in self._candidates(1 if other is None else len(workers)):
                 try:
-                    link.facts()
+                    link = self.start_host(node, min(len(workers), node.free))
                 except EnvfleetError as error:
-                    _log.warning("node %s cannot replace node %s: %s", node.name, lost.node.name, _words(error))
-                    self.lose(link, _words(error))
+                    _log.warning("node %s cannot replace node %s: %s", node.name, lost.node.name, words_of(error))
                     continue
                 _log.warning("the workers of node %s continue on node %s", lost.node.name, node.name)
                 return link
-            others = [link for link in self._links if link.lost is None]
-            if others:
-                link = min(others, key=lambda each: each.workers)
-                link.workers += len(workers)
-                _log.warning("the workers of node %s continue on node %s too", lost.node.name, link.node.name)
-                return link
+            if other is not None:
+                _log.warning("the workers of node %s continue on node %s too", lost.node.name, other.node.name)
+                return other
             if time.monotonic() > until:
-                raise WorkerError(
-                    f"no node of the cluster is left: {lost.lost}",
-                    hint="the last checkpoint is complete: start a cluster and use envfleet resume RUN",
-                )
+                self._ended = f"no node of the cluster is left: {lost.lost}"
             time.sleep(1.0)
+        raise ClusterLostError(
+            self._ended,
+            hint="start a cluster, then continue from the last checkpoint: envfleet resume RUN --address auto",
+        )
 
     def _candidates(self, workers: int) -> list[Node]:
         try:
             nodes = live_nodes()
         except (RayError, RuntimeError, ConnectionError):  # the head does not answer
             return []
-        return [node for node in nodes if node.free >= workers and node.id not in self._suspects]
+        return [node for node in self.usable(nodes) if node.free >= workers]
+
+    def usable(self, nodes: Sequence[Node]) -> list[Node]:
+        """Nodes that have lost no host, with the CPUs that are free; Ray counts those of a new host only later."""
+        recent = time.monotonic() - REPORT_SECONDS
+        found = []
+        for node in nodes:
+            new = [link for link in self._links if link.node.id == node.id and link.lost is None]
+            taken = sum(link.cpus for link in new if link.heard is None or link.started > recent)
+            if node.id not in self._suspects:
+                found.append(replace(node, free=node.free - taken))
+        return found
+
+    # --- moving workers on purpose
+
+    def moves(self) -> Sequence[int]:
+        return self._watch.moves()
+
+    def better_place(self, worker: int) -> tuple[Link, int]:
+        return self._watch.better_place(worker)
+
+    def stay(self, worker: int, reason: str) -> None:
+        self._watch.stay(worker, reason)
 
     # --- messages
 
@@ -292,6 +203,16 @@ class RayHosts:
                 due = time.monotonic() + BEAT_SECONDS
                 for link in list(self._links):
                     link.beat()
+                if self._watch.head_is_lost() and self._ended is None:
+                    self._end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
+
+    def _end(self, reason: str) -> None:
+        """Give up all hosts."""
+        self._ended = reason
+        _log.warning("%s: the run ends", reason)
+        for link, _ in self.hosts():
+            link.stop()
+            self.lose(link, reason)
 
     def _handle(self, link: RayLink, future: concurrent.futures.Future[Any]) -> None:
         if link.lost is not None:
@@ -313,6 +234,8 @@ class RayHosts:
 
     def close(self) -> None:
         self._closed.set()
+        if hasattr(self, "_watch"):
+            self._watch.close()
         for link in self._links:
             if link.lost is None:
                 link.abandon("the fleet was closed")

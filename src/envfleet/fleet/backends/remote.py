@@ -18,6 +18,7 @@ from typing import Any
 
 from envfleet.errors import CannotBeSentError
 from envfleet.fleet.arrays import FleetArrays
+from envfleet.fleet.backends.base import Relocator
 from envfleet.fleet.backends.by_value import by_value
 from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, Sign
 from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel
@@ -47,8 +48,7 @@ class RemoteBackend:
         self._bell = Doorbell.create()
         self._lock = threading.RLock()  # between the caller and threads that deliver reports
         self._specs: dict[int, PackedSpec] = {}
-        self._groups: dict[int, range] = {}  # environments of each group
-        self._large: list[bytes] = []
+        self._groups, self._large = dict[int, range](), list[bytes]()  # environments of each group; large factories
         self._links: dict[int, Link] = {}
         self._channels: dict[int, RelayedChannel] = {}
         self._pids: dict[int, int] = {}
@@ -69,6 +69,38 @@ class RemoteBackend:
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
         return self._placement.facts
 
+    # --- moving workers on purpose
+
+    @property
+    def relocator(self) -> Relocator:
+        return self
+
+    @property
+    def moves(self) -> Sequence[int]:
+        return [worker for worker in self._placement.moves() if worker not in self._dead]
+
+    def workers_of(self, link: Link) -> list[int]:
+        return [worker for worker, other in list(self._links.items()) if other is link]
+
+    def prepare(self, workers: Sequence[int], link: Link, seconds: float) -> dict[int, int]:
+        """Build environments of workers on another host; return their process ids. Any thread may call this."""
+        for worker in workers:
+            link.call("start", self._specs[worker])
+        return {worker: link.call("hello", worker, seconds)[1] for worker in workers}
+
+    def move(self, index: int) -> None:
+        with self._lock:
+            old, (self._links[index], self._pids[index]) = self._links[index], self._placement.better_place(index)
+            self._renew(index)
+            self._moved.add(index)
+        try:
+            old.call("kill", index)
+        except HostLost as lost:
+            self.lose(old, str(lost))
+
+    def stay(self, index: int, reason: str) -> None:
+        self._placement.stay(index, reason)
+
     # --- the life of workers
 
     def start(self, spec: WorkerSpec) -> None:
@@ -78,15 +110,18 @@ class RemoteBackend:
             self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec), spec.modules)
             self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
             self._links[index] = self._placement.host_of(index)
-        with self._lock:
-            self._epochs[index] = self._epochs.get(index, 0) + 1
-            self._channels[index] = RelayedChannel()
-            self._dead.pop(index, None)
         if self._links[index] in self._lost:
             self._move(self._links[index])
+        with self._lock:
+            self._renew(index)
         if index not in self._begun:
             self._begin(index)
         self._begun.discard(index)
+
+    def _renew(self, index: int) -> None:
+        self._epochs[index] = self._epochs.get(index, 0) + 1
+        self._channels[index] = RelayedChannel()
+        self._dead.pop(index, None)
 
     def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
         """The spec, with the user's own modules pickled by value, or by name if that fails (one may hold a lock)."""
@@ -98,11 +133,10 @@ class RemoteBackend:
 
     def _move(self, lost: Link) -> None:
         """Start all workers of a lost host on another one, at the same time."""
-        workers = [worker for worker, link in self._links.items() if link is lost]
+        workers = self.workers_of(lost)
         link = self._placement.replacement(lost, workers)
-        for worker in workers:
-            self._links[worker] = link
-            self._moved.add(worker)
+        self._links.update(dict.fromkeys(workers, link))
+        self._moved.update(workers)
         for worker in workers:
             self._begin(worker)
             self._begun.add(worker)
@@ -144,9 +178,8 @@ class RemoteBackend:
     def lose(self, link: Link, reason: str) -> None:
         """Give up a host: its workers count as dead, and its later messages are ignored. Any thread may call this."""
         with self._lock:
-            if link in self._lost:
-                return
-            self._lost.append(link)
+            if link not in self._lost:
+                self._lost.append(link)
             for worker, other in self._links.items():
                 if other is link:
                     self._dead[worker] = reason
@@ -179,7 +212,7 @@ class RemoteBackend:
         return self._memory.get(index, 0)
 
     def local_envs(self) -> None:
-        """Return None: the workers are elsewhere."""
+        """Return None, as `inline_step`: the workers are elsewhere."""
 
     def close(self, seconds: float) -> None:
         with self._lock:
@@ -302,8 +335,7 @@ class RemoteBackend:
         for link in dict.fromkeys(self._links.values()):
             link.run_inline(timeouts)
 
-    def inline_step(self, timeouts: Timeouts) -> None:
-        """Return None: the workers are elsewhere."""
+    def inline_step(self, timeouts: Timeouts) -> None: ...
 
     def wait(self, seconds: float) -> bool:
         rang = self._bell.wait(seconds)

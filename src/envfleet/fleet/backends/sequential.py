@@ -37,6 +37,7 @@ class SequentialBackend:
     spins = False
     flush = None
     hosts = ()
+    relocator = None
 
     def __init__(self, block: Block | None = None) -> None:
         self.block = block or Block.create(shared=False)

@@ -26,6 +26,7 @@ class ThreadsBackend:
     spins = False
     flush = None
     hosts = ()
+    relocator = None
 
     def __init__(self) -> None:
         self.block = Block.create(shared=False)
