@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,19 @@ pytestmark = pytest.mark.proof  # a cluster takes long to start, and longer on a
 ROOT = Path(__file__).parents[2]
 
 
+def _run(arguments: list[str], home: Path, ray_folder: str) -> subprocess.CompletedProcess[str]:
+    given = {**os.environ, "HOME": str(home), "RAY_TMPDIR": ray_folder, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, *arguments], env=given, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return what the program found, and its run folders."""
-    folder, short = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("r")
-    given = {**os.environ, "HOME": str(folder), "RAY_TMPDIR": str(short), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.cluster.local_program", str(folder)],
-        env=given,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    folder = tmp_path_factory.mktemp("runs")
+    with tempfile.TemporaryDirectory(prefix="ef") as short:  # paths of sockets have at most 107 characters
+        done = _run(["-m", "tests.cluster.local_program", str(folder)], folder, short)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("result "))
     return json.loads(line.removeprefix("result ")), folder, done.stderr
@@ -71,3 +72,12 @@ def test_the_manifest_has_the_numerics_and_no_address(program: Any) -> None:
         assert host["blas"] == manifest["numerics"]["here"]["blas"]
         recorded = text + (program[1] / world / "config.yaml").read_text()
         assert "address" not in recorded and "runtime_env" not in recorded and "127.0.0.1" not in recorded
+
+
+def test_a_folder_with_a_long_path(tmp_path: Path) -> None:
+    (long := tmp_path / ("long" * 20)).mkdir()
+    train = ["-m", "envfleet", "train", "ppo", "--env", "CartPole-v1", "--backend", "ray", "--steps", "64"]
+    done = _run([*train, "--output-dir", str(tmp_path / "run")], tmp_path, str(long))
+    assert done.returncode != 0 and "Traceback" not in done.stderr, done.stderr
+    assert "a local Ray cluster could not be started" in done.stderr
+    assert "hint: set RAY_TMPDIR to a folder with a short path" in done.stderr

@@ -53,7 +53,7 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
             ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
             ray.init(settings.address, **quiet)
-    except (AuthenticationError, ConnectionError, RuntimeError, ValueError) as error:
+    except (AuthenticationError, OSError, RuntimeError, ValueError) as error:
         raise _no_connection(settings.address, error) from None
     finally:
         if in_main_thread and handler is not None:  # Ray has replaced it
@@ -71,7 +71,11 @@ def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
             "set RAY_AUTH_MODE=token",
         )
     if address is None:
-        return ResourceError(f"a local Ray cluster could not be started: {reason}")
+        too_long = "path length" in reason  # of its sockets
+        return ResourceError(
+            f"a local Ray cluster could not be started: {reason}",
+            hint="set RAY_TMPDIR to a folder with a short path" if too_long else None,
+        )
     return SettingsError(
         f"there is no Ray cluster at address {address!r}: {reason}",
         hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
