@@ -36,7 +36,8 @@ ENV = "envfleet/Wildfire-v0"
 SEEDS = (1, 2, 3)
 LANDSCAPES = 50  # held out, as many as the page shows
 SEARCH = 64  # candidates per step
-PLAY_SEED = 1000  # of landscapes and fires: not those on which the search was chosen; the same for all agents
+PLAY_SEED = 1000  # of the fires; the same for all agents
+HELD_OUT = {"landscape_seed": 1000}  # other landscapes than those on which the search was chosen
 CANDIDATES = (4, 8, 16, 32, 64)  # sizes of the search to compare
 LARGE = {"grid_size": 100, "planning_simulations": 1024}  # as many planning fires per hectare as with 25 × 25
 CANDIDATES_LANDSCAPES, LARGE_LANDSCAPES, ELSEWHERE_LANDSCAPES = 20, 2, 4
@@ -88,7 +89,7 @@ def of_first(run: Any, landscapes: int) -> dict[str, Any]:
     """The comparison of one run with the baselines, with its report and pictures."""
     from envfleet.training.comparing import compare_run
 
-    comparison = compare_run(run.path, episodes=landscapes, seed=PLAY_SEED, search=SEARCH)
+    comparison = compare_run(run.path, episodes=landscapes, seed=PLAY_SEED, search=SEARCH, env_kwargs=HELD_OUT)
     assert comparison is not None
     shutil.copy(Path(run.path) / "report" / "landscape-0.png", IMAGES / "wildfire-agent.png")
     return comparison.figures
@@ -102,7 +103,7 @@ def of_seeds(runs: Sequence[Any], comparison: dict[str, Any]) -> dict[str, Any]:
     each: dict[str, list[dict[str, Any]]] = {}
     burned: dict[str, list[list[float]]] = {}
     for run in runs:
-        plans = measured_in(run, landscapes=len(greedy), baselines=()).plans
+        plans = measured_in(run, landscapes=len(greedy), baselines=(), **HELD_OUT).plans
         for name in plans[0]:
             burned.setdefault(name, []).append([row[name].hectares for row in plans])
             found = {
@@ -126,7 +127,7 @@ def of_candidates(run: Any, landscapes: int, greedy: list[float]) -> list[dict[s
     rows: list[dict[str, Any]] = []
     for search in CANDIDATES:
         without_agent = f"centrality, search {search}"
-        plans = measured_in(run, landscapes=landscapes, baselines=(without_agent,), search=search).plans
+        plans = measured_in(run, landscapes=landscapes, baselines=(without_agent,), search=search, **HELD_OUT).plans
         for name in (without_agent, f"agent, search {search}"):
             burned = [each[name].hectares for each in plans]
             rows.append(
@@ -179,9 +180,10 @@ def draw_curves(curves: list[dict[str, Any]], path: Path) -> None:
 
 def of_large(run: Any, landscapes: int) -> dict[str, Any]:
     """The comparison on large landscapes, and the burned area divided by what centrality leaves."""
-    from envfleet.environments.wildfire.comparison import figures_of
+    from envfleet.environments.wildfire.comparison import INCREMENTAL, figures_of
 
-    figures = figures_of(measured_in(run, landscapes=landscapes, **LARGE))
+    baselines = ("no breaks", "random", "centrality", f"centrality, search {SEARCH}", INCREMENTAL)
+    figures = figures_of(measured_in(run, landscapes=landscapes, baselines=baselines, **LARGE))
     central = figures["ways"]["centrality"]["burned_hectares"]
     for way in figures["ways"].values():
         way["share_of_centrality"] = way["burned_hectares"] / central
@@ -247,7 +249,10 @@ def of_elsewhere(run: Any, landscapes: int) -> list[dict[str, Any]]:
 
 
 def of_greedy(seconds: float) -> dict[str, Any]:
-    """The number of breaks that greedy search places on a large landscape in `seconds` of one thread."""
+    """The number of breaks that greedy search places on a large landscape in `seconds` of one thread.
+
+    It simulates every cell after each break, like the row `greedy` of the small landscapes.
+    """
     from envfleet.environments.wildfire import WildfireEnv
     from envfleet.environments.wildfire.baselines import breaks_from
     from envfleet.environments.wildfire.lookahead import Lookahead
@@ -255,12 +260,13 @@ def of_greedy(seconds: float) -> dict[str, Any]:
     stage = WildfireEnv(**LARGE).held_out()
     stage.reset(seed=PLAY_SEED, options={"landscape": 0})
     landscape, started, chosen = stage.landscape, time.thread_time(), []
+    budget = stage.steps_of(stage.settings.budget_percent)
     ahead = Lookahead(landscape, stage.planning_fires, stage.fire_model, stage.settings.spread_minutes)
-    while time.thread_time() - started < seconds:
+    while time.thread_time() - started < seconds and len(chosen) < budget:
         candidates = np.flatnonzero(ahead.burned())
+        ahead.forget()
         chosen.append(int(candidates[np.argmax(ahead.saved(candidates[:, None]))]))
         ahead.place(breaks_from(landscape, chosen))
-    budget = stage.steps_of(stage.settings.budget_percent)
     return {"breaks": len(chosen), "budget": budget, "seconds": time.thread_time() - started}
 
 

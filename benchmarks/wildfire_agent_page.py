@@ -99,7 +99,10 @@ def _large(results: dict[str, Any]) -> str:
     if "greedy" in results:
         greedy = results["greedy"]
         minutes = greedy["seconds"] / 60
-        lines += ["", f"Greedy search placed {greedy['breaks']} of {greedy['budget']} breaks in {minutes:.0f} minutes."]
+        lines += [
+            "",
+            f"Plain greedy search placed {greedy['breaks']} of {greedy['budget']} breaks in {minutes:.0f} minutes.",
+        ]
     return "\n".join(lines)
 
 
