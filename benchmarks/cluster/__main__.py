@@ -1,8 +1,8 @@
 """Benchmark training on several nodes: scaling, the cost of a rollout, a model of cost, and a soak test.
 
 `python -m benchmarks.cluster --output docs/benchmarks/cluster.json` measures everything and writes the page. The nodes
-are namespaces of this machine, which needs root and iproute2. It takes about 15 minutes on 2 otherwise idle cores, and
-20 more for the soak test. With `--parts` it measures only those parts and keeps the rest of that file.
+are namespaces of this machine, which needs root and iproute2. It takes about half an hour on 2 otherwise idle cores,
+and 20 minutes more for the soak test. With `--parts` it measures only those parts and keeps the rest of that file.
 """
 
 from __future__ import annotations

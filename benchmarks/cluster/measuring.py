@@ -119,18 +119,26 @@ def measure_model(rounds: int, seconds: float, report: Report) -> Figures:
         constants = constants_of(alone, single)
         loads = {kind: load_of(alone[kind]) for kind in sizes}
         report(f"model: {constants}")
-        checked = []
-        for kind, size in sizes.items():
-            for nodes in VALIDATED:
-                for schedule in SCHEDULES:
-                    found = run(cluster, Workload("ray", nodes, schedule, observation_bytes=size, seconds=seconds))
-                    measured = nodes * ENVS_PER_NODE * STEPS / found["steps_per_second"]
-                    expected = update(constants, loads[kind], nodes).seconds(schedule)
-                    cell = {"kind": kind, "nodes": nodes, "schedule": schedule}
-                    checked.append({**cell, "measured": measured, "expected": expected})
-                    report(f"model: {kind}, {nodes} nodes, {schedule}: {expected / measured - 1:+.1%}")
+        cells = [(kind, nodes, schedule) for kind in sizes for nodes in VALIDATED for schedule in SCHEDULES]
+        updates: dict[Any, list[float]] = {cell: [] for cell in cells}
+        for cell in _rounds(rounds, cells):
+            kind, nodes, schedule = cell
+            found = run(cluster, Workload("ray", nodes, schedule, observation_bytes=sizes[kind], seconds=seconds))
+            updates[cell].append(nodes * ENVS_PER_NODE * STEPS / found["steps_per_second"])
+            expected = update(constants, loads[kind], nodes).seconds(schedule)
+            report(f"model: {kind}, {nodes} nodes, {schedule}: {expected / updates[cell][-1] - 1:+.1%}")
     finally:
         cluster.close()
+    checked = [
+        {
+            "kind": kind,
+            "nodes": nodes,
+            "schedule": schedule,
+            "measured": statistics.median(updates[kind, nodes, schedule]),
+            "expected": update(constants, loads[kind], nodes).seconds(schedule),
+        }
+        for kind, nodes, schedule in cells
+    ]
     return {
         "constants": asdict(constants),
         "loads": {kind: asdict(load) for kind, load in loads.items()},
@@ -159,4 +167,4 @@ def constants_of(alone: dict[str, list[Figures]], single: dict[str, list[Figures
     moved = {kind: _median(alone[kind], "rollout_bytes") + _median(alone[kind], "weight_bytes") for kind in alone}
     per_host = _median(single["vectors"], "driver_cpu") - _median(alone["vectors"], "driver_cpu")
     bandwidth = (moved["pictures"] - moved["vectors"]) / (more["pictures"] - more["vectors"])
-    return Constants(per_host, more["vectors"] - per_host, bandwidth)
+    return Constants(per_host, max(0.0, more["vectors"] - per_host), bandwidth)
