@@ -78,8 +78,9 @@ def _circumstances(options: argparse.Namespace) -> dict[str, Any]:
     kept: dict[str, Any] = {"minutes_of": {}, "load_of": {}}
     if options.output is not None and options.output.exists():
         kept |= json.loads(options.output.read_text())
-    settings = {"rounds": options.rounds, "seconds": options.seconds}
-    return {**kept, "machine": describe(), "settings": settings, "libraries": {}}
+    if set(options.parts) != {"soak"}:
+        kept["settings"] = {"rounds": options.rounds, "seconds": options.seconds}
+    return {**kept, "machine": describe(), "libraries": {}}
 
 
 if __name__ == "__main__":

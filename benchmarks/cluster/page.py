@@ -181,7 +181,8 @@ def _targets(results: Figures) -> Iterator[dict[str, Any]]:
     if "soak" in results:
         soak = results["soak"]
         yield _at_most("rows lost per killed node", ENVS_PER_NODE, soak["lost_rows"] / max(1, soak["kills"]))
-        yield _at_most("memory growth in MB", 4.0, soak["growth_mb"])
+        why = "a few MB stay for each killed node; it is not known yet what holds them"
+        yield _at_most("memory growth in MB", 4.0, soak["growth_mb"], why)
         grown = soak["descriptors_after"] - soak["descriptors_before"]
         yield _at_most("open descriptors, last minus first third", 2, grown)
         yield _at_least("return of the last 100 episodes", 475, soak["last_return"])
