@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from benchmarks import tables
 from benchmarks.fleet import BUSY_LOAD
 from benchmarks.peers.install import reason_of_absence, version_of
 from benchmarks.ppo.rounds import Procedure
@@ -47,8 +48,7 @@ def measure_parts(
 
 
 def write_results(results: Results, output: Path, procedure: Procedure) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    tables.write_results(results, output)
     procedure.report(f"written to {output}")
 
 

@@ -230,6 +230,20 @@ def write_or_check(wanted: dict[Path, str], results: Path, module: str, *, check
     return 1 if check and stale else 0
 
 
+def publish(results: dict[str, Any], text: str, output: Path | None, results_path: Path, page: Path) -> None:
+    """Print the page; write the results to `output`, and the page too if those are the results it is made from."""
+    print(text)
+    if output is not None:
+        write_results(results, output)
+        if output.resolve() == results_path.resolve():
+            page.write_text(text)
+
+
+def write_results(results: dict[str, Any], output: Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
 def render_main(
     arguments: Sequence[str] | None, module: str, results: Path, page: Path, pages: Callable[[Any], dict[Path, str]]
 ) -> int:

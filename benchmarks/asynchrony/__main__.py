@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.asynchrony import learning, speed
 from benchmarks.asynchrony.page import PAGE, RESULTS, render_page
+from benchmarks.tables import publish
 
 PARTS = ("speed", "learning")
 
@@ -36,13 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "learning" in options.parts:
         results["learning"] = {**results.get("learning", {}), **learning.measure(options.tasks, report)}
     results["minutes"] = results.get("minutes", 0.0) + (perf_counter() - began) / 60
-    page = render_page(results)
-    print(page)
-    if options.output is not None:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-        if options.output.resolve() == RESULTS.resolve():
-            PAGE.write_text(page)
+    publish(results, render_page(results), options.output, RESULTS, PAGE)
     return 0
 
 

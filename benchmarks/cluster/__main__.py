@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.cluster.measuring import measure_model, measure_rollouts, measure_scaling
 from benchmarks.cluster.page import PAGE, RESULTS, render_page
 from benchmarks.cluster.soak import measure_soak
+from benchmarks.tables import publish, write_results
 from tests.cluster.namespaces import namespaces_work
 
 PARTS = ("scaling", "rollouts", "model", "soak")
@@ -44,15 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results[name] = measure(options.rounds, options.seconds, report)
         results["minutes_of"][name] = (perf_counter() - start) / 60
         if options.output is not None:  # after each part: the later ones take long
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+            write_results(results, options.output)
     results["minutes"] = sum(results["minutes_of"].values())
-    page = render_page(results)
-    print(page)
-    if options.output is not None:
-        options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-        if options.output.resolve() == RESULTS.resolve():
-            PAGE.write_text(page)
+    publish(results, render_page(results), options.output, RESULTS, PAGE)
     return 0
 
 

@@ -54,14 +54,11 @@ def _rounds(rounds: int, cells: list[Any]) -> Iterator[Any]:
 def measure_scaling(rounds: int, seconds: float, report: Report) -> Figures:
     """Measure the steps per second of 1, 2 and 4 nodes, with real learning."""
     rates: dict[str, list[float]] = {}
-    cluster = NamespaceCluster(4)
-    try:
+    with NamespaceCluster(4) as cluster:
         for schedule, nodes in _rounds(rounds, [(each, nodes) for each in SCHEDULES for nodes in (1, 2, 4)]):
             found = run(cluster, Workload("ray", nodes, schedule, seconds=seconds))
             rates.setdefault(f"{schedule} {nodes}", []).append(found["steps_per_second"])
             report(f"scaling: {schedule}, {nodes} nodes: {found['steps_per_second']:.0f} steps/s")
-    finally:
-        cluster.close()
     shares = {
         f"{schedule} {nodes}": quartiles(
             many / one / nodes for many, one in zip(rates[f"{schedule} {nodes}"], rates[f"{schedule} 1"], strict=True)
@@ -77,8 +74,7 @@ def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
     kinds = {"small": 16, "large": LARGE}
     times: dict[tuple[str, str], list[float]] = {}
     sizes: dict[str, float] = {}
-    cluster = NamespaceCluster(2)
-    try:
+    with NamespaceCluster(2) as cluster:
         cells = [(kind, backend) for kind in kinds for backend in ("processes", "ray")]
         for kind, backend in _rounds(rounds, cells):
             workload = Workload(
@@ -88,8 +84,6 @@ def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
             times.setdefault((kind, backend), []).append(found["rollout"])
             sizes[kind] = (found["rollout_bytes"] + 2 * found["weight_bytes"]) / 1e6
             report(f"rollouts: {kind}, {backend}: {1000 * found['rollout']:.1f} ms")
-    finally:
-        cluster.close()
     return {
         kind: {
             "megabytes": sizes[kind],
@@ -106,8 +100,7 @@ def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
 def measure_model(rounds: int, seconds: float, report: Report) -> Figures:
     """Measure the constants on one node and compare the model with 2, 4 and 8 nodes behind a cable of `RATE`."""
     sizes = {"vectors": 16, "pictures": LARGE}
-    cluster = NamespaceCluster(max(VALIDATED))
-    try:
+    with NamespaceCluster(max(VALIDATED)) as cluster:
         cluster.shape(0, RATE)
         alone: dict[str, list[Figures]] = {kind: [] for kind in sizes}
         single: dict[str, list[Figures]] = {kind: [] for kind in sizes}
@@ -127,8 +120,6 @@ def measure_model(rounds: int, seconds: float, report: Report) -> Figures:
             updates[cell].append(nodes * ENVS_PER_NODE * STEPS / found["steps_per_second"])
             expected = update(constants, loads[kind], nodes).seconds(schedule)
             report(f"model: {kind}, {nodes} nodes, {schedule}: {expected / updates[cell][-1] - 1:+.1%}")
-    finally:
-        cluster.close()
     checked = [
         {
             "kind": kind,

@@ -36,27 +36,23 @@ class Waiting(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def measure_soak(minutes: float, kill_every: float, report: Callable[[str], None]) -> dict[str, Any]:
     """Train for some minutes; kill the nodes in turn."""
-    cluster = NamespaceCluster(NODES)
     kills = 0
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "benchmarks.cluster.soak", str(Path(folder) / "run"), str(minutes)]
-            with cluster.popen(0, command) as process:
-                began = time.monotonic()
-                while process.poll() is None and time.monotonic() - began < 60 * minutes + 120:
-                    due = (kills + 1) * kill_every
-                    if time.monotonic() - began > due and due < 60 * minutes - kill_every / 2:
-                        node = 1 + kills % NODES
-                        report(f"soak: minute {(time.monotonic() - began) / 60:.1f}, node {node} is killed")
-                        cluster.kill(node)
-                        kills += 1
-                        time.sleep(AWAY_SECONDS)
-                        cluster.start(node)
-                    time.sleep(0.5)
-                out, errors = process.communicate(timeout=60)
-            assert process.returncode == 0, errors[-3000:]
-    finally:
-        cluster.close()
+    with NamespaceCluster(NODES) as cluster, tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks.cluster.soak", str(Path(folder) / "run"), str(minutes)]
+        with cluster.popen(0, command) as process:
+            began = time.monotonic()
+            while process.poll() is None and time.monotonic() - began < 60 * minutes + 120:
+                due = (kills + 1) * kill_every
+                if time.monotonic() - began > due and due < 60 * minutes - kill_every / 2:
+                    node = 1 + kills % NODES
+                    report(f"soak: minute {(time.monotonic() - began) / 60:.1f}, node {node} is killed")
+                    cluster.kill(node)
+                    kills += 1
+                    time.sleep(AWAY_SECONDS)
+                    cluster.start(node)
+                time.sleep(0.5)
+            out, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors[-3000:]
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     moved = [line.strip() for line in errors.splitlines() if "continue on node" in line]
     return {**found, "kills": kills, "moved": len(moved), "kill_every": kill_every, "minutes": minutes}

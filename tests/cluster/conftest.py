@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.cluster.namespaces import NamespaceCluster
 from tests.cluster.training import train_in
+
+
+@pytest.fixture
+def fresh() -> Iterator[NamespaceCluster]:
+    """Yield a cluster that the test may break: two nodes with two CPUs each."""
+    with NamespaceCluster(2, cpus=2) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -190,6 +190,12 @@ class NamespaceCluster:
         """How many nodes the head knows to be alive."""
         return self._alive()
 
+    def __enter__(self) -> NamespaceCluster:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End all nodes and remove the namespaces."""
         for node in list(self._outer):

@@ -79,17 +79,8 @@ class HeldRun:
 @pytest.fixture
 def growing() -> Iterator[NamespaceCluster]:
     """Yield a cluster with one node of two CPUs, to which a second can be added."""
-    made = NamespaceCluster(1, cpus=2, later=1)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def pair() -> Iterator[NamespaceCluster]:
-    """Yield a cluster with two nodes of two CPUs each."""
-    made = NamespaceCluster(2, cpus=2)
-    yield made
-    made.close()
+    with NamespaceCluster(1, cpus=2, later=1) as made:
+        yield made
 
 
 def workers_on(cluster: NamespaceCluster, node: int) -> int:
@@ -119,15 +110,15 @@ def test_a_node_that_joins_is_used_and_changes_no_weight(
     assert run.code == 0 and "restarted" not in run.said
 
 
-def test_workers_go_back_to_a_node_that_returns(pair: NamespaceCluster, tmp_path: Path) -> None:
-    run = HeldRun(pair, tmp_path / "run", "workers=4", "hold=2,4,6", f"steps={16 * 32 * 8}")
+def test_workers_go_back_to_a_node_that_returns(fresh: NamespaceCluster, tmp_path: Path) -> None:
+    run = HeldRun(fresh, tmp_path / "run", "workers=4", "hold=2,4,6", f"steps={16 * 32 * 8}")
     run.until_update(2)
-    pair.kill(1)
+    fresh.kill(1)
     run.go_on()
     run.until_update(2)
-    run.until(f"the workers of node {pair.address(1)} continue on node {pair.address(2)} too")
-    assert workers_on(pair, 2) == 4
-    add_node(pair, 1, run)
+    run.until(f"the workers of node {fresh.address(1)} continue on node {fresh.address(2)} too")
+    assert workers_on(fresh, 2) == 4
+    add_node(fresh, 1, run)
     assert f"update at step {16 * 32 * 8}, restarts 0" in run.rest()
     assert run.code == 0 and run.said.count("restarted") == 2  # by the loss, not by the moves
 
@@ -156,44 +147,44 @@ def test_environments_that_cannot_be_saved_stay_until_their_node_is_drained(
     assert run.said.count("is being drained); it was in") == 4
 
 
-def test_a_drained_node_loses_nothing(pair: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
-    run = HeldRun(pair, tmp_path / "run", "workers=2", "hold=2,4")
+def test_a_drained_node_loses_nothing(fresh: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
+    run = HeldRun(fresh, tmp_path / "run", "workers=2", "hold=2,4")
     run.until_update(2)
-    assert [workers_on(pair, node) for node in (1, 2)] == [1, 1]
-    pair.drain(1)
-    run.until(f"node {pair.address(1)} is being drained and will stop in")
-    run.until(f"1 worker moves to node {pair.address(2)}")
+    assert [workers_on(fresh, node) for node in (1, 2)] == [1, 1]
+    fresh.drain(1)
+    run.until(f"node {fresh.address(1)} is being drained and will stop in")
+    run.until(f"1 worker moves to node {fresh.address(2)}")
     run.go_on()
     run.until_update(2)
-    pair.wait_for(lambda: not pair.processes(1, "envfleet-"))
+    fresh.wait_for(lambda: not fresh.processes(1, "envfleet-"))
     assert f"weights {reference('ppo', 'sync')}" in run.rest()
     assert run.code == 0 and "restarted" not in run.said
 
 
-def test_a_node_out_of_memory(pair: NamespaceCluster, tmp_path: Path) -> None:
-    run = HeldRun(pair, tmp_path / "run", "workers=2", "hold=2")
+def test_a_node_out_of_memory(fresh: NamespaceCluster, tmp_path: Path) -> None:
+    run = HeldRun(fresh, tmp_path / "run", "workers=2", "hold=2")
     run.until_update(2)
-    pair.fill_memory(1, 0.99)
-    pair.wait_for(lambda: not pair.processes(1, "envfleet-"))
+    fresh.fill_memory(1, 0.99)
+    fresh.wait_for(lambda: not fresh.processes(1, "envfleet-"))
     run.go_on()
     assert "weights" in run.rest() and run.code == 0
-    assert f"node {pair.address(1)} is out of memory (use fewer workers or smaller environments)" in run.said
-    assert f"the workers of node {pair.address(1)} continue on node {pair.address(2)}" in run.said
+    assert f"node {fresh.address(1)} is out of memory (use fewer workers or smaller environments)" in run.said
+    assert f"the workers of node {fresh.address(1)} continue on node {fresh.address(2)}" in run.said
 
 
-def test_a_lost_head_ends_the_run_with_its_checkpoint(pair: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
+def test_a_lost_head_ends_the_run_with_its_checkpoint(fresh: NamespaceCluster, reference: Any, tmp_path: Path) -> None:
     """The driver is on another node, whose own part of Ray would end it after a minute."""
     folder = tmp_path / "run"
-    run = HeldRun(pair, folder, "workers=2", "hold=3", "checkpoint_every=1", node=1)
+    run = HeldRun(fresh, folder, "workers=2", "hold=3", "checkpoint_every=1", node=1)
     run.until_update(3)
-    pair.kill(0)
+    fresh.kill(0)
     run.until("has not answered")
     run.go_on()  # to its third checkpoint, which would need the simulators
     run.rest()
-    head = rf"the head of the cluster \({pair.address(0)}:\d+\) has not answered for 30 s"
+    head = rf"the head of the cluster \({fresh.address(0)}:\d+\) has not answered for 30 s"
     assert re.search(f"error: {head}\nhint: start a cluster, then continue", run.said), run.said
     assert f"the last checkpoint is at step {2 * 16 * 32:,}; resume with: envfleet resume {folder}" in run.said
     assert run.code == 1 and "Traceback" not in run.said
-    pair.wait_for(lambda: not any(pair.processes(node, "envfleet-") for node in (1, 2)))
+    fresh.wait_for(lambda: not any(fresh.processes(node, "envfleet-") for node in (1, 2)))
     resume(folder, backend="processes", quiet=True)
     assert digest(folder) == reference("ppo", "sync")

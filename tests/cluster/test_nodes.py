@@ -33,17 +33,8 @@ LONG = 16 * 32 * 20
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[NamespaceCluster]:
     """Yield a cluster with two nodes of two CPUs each."""
-    made = NamespaceCluster(2, cpus=2)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def fresh() -> Iterator[NamespaceCluster]:
-    """Yield a cluster that the test may break: two nodes with CPUs for two hosts each."""
-    made = NamespaceCluster(2, cpus=2)
-    yield made
-    made.close()
+    with NamespaceCluster(2, cpus=2) as made:
+        yield made
 
 
 @pytest.mark.parametrize(("world", "schedule"), list(itertools.product(WORLDS, ["sync", "overlap"])))
@@ -163,9 +154,8 @@ def test_a_wrong_token(cluster: NamespaceCluster, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def four() -> Iterator[NamespaceCluster]:
     """Yield a cluster with four nodes of one CPU each."""
-    made = NamespaceCluster(4, cpus=1)
-    yield made
-    made.close()
+    with NamespaceCluster(4, cpus=1) as made:
+        yield made
 
 
 @pytest.mark.parametrize(("world", "schedule"), list(itertools.product(["ppo", "dqn"], ["sync", "overlap"])))
