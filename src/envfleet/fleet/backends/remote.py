@@ -5,8 +5,7 @@ host. Reports may arrive in another thread. That thread pastes their rows into t
 rings the caller. So everything above this backend sees the same data as with shared memory.
 
 A host can be lost with everything on it. All of its workers then count as dead, and when the first of them is
-restarted, all of them are started on another host. Reports of a lost host, or of a worker before its restart, are
-ignored.
+restarted, all of them are started on another host. Later reports of the lost host or the old worker are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ class RemoteBackend:
         self._bell = Doorbell.create()
         self._lock = threading.RLock()  # between the caller and threads that deliver reports
         self._specs: dict[int, PackedSpec] = {}
-        self._groups, self._large = dict[int, range](), list[bytes]()  # environments of each group; large factories
+        self._groups: dict[int, range] = {}  # environments of each group
+        self._large: list[bytes] = []
         self._links: dict[int, Link] = {}
         self._channels: dict[int, RelayedChannel] = {}
         self._pids: dict[int, int] = {}
@@ -212,7 +212,7 @@ class RemoteBackend:
         return self._memory.get(index, 0)
 
     def local_envs(self) -> None:
-        """Return None, as `inline_step`: the workers are elsewhere."""
+        """Return None: the workers are elsewhere."""
 
     def close(self, seconds: float) -> None:
         with self._lock:
@@ -335,7 +335,8 @@ class RemoteBackend:
         for link in dict.fromkeys(self._links.values()):
             link.run_inline(timeouts)
 
-    def inline_step(self, timeouts: Timeouts) -> None: ...
+    def inline_step(self, timeouts: Timeouts) -> None:
+        """Return None: the workers are elsewhere."""
 
     def wait(self, seconds: float) -> bool:
         rang = self._bell.wait(seconds)
