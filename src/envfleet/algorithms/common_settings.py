@@ -287,7 +287,13 @@ class TrainingSettings(AlgorithmContract):
 
     def notices(self) -> list[str]:
         """Return notices about these settings for the user, one line each."""
-        return schedule_notices(self)
+        given = [
+            f"--{name.replace('_', '-')}" for name in ("address", "runtime_env", "overcommit") if getattr(self, name)
+        ]
+        if not given or self.backend == "ray":
+            return schedule_notices(self)
+        unused = f"the backend is {self.backend!r}; only 'ray' uses {' and '.join(given)} (add --backend ray)"
+        return [unused, *schedule_notices(self)]
 
     def with_absolute_inputs(self, folder: Path) -> Self:
         """Return a copy with absolute paths of input files; relative paths are resolved from `folder`."""
