@@ -28,6 +28,7 @@ __all__ = ["Array", "Parcel", "RowTransfer", "Task"]
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT = 8
+MOST_KNOWN = 256  # combinations of commands whose rows are remembered
 _START, _EVERYTHING = 0, -1  # not commands: a worker's start, and the first rows of a new block
 
 
@@ -38,6 +39,9 @@ class Task(NamedTuple):
     command: int
     slot: int = 0
     buffer: int = 0
+
+
+_Commands = tuple[tuple[Task, ...], bool, bool]  # with their direction, and whether observations are included
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class _Part(NamedTuple):
 
     @property
     def values(self) -> Array:
+        """The values that travel."""
         return self.view if self.flags is None else self.view[self.flags]
 
     @property
@@ -71,11 +76,31 @@ class _Part(NamedTuple):
 class _Entry:
     """One array of the block, with the arrays that its division names."""
 
+    position: int
     array: Array
     division: Division
     at: list[Array]
     first: list[Array]
     flag: Array | None
+
+
+class _Piece(NamedTuple):
+    """Some rows of an array, and the same rows of the arrays that say which of them travel."""
+
+    position: int  # of the array
+    view: Array
+    at: Sequence[Array] = ()
+    first: Sequence[Array] = ()
+    raised: bool = False
+
+    def part(self) -> _Part:
+        """The part of these rows that travels now."""
+        if self.at:
+            return _Part(self.view, np.logical_or.reduce(self.at))
+        if self.first:
+            counts = [array.sum(axis=0, dtype=np.int64).max(initial=0) for array in self.first]
+            return _Part(self.view[: max(counts)])
+        return _Part(self.view, raised=self.raised)
 
 
 class RowTransfer:
@@ -84,15 +109,16 @@ class RowTransfer:
     def __init__(self, arrays: FleetArrays, groups: Sequence[range], *, to_worker: bool) -> None:
         """`groups` are the environments of all groups of the fleet; `to_worker` says which way it sends rows."""
         self._arrays, self._groups, self._to_worker = arrays, list(groups), to_worker
-        self._entries = [self._entry(name) for name in arrays.places]
-        self._slices: dict[tuple[int, ...], tuple[list[slice], list[slice]]] = {}
+        self._entries = [self._entry(position, name) for position, name in enumerate(arrays.places)]
+        self._pieces: dict[_Commands, tuple[list[_Piece], list[slice]]] = {}  # of the commands seen so far
         self._columns: list[tuple[Array, Array]] = []  # mask and values of each info column
         self._columns_sent = [0] * len(self._groups)  # bits of the info columns that a group's last parcel had
 
-    def _entry(self, name: str) -> _Entry:
+    def _entry(self, position: int, name: str) -> _Entry:
         division, views = self._arrays.places[name].division, self._arrays.views
         prefix = EXTRA if name.startswith(EXTRA) else ""
         return _Entry(
+            position,
             views[name],
             division,
             [views[prefix + other] for other in division.only_at],
@@ -118,15 +144,12 @@ class RowTransfer:
             bits |= filled | self._columns_sent[task.group]  # a column that was cleared since then must arrive too
             self._columns_sent[task.group] = filled
         columns = tuple(number for number in range(len(self._columns)) if bits >> number & 1)
-        without = tuple(
-            position for position, entry in enumerate(self._entries) if entry.flag is not None and not entry.flag[0]
-        )
-        parts = list(self._parts(tasks, self._to_worker, observations, without, columns))
-        sizes = [_padded(int(np.prod(part.shape, dtype=np.int64)) * part.view.itemsize) for part in parts]
-        data, at = np.empty(sum(sizes), np.uint8), 0
-        for part, size in zip(parts, sizes, strict=True):
-            np.ndarray(part.shape, part.view.dtype, data, at)[...] = part.values
-            at += size
+        without = tuple(entry.position for entry in self._entries if entry.flag is not None and not entry.flag[0])
+        cut = [part.values for part in self._parts(tasks, self._to_worker, observations, without, columns)]
+        data, at = np.empty(sum([_padded(values.nbytes) for values in cut]), np.uint8), 0
+        for values in cut:
+            np.ndarray(values.shape, values.dtype, data, at)[...] = values
+            at += _padded(values.nbytes)
         return Parcel(data, observations, without, columns)
 
     def whole(self, command: int) -> Array:
@@ -192,33 +215,42 @@ class RowTransfer:
         columns: Sequence[int],
     ) -> Iterator[_Part]:
         """The parts of arrays that travel with these commands, in the order of the block."""
+        commands = tuple(tasks), to_worker, observations
+        if commands not in self._pieces:
+            if len(self._pieces) == MOST_KNOWN:
+                self._pieces.clear()
+            self._pieces[commands] = self._find_pieces(*commands)
+        pieces, envs = self._pieces[commands]
+        for piece in pieces:
+            if piece.position not in without:
+                yield piece.part()
+        for number in columns:
+            for array in self._columns[number]:
+                for rows in envs:
+                    yield _Part(array[rows])
+
+    def _find_pieces(
+        self, tasks: tuple[Task, ...], to_worker: bool, observations: bool
+    ) -> tuple[list[_Piece], list[slice]]:
+        """The rows that may travel with these commands, in the order of the block, and all rows of their groups."""
         batches: dict[Task, list[int]] = {}  # groups with the same command
         for task in tasks:
             batches.setdefault(task._replace(group=0), []).append(task.group)
-        listed = [(kind, *self._slices_of(groups)) for kind, groups in batches.items()]
-        for position, entry in enumerate(self._entries):
-            kinds = [] if position in without else listed
-            kinds = [each for each in kinds if _travels(entry.division, each[0], to_worker, observations)]
+        ones = [range(group, group + 1) for group in range(len(self._groups))]
+        rows_of = {
+            kind: {"env": Rows.of(groups, self._groups).slices, "group": Rows.of(groups, ones).slices}
+            for kind, groups in batches.items()
+        }
+        pieces = []
+        for entry in self._entries:
+            kinds = [kind for kind in batches if _travels(entry.division, kind, to_worker, observations)]
             if kinds and entry.division.by == "nothing":
-                yield from [] if to_worker else [_Part(entry.array, raised=True)]
+                pieces += [] if to_worker else [_Piece(entry.position, entry.array, raised=True)]
                 continue
-            for kind, envs, groups in kinds:
-                rows = envs if entry.division.by == "env" else groups
-                for buffer, part in itertools.product(self._buffers(entry, kind), rows):
-                    yield _part(entry, buffer, part)
-        everyone = self._slices_of([task.group for task in tasks])[0] if columns else ()
-        for number in columns:
-            for array in self._columns[number]:
-                for part in everyone:
-                    yield _Part(array[part])
-
-    def _slices_of(self, groups: Sequence[int]) -> tuple[list[slice], list[slice]]:
-        """Rows of these groups in arrays of environments, and in arrays of groups."""
-        key = tuple(groups)
-        if key not in self._slices:
-            ones = [range(group, group + 1) for group in range(len(self._groups))]
-            self._slices[key] = Rows.of(groups, self._groups).slices, Rows.of(groups, ones).slices
-        return self._slices[key]
+            for kind in kinds:
+                for buffer, rows in itertools.product(self._buffers(entry, kind), rows_of[kind][entry.division.by]):
+                    pieces.append(_piece(entry, buffer, rows))
+        return pieces, Rows.of([task.group for task in tasks], self._groups).slices if tasks else []
 
     @staticmethod
     def _buffers(entry: _Entry, kind: Task) -> Sequence[int | None]:
@@ -227,17 +259,12 @@ class RowTransfer:
         return range(len(entry.array)) if kind.command == _EVERYTHING else [kind.buffer]
 
 
-def _part(entry: _Entry, buffer: int | None, rows: slice) -> _Part:
+def _piece(entry: _Entry, buffer: int | None, rows: slice) -> _Piece:
     index: tuple[Any, ...] = (*[slice(None)] * entry.division.axis, rows)
     if buffer is not None:
         index = (buffer, *index[1:])
-    if entry.at:
-        flags = np.logical_or.reduce([array[index] for array in entry.at])
-        return _Part(entry.array[index], flags)
-    if entry.first:
-        counts = [array[index].sum(axis=0, dtype=np.int64).max(initial=0) for array in entry.first]
-        return _Part(entry.array[index][: max(counts)])
-    return _Part(entry.array[index])
+    at, first = ([array[index] for array in arrays] for arrays in (entry.at, entry.first))
+    return _Piece(entry.position, entry.array[index], at, first)
 
 
 def _travels(division: Division, kind: Task, to_worker: bool, observations: bool) -> bool:

@@ -9,7 +9,8 @@ change, and every word has one writer, so there are no locks.
 
 Waking a sleeping process takes as long as several steps of a cheap environment. So an idle worker first
 spins for a moment, yielding its core (`sched_yield`) and watching POSTED, and only then sleeps on its
-doorbell. Going to sleep races with a command that is being posted. So the worker sets SLEEPING, checks POSTED
+doorbell. If its waits are usually longer, as between rollouts, it sleeps at once and leaves the core to
+others. Going to sleep races with a command that is being posted. So the worker sets SLEEPING, checks POSTED
 once more, and never sleeps longer than a quarter of a second without checking again.
 """
 
@@ -68,6 +69,7 @@ class Worker:
         self.spec, self._channel, self._bells = spec, channel, bells
         self.groups = [group.make(group, spec.settings) for group in spec.groups]
         self._requests: dict[int, Request] = {}
+        self._usual_wait = 0.0
 
     def build(self) -> Hello:
         if self.spec.core is not None:
@@ -191,18 +193,25 @@ class Worker:
     def _await_command(self) -> None:
         words, bells = self._words, self._bells
         assert bells is not None
-        if bells.spin:
-            posted, finished, stop = self._posted, words[self._finished], self._stop
-            until = time.perf_counter() + SPIN_SECONDS
-            while time.perf_counter() < until:
-                for _ in range(8):
-                    yield_core()
-                    if words[posted] != finished or words[stop]:
-                        return
-        words[self._sleeping] = 1
-        while words[self._posted] == words[self._finished] and not words[self._stop]:
-            bells.worker.wait(SLEEP_SECONDS)
-        words[self._sleeping] = 0
+        began = time.perf_counter()
+        spins = bells.spin and self._usual_wait < SPIN_SECONDS
+        if not (spins and self._spin(began + SPIN_SECONDS)):
+            words[self._sleeping] = 1
+            while words[self._posted] == words[self._finished] and not words[self._stop]:
+                bells.worker.wait(SLEEP_SECONDS)
+            words[self._sleeping] = 0
+        waited = min(time.perf_counter() - began, 2 * SPIN_SECONDS)  # one long wait must not end the spinning
+        self._usual_wait += 0.05 * (waited - self._usual_wait)
+
+    def _spin(self, until: float) -> bool:
+        """Watch for a command until a time; return whether one came, or the stop."""
+        words, posted, finished, stop = self._words, self._posted, self._words[self._finished], self._stop
+        while time.perf_counter() < until:
+            for _ in range(8):
+                yield_core()
+                if words[posted] != finished or words[stop]:
+                    return True
+        return False
 
     def close(self) -> None:
         for group in self.groups:

@@ -24,6 +24,8 @@ except ImportError:
     ) from None
 
 __all__ = [
+    "INLINE",
+    "INLINE_BYTES",
     "ActorDiedError",
     "NodeAffinitySchedulingStrategy",
     "RayError",
@@ -31,12 +33,17 @@ __all__ = [
     "connect",
     "draining_nodes",
     "head_of",
+    "inline_bytes",
     "live_nodes",
     "ray",
     "survey",
 ]
 
 SURVEY_SECONDS = 60.0
+# Ray sends smaller values within calls and replies. Larger ones go through its object stores, which takes longer up to
+# some MB, and a finished rollout there is lost with its node. Every process reads the variable when it connects.
+INLINE, INLINE_BYTES = "RAY_max_direct_call_object_size", 16 * 2**20
+DEFAULT_INLINE_BYTES = 100 * 2**10
 
 
 def connect(settings: ClusterSettings, workers: int | None = None) -> None:
@@ -44,6 +51,7 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault(INLINE, str(INLINE_BYTES))
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
@@ -81,6 +89,11 @@ def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
         hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "
         "the others; versions of Python and Ray must be the same on all nodes",
     )
+
+
+def inline_bytes() -> int:
+    """The size from which on this process sends values through the object store; the user may have connected it."""
+    return int(os.environ.get(INLINE, DEFAULT_INLINE_BYTES))
 
 
 def head_of() -> str:

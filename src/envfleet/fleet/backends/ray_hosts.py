@@ -22,7 +22,16 @@ from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
-from envfleet.fleet.backends.ray_cluster import ActorDiedError, RayError, RayTaskError, connect, live_nodes, ray
+from envfleet.fleet.backends.ray_cluster import (
+    INLINE,
+    INLINE_BYTES,
+    ActorDiedError,
+    RayError,
+    RayTaskError,
+    connect,
+    live_nodes,
+    ray,
+)
 from envfleet.fleet.backends.ray_link import RayLink, words_of
 from envfleet.fleet.backends.ray_nodes import HEAD_BEATS, NodeWatch
 from envfleet.fleet.backends.remote import RemoteBackend
@@ -50,7 +59,8 @@ class RayHosts:
         self._settings = settings
         given = settings.read_runtime_env()
         pins = PORTABLE if settings.numerics == "portable" else {}
-        self._runtime_env = {**given, "env_vars": {**SINGLE_THREADED, **pins, **given.get("env_vars", {})}}
+        ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
+        self._runtime_env = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
         self._events: queue.SimpleQueue[tuple[RayLink, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
         self._stored: tuple[Array, Any] | None = None
         self._suspects: set[str] = set()  # nodes that lost a host, by id: Ray lists dead nodes as alive for a while

@@ -11,7 +11,13 @@ from envfleet.fleet.backends.by_value import dumped_by_value
 from envfleet.fleet.backends.host import Commands
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost
-from envfleet.fleet.backends.ray_cluster import NodeAffinitySchedulingStrategy, RayError, RayTaskError, ray
+from envfleet.fleet.backends.ray_cluster import (
+    NodeAffinitySchedulingStrategy,
+    RayError,
+    RayTaskError,
+    inline_bytes,
+    ray,
+)
 from envfleet.fleet.cluster import HostFacts, Node, reason_of_loss
 from envfleet.fleet.spec import Timeouts
 from envfleet.fleet.transfer import Array
@@ -23,7 +29,7 @@ __all__ = ["START_SECONDS", "RayLink", "words_of"]
 
 SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
-BY_VALUE_BYTES = 100_000  # Ray sends smaller values with the call, larger ones through its object store
+BY_VALUE_BYTES = 2**20  # larger arrays for all hosts are stored once
 CALLS_AT_ONCE = 32
 _TRACEBACK = "\n\nTraceback"  # of our own code, if the worker could not import something
 
@@ -107,7 +113,8 @@ class RayLink:
 
     def send(self, commands: Commands, whole: Array) -> None:
         self._refuse_if_shut_down()
-        given = whole if whole.nbytes < BY_VALUE_BYTES else self._hosts.stored(whole)
+        small = whole.nbytes < min(BY_VALUE_BYTES, inline_bytes())
+        given = whole if small else self._hosts.stored(whole)
         self._hosts.expect(self, self._actor.run.remote(commands, given))
 
     def more(self, number: int) -> None:
