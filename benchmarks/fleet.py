@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.markdown import Markdown
 
 from benchmarks.growth import measure_growth, measure_threads
 from benchmarks.interleave import LIMIT_PART, ROUNDS_PER_BUILD, Procedure, measure_table
+from benchmarks.load import BUSY_CORES, busy_cores
 from benchmarks.peers.install import versions
 from benchmarks.rows import PEER_ROWS, ROWS, TABLE_ROWS
 from benchmarks.sessions import Duration
@@ -30,7 +30,6 @@ from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
 
 PARTS = ("tables", "threads", "growth", "startup")
 TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
-BUSY_LOAD = 0.5  # load average of the last minute, taken before the benchmark starts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from envfleet.machine import describe, usable_cores
 
     procedure = Procedure(usable_cores(), options.pairs, Duration(options.seconds, options.warmup), report)
-    load = os.getloadavg()[0]
-    if load > BUSY_LOAD:
+    load = busy_cores()
+    if load > BUSY_CORES:
         report(f"warning: other work keeps {load:.1f} cores busy\nhint: measure alone on the machine")
     results: dict[str, Any] = {
         "machine": describe(),

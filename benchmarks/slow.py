@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 from contextlib import ExitStack, closing
@@ -18,6 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.interleave import quartiles
+from benchmarks.load import busy_cores
 from benchmarks.peers.install import python_of, reason_of_absence
 from benchmarks.sessions import ROOT, Duration, Session, SessionError
 from benchmarks.workloads import WORKLOADS
@@ -192,7 +192,7 @@ def main(arguments: list[str]) -> int:
     kept = json.loads(options.output.read_text()) if options.output.exists() else {"cells": {}}
     results: dict[str, Any] = {
         "machine": describe(),
-        "load_before": os.getloadavg()[0],
+        "load_before": busy_cores(),
         "cells": kept["cells"],
     }
     began = perf_counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import BUSY_CORES, busy_cores
 from benchmarks.peers.install import reason_of_absence, version_of
 from benchmarks.ppo.rounds import Procedure
 from benchmarks.ppo.rows import LIBRARY
@@ -35,7 +34,7 @@ def measure_parts(
 
     whole = set(options.parts) == set(everything)
     results = {**_kept(None if whole else options.output), **_circumstances(options, packages)}
-    if results["load_before"] > BUSY_LOAD:
+    if results["load_before"] > BUSY_CORES:
         busy = f"{results['load_before']:.1f}"
         report(f"warning: other work keeps {busy} cores busy\nhint: measure alone on the machine")
     procedure = Procedure(results["machine"]["cores"], options.rounds, options.seconds, report)
@@ -65,7 +64,7 @@ def _circumstances(options: argparse.Namespace, packages: Sequence[str]) -> Resu
     absent = reason_of_absence(LIBRARY)
     return {
         "machine": describe(),
-        "load_before": os.getloadavg()[0],
+        "load_before": busy_cores(),
         "settings": {"rounds": options.rounds, "seconds": options.seconds},
         "libraries": {name.replace("_", "-"): absent or version_of(LIBRARY, name) for name in packages},
     }

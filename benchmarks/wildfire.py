@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import wildfire_page
+from benchmarks.load import busy_cores
 from benchmarks.peers import install
 from envfleet.environments.wildfire import (
     Fire,
@@ -232,7 +233,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 def measure(parts: Sequence[str]) -> dict[str, Any]:
     """Measure these parts, and record how busy the machine is."""
-    machine = {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+    machine = {"cores": len(os.sched_getaffinity(0)), "load": round(busy_cores(), 1)}
     result: dict[str, Any] = {"machine": machine}
     for part in parts:
         result |= PARTS[part]()

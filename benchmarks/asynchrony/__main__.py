@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from benchmarks.asynchrony import learning, speed
 from benchmarks.asynchrony.page import PAGE, RESULTS, render_page
+from benchmarks.load import busy_cores
 from benchmarks.tables import publish
 
 PARTS = ("speed", "learning")
@@ -62,7 +62,7 @@ def _circumstances(options: argparse.Namespace) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     if options.output is not None and options.output.exists() and set(options.parts) != set(PARTS):
         kept = json.loads(options.output.read_text())
-    return {**kept, "machine": describe(), "load_before": os.getloadavg()[0], "libraries": {}}
+    return {**kept, "machine": describe(), "load_before": busy_cores(), "libraries": {}}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.asynchrony.speed import MILLISECONDS, N_ENVS, STEPS, WORKERS
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import disturbance
 from benchmarks.tables import ROOT, machine_line, render_main
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "async.json", ROOT / "docs" / "benchmarks-async.md"
@@ -16,8 +16,7 @@ RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "async.json", ROOT / "docs" / "be
 
 def render_page(results: Mapping[str, Any]) -> str:
     """Return the page with all results."""
-    load = results["load_before"]
-    busy = f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
+    busy = disturbance(results["load_before"])
     sections = [
         "# Benchmarks of the schedule `async`",
         "<!-- made by python -m benchmarks.asynchrony.page; do not edit -->",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from benchmarks.cluster.measuring import measure_model, measure_rollouts, measure_scaling
 from benchmarks.cluster.page import PAGE, RESULTS, render_page
 from benchmarks.cluster.soak import measure_soak
+from benchmarks.load import busy_cores
 from benchmarks.tables import publish, write_results
 from tests.cluster.namespaces import namespaces_work
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = _circumstances(options)
     for name in options.parts:
         start = perf_counter()
-        results["load_of"][name] = os.getloadavg()[0]
+        results["load_of"][name] = busy_cores()
         if name == "soak":
             results[name] = measure_soak(options.minutes, options.kill_every, report)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.cluster.driver import ENVS_PER_NODE, STEPS
 from benchmarks.cluster.model import Constants, Load, first_limit, share_of_linear
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import BUSY_CORES
 from benchmarks.tables import ROOT, machine_line, render_main, table_line, targets_table
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "cluster.json", ROOT / "docs" / "benchmarks-cluster.md"
@@ -49,7 +49,7 @@ def render_page(results: Figures) -> str:
 
 
 def _busy(results: Figures) -> Iterator[str]:
-    busy = {name: load for name, load in results["load_of"].items() if load > BUSY_LOAD}
+    busy = {name: load for name, load in results["load_of"].items() if load > BUSY_CORES}
     if busy:
         listed = ", ".join(f"{load:.1f} ({name})" for name, load in busy.items())
         yield f"Other work kept cores busy when these parts began: {listed}."

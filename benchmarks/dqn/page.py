@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.dqn.targets import check_targets
 from benchmarks.dqn.workloads import Sizes
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import disturbance
 from benchmarks.ppo.page import TIMES, spread
 from benchmarks.ppo.rounds import ratio
 from benchmarks.ppo.targets import times_peer
@@ -42,8 +42,7 @@ step, a number found by trial before the rounds. With it, collecting takes {rela
 def render_page(results: Mapping[str, Any]) -> str:
     """Return the page with all results."""
     sizes = Sizes()
-    load = results["load_before"]
-    busy = f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
+    busy = disturbance(results["load_before"])
     hidden = "×".join(map(str, sizes.hidden))
     sections = [
         "# Benchmarks of DQN",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import disturbance
 from benchmarks.meta.tables import HIDDEN, UNITS
 from benchmarks.meta.targets import check_targets
 from benchmarks.ppo.page import spread
@@ -29,8 +29,7 @@ chooses the action of one environment after the other, sends all of them, and wa
 
 def render_page(results: Mapping[str, Any]) -> str:
     """Return the page with all results."""
-    load = results["load_before"]
-    busy = f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
+    busy = disturbance(results["load_before"])
     sections = [
         "# Benchmarks of collecting trials",
         "<!-- made by python -m benchmarks.meta.page; do not edit -->",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet import BUSY_LOAD
+from benchmarks.load import disturbance
 from benchmarks.ppo.environments import IMAGE_ITERATIONS
 from benchmarks.ppo.rounds import ratio
 from benchmarks.ppo.targets import (
@@ -78,7 +78,7 @@ def render_page(results: Mapping[str, Any]) -> str:
         "# Benchmarks of PPO",
         "<!-- made by python -m benchmarks.ppo.page; do not edit -->",
         "`python -m benchmarks.ppo --output docs/benchmarks/ppo.json` measures all of this.",
-        machine_line(dict(results)) + _disturbance(results["load_before"]),
+        machine_line(dict(results)) + disturbance(results["load_before"]),
         "## How it is measured",
         METHOD.format(memory=MEMORY_UNITS, piece=PIECE_STEPS, **settings),
     ]
@@ -138,10 +138,6 @@ def _times(rows: Mapping[str, Any], name: str) -> str:
     times = times_peer(rows, name)
     speed = rounded(rows[name]["steps_per_second"]["median"])
     return speed if times is None else f"{speed} · {times['median']:.1f}×"
-
-
-def _disturbance(load: float) -> str:
-    return f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
 
 
 # ---------------------------------------------------------------------------------------------- workloads

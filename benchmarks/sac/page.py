@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet import BUSY_LOAD
 from benchmarks.interleave import quartiles
+from benchmarks.load import disturbance
 from benchmarks.ppo.page import TIMES, spread
 from benchmarks.ppo.rounds import fastest, ratio
 from benchmarks.sac.targets import PEERS, check_targets, cpu_per_step
@@ -42,8 +42,7 @@ step, a number found by trial before the rounds. With it, collecting takes {rela
 
 def render_page(results: Mapping[str, Any]) -> str:
     """Return the page with all results."""
-    load = results["load_before"]
-    busy = f" Other work kept {load:.1f} cores busy when the benchmark began." if load > BUSY_LOAD else ""
+    busy = disturbance(results["load_before"])
     versions = ", ".join(f"{name} {version}" for name, version in results["libraries"].items())
     sections = [
         "# Benchmarks of SAC",
