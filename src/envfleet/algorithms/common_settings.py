@@ -118,8 +118,8 @@ class TrainingSettings(AlgorithmContract):
     )
     workers: int | None = setting(
         None,
-        "Number of worker processes or threads; by default one per usable core, or more if steps mostly wait. It never "
-        "changes results.",
+        "Number of worker processes or threads; by default one per usable core. With backend auto there are more if "
+        "steps mostly wait or take 5 ms and more. It never changes results.",
         minimum=1,
     )
     start_method: Literal["spawn", "fork", "forkserver"] | None = setting(
@@ -177,9 +177,10 @@ class TrainingSettings(AlgorithmContract):
     # --- how collecting and learning alternate
     schedule: Literal["sync", "overlap", "async"] = setting(
         "sync",
-        "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one "
-        "(faster; the policy lags by exactly one rollout, which is corrected for). async: no worker waits for another "
-        "or for the learner (fastest if workers differ in speed; results depend on timing).",
+        "sync: collect, learn, repeat. overlap: collect the next rollout while learning from this one (faster unless "
+        "learning dominates, because only one thread learns; the policy lags by exactly one rollout, which is "
+        "corrected for). async: no worker waits for another or for the learner (fastest if workers differ in speed; "
+        "results depend on timing).",
     )
     max_lag: int = setting(
         8,
@@ -248,7 +249,7 @@ class TrainingSettings(AlgorithmContract):
     )
     log_info: tuple[str, ...] = setting(
         (),
-        "Keys of `info` to log as info/KEY. An episode counts with the mean over its steps (KEY), its last value "
+        "Keys of `info` to log as info/KEY. Each episode contributes the mean over its steps (KEY), its last value "
         "(KEY:last) or its sum (KEY:sum); the metric is the mean of the last 100 episodes. is_success and success are "
         "logged as the success rate.",
     )
@@ -265,12 +266,13 @@ class TrainingSettings(AlgorithmContract):
         ]
         | None
     ) = setting(
-        None, "Named preset. It overrides the preset of the environment's family; settings given here override both."
+        None,
+        "Named preset. It overrides the preset of the environment's family; settings given explicitly override both.",
     )
     init_from: str | Path | None = setting(None, "Start from the weights and normalisers of another run.")
     track: bool = setting(False, "Also send the metrics to Weights & Biases.")
     quiet: bool = setting(False, "Print errors only.")
-    verbose: bool = setting(False, "Print every metric.")
+    verbose: bool = setting(False, "Print every metric and every episode.")
 
     def problems(self) -> list[str]:
         found = super().problems()

@@ -25,6 +25,6 @@ def refuse_nan(when: str, *weights: Tensor, metrics: Mapping[str, float] | None 
     what = f"{bad[0]} is no longer a number" if sound else "the weights are no longer numbers"
     raise TrainingError(
         f"{what} (NaN or infinite) after {when}",
-        hint="the last checkpoint is sound: resume from it with a lower learning_rate, or look for rewards or "
-        f"observations of extreme size{remedy}",
+        hint="start a new run from its last checkpoint (--init-from RUN) with a lower learning_rate, or look for "
+        f"rewards or observations of extreme size{remedy}",
     )

@@ -123,8 +123,8 @@ class SAC(OffPolicySettings):
     )
     architecture: Literal["markov", "memory", "memory-markov"] | None = setting(
         None,
-        "What remembers: nothing (markov), actor and critics (memory), or the critics only (memory-markov, a control). "
-        "By default memory if there is one.",
+        "Which networks are recurrent: none (markov), actor and critics (memory), or the critics only (memory-markov, "
+        "an ablation). By default memory if --memory is gru or lstm.",
     )
     sampled_seq_len: int = setting(
         64, "With memory: steps of each sequence in a batch; -1 for whole episodes.", minimum=-1
@@ -135,8 +135,8 @@ class SAC(OffPolicySettings):
     )  # fmt: skip
     episode_weight: float = setting(
         0.0,
-        "With memory: sequences start at every possible step equally often (0), or rather in every episode equally "
-        "often: an additional weight of each episode, in starts.",
+        "With memory: 0 draws every possible start of a sequence with equal probability. Larger values favour short "
+        "episodes: each episode gets the weight of this many additional starts.",
         minimum=0,
     )
     memory_size: int = setting(128, "Units of the recurrent memory; an LSTM stores two numbers per unit.", minimum=1)
@@ -147,7 +147,7 @@ class SAC(OffPolicySettings):
         None, "Learning rate of the memory and its embeddings; learning_rate by default.", above=0
     )
     history_parts: dict[str, Any] = setting(
-        {}, "Where an observation has the previous action and reward: {name: [leaf, start, stop]}; filled in."
+        {}, "Set automatically: where an observation has the previous action and reward, {name: [leaf, start, stop]}."
     )
 
     def problems(self) -> list[str]:

@@ -106,7 +106,7 @@ class Bench:
         console.print(
             f"\nrecommended here: --n-envs {best.n_envs} --backend {best.backend}"
             + ("" if best.backend == "sequential" else f" --workers {best.workers}")
-            + f"\n  e.g. envfleet train dqn --env {self.env} --n-envs {best.n_envs} --backend {best.backend}"
+            + f"\n  e.g. envfleet train ppo --env {self.env} --n-envs {best.n_envs} --backend {best.backend}"
         )
         draw(results, Path(self.picture), self.env)
         console.print(f"picture: {self.picture}")

@@ -184,18 +184,18 @@ def _cores(facts: Facts) -> Finding:
 def _memory(facts: Facts) -> Finding:
     text = f"{_size(facts.memory_available)} available of {_size(facts.memory_total)}"
     if facts.memory_available < _SCARCE_MEMORY:
-        advice = "use few workers: each takes about 30 MiB and its environments"
+        advice = "use few workers: each takes about 10 MiB (with spawn, 30 MiB) and its environments"
         return Finding("warn", "memory", text, advice)
     return Finding("ok", "memory", text)
 
 
 def _sharing(facts: Facts) -> Finding:
     if facts.shared_memory is None:
-        advice = "make the folder for temporary files writable, or let TMPDIR name one that is"
+        advice = "make the folder for temporary files writable, or set TMPDIR to one that is"
         return Finding("problem", "shared memory", "a file without a name cannot be made", advice)
     if facts.shared_memory == "memfd":
         return Finding("ok", "shared memory", "memfd: takes memory, not /dev/shm")
-    advice = "let TMPDIR name a folder in memory; on a disk each step waits for it"
+    advice = "set TMPDIR to a RAM disk (tmpfs); on a disk, every step waits for it"
     return Finding("warn", "shared memory", facts.shared_memory, advice)
 
 

@@ -235,7 +235,7 @@ def _further_lines(result: RunEvaluation, digits: int) -> list[str]:
     if result.lost:
         lines.append(f"  lost    {counted(result.lost, 'episode')}, to faults of the environment; not counted")
     if result.cut:
-        lines.append(f"  cut     {counted(result.cut, 'episode')}, at the most steps allowed (--max-steps)")
+        lines.append(f"  cut     {counted(result.cut, 'episode')}, at the step limit (--max-steps)")
     if result.success_rate is not None:
         what = "episodes" if result.adaptation is None else "last episodes"
         lines.append(f"  success {100 * result.success_rate:.0f} % of the {what}")

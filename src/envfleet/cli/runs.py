@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runs"]
 
-_HEADINGS = ("run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age")
+_HEADINGS = ("run", "env", "algorithm", "state", "seed", "steps", "done", "return", "best", "age")
 _TEXTS = 4  # the first columns are text, the rest are numbers
 _GAP = 2  # spaces between two columns
 _SHORTEST_NAME = 10
@@ -37,14 +37,14 @@ class Runs:
 
     def run(self) -> int:
         """Print the table."""
-        from envfleet.runs.listing import runs_in
+        from envfleet.runs.folder import RunFolder
+        from envfleet.runs.listing import runs_in, summary_of
 
         folder = Path(self.folder)
         if not folder.is_dir() and self.folder != "runs":
             raise SettingsError(f"there is no folder {folder}", hint="name the folder that the runs are in")
-        found = runs_in(folder)
-        if (folder / "manifest.json").is_file():  # it is a run itself
-            found = [run for run in runs_in(folder.resolve().parent) if run.path.name == folder.resolve().name]
+        is_a_run = (folder / "manifest.json").is_file()
+        found = [summary_of(RunFolder.open(folder))] if is_a_run else runs_in(folder)
         if self.json:
             sys.stdout.write(json.dumps([_as_json(run) for run in found], indent=2) + "\n")
         elif not found:

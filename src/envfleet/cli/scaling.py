@@ -85,7 +85,7 @@ def _least_workers(results: Sequence[Speed], n_envs: int) -> Speed:
 
 
 def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
-    from envfleet.training.measuring import SHARES
+    from envfleet.runs.metrics import SHARES
 
     speeds = _table("collecting", "speed-up", "learning", "training", "speed-up", "efficiency")
     times = _table(*SHARES)

@@ -95,8 +95,10 @@ def _table(seeds: Sequence[int], runs: Sequence[Run]) -> str:
 
 def _outcome(run: Run) -> tuple[str, float | None]:
     """Return the kind of return and its value: of the last evaluation, or else of the last 100 episodes."""
+    from envfleet.runs.metrics import points
+
     for name, kind in (("eval/mean_reward", "last evaluation"), ("rollout/ep_rew_mean", "last 100 episodes")):
-        values = [row[name] for row in run.metrics if row.get(name) is not None]
+        values = points(run.metrics, name)[1]
         if values:
-            return kind, float(values[-1])
+            return kind, values[-1]
     return "no episode has ended", None

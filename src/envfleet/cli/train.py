@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,6 +169,8 @@ def _with_env_kwargs(
     given, own_of_flags = split_own(given, own, kind, source=source)
     flag = _ENV_KWARGS
     others = [key for key in from_file if name_of(kind, key) == "env_kwargs"]
+    if any(not isinstance(from_file[key], Mapping) for key in others):
+        return from_file, given  # refused later, with all other problems
     of_file = {} if flag in given else {name: value for key in others for name, value in dict(from_file[key]).items()}
     joined = {**of_file, **own_of_file, **given.get(flag, {}), **own_of_flags}
     return from_file, {**given, flag: joined} if joined else given

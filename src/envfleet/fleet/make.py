@@ -83,7 +83,7 @@ def make(
 
     Where they run (this never changes a result):
         backend: "sequential", "threads", "processes", "ray" (a cluster), or "auto", which times a step and chooses.
-        workers: number of workers (default: the usable cores; "auto" uses more if steps only wait).
+        workers: number of workers (default: the usable cores; "auto" uses more if steps are slow or mostly wait).
         group_size: environments that one worker steps together, the unit of send() and recv() (default: at least one
             group per worker).
         start_method: "spawn", "fork" or "forkserver" for processes; by default forkserver on Linux, spawn elsewhere.

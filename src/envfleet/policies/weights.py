@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from envfleet.errors import ResourceError
+from envfleet.errors import ResourceError, SettingsError
 from envfleet.machine import available_memory
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "RESIDUAL_GAIN",
     "VALUE_HEAD_GAIN",
     "buffers_of",
+    "load_weights",
     "orthogonal",
     "parameters_of",
     "refuse_too_large",
@@ -36,6 +37,17 @@ HIDDEN_GAIN = math.sqrt(2.0)  # all hidden layers, tanh and relu alike
 RESIDUAL_GAIN = 0.5  # the last layer of a residual branch, whose output is added to its input
 POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform for every observation
 VALUE_HEAD_GAIN = 1.0
+
+
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor], whose: str) -> None:
+    """Load weights into a module; raise SettingsError if they do not fit."""
+    try:
+        module.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        raise SettingsError(
+            f"the weights of {whose} do not fit: {error}",
+            hint="the environment's spaces, the network and its settings must be those of the training",
+        ) from None
 
 
 _BYTES_PER_WEIGHT = 4 * 4  # float32: the weight, its gradient and the two moments of Adam

@@ -38,18 +38,28 @@ class OrderWriter:
     def __init__(self, path: Path, groups: Sequence[Sequence[int]], update: int) -> None:
         """Begin a new file, or continue that of a resumed run before `update`."""
         kept = path.read_text().splitlines() if update and path.exists() else []
-        lines = [line for line in kept if json.loads(line).get("update", -1) < update]
+        lines = [line for line in kept if _update_in(line) < update]
         if update:
             lines.append(json.dumps({"resumed": update}))
         else:
             lines.append(json.dumps({"order": FORMAT, "groups": [list(part) for part in groups]}))
-        path.write_text("".join(f"{line}\n" for line in lines))
+        aside = path.with_name(f".{path.name}")
+        aside.write_text("".join(f"{line}\n" for line in lines))
+        aside.replace(path)
         self._path = path
 
     def write(self, update: int, rollouts: Sequence[WorkerRollout], lost: int) -> None:
         taken = [[rollout.worker, rollout.number, rollout.version] for rollout in rollouts]
         with self._path.open("a") as file:
             file.write(json.dumps({"update": update, "rollouts": taken, "lost": lost}) + "\n")
+
+
+def _update_in(line: str) -> float:
+    """The update of a line, -1 for a line of another kind; infinite for the cut last line of a killed run."""
+    try:
+        return float(json.loads(line).get("update", -1))
+    except ValueError:
+        return math.inf
 
 
 @dataclass(frozen=True)

@@ -228,9 +228,15 @@ class Checkpoints:
         return int(match[1]) if match else None
 
     @property
+    def finished(self) -> bool:
+        """Whether the run has ended. A finished run that was extended and then stopped is past its `final`."""
+        final = self.step_of("final")
+        return final is not None and final == self.step_of("last")
+
+    @property
     def default(self) -> str:
-        """The checkpoint that is used if none is named: `final` if it exists, otherwise `last`."""
-        return "last" if self.step_of("final") is None else "final"
+        """The checkpoint that is used if none is named: `final` of a finished run, otherwise `last`."""
+        return "final" if self.finished else "last"
 
     # ---- reading ----
 

@@ -161,7 +161,6 @@ def random_play(
     *,
     steps: int,
     seed: int,
-    training_seed: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[float], int]:
     """Play episodes of uniformly random actions, about `steps` in all. Returns their returns and the steps played.
@@ -177,7 +176,7 @@ def random_play(
         act = RandomAgent(env.action_space, derive_seed(seed, _STREAM, _STREAM) >> 1)
         while played < steps:
             if tried == len(seeds):  # a longer list begins with the same seeds
-                seeds = evaluation_seeds(seed, 2 * len(seeds) + 16, training_seed)
+                seeds = evaluation_seeds(seed, 2 * len(seeds) + 16)
             episode = _play(env, act, seeds[tried], steps, None, stopped, nothing)
             tried += 1
             played += max(1, episode.length)

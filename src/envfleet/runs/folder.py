@@ -99,12 +99,13 @@ class RunFolder:
         Relative paths start from `base`, by default the current folder.
         """
         base = base or Path.cwd()
-        typed = Path(root, _free_name(base / root, env, algorithm, seed)) if path is None else Path(path)
-        folder = base / typed
         elsewhere = None if checkpoint_dir is None else base / checkpoint_dir
-        made = tuple(parent for parent in folder.parents if not parent.exists())
-        run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
         manifest = _manifest(env, algorithm, seed, elsewhere, settings, libraries or {})
+        parents = (base / root / "run" if path is None else base / path).parents
+        made = tuple(parent for parent in parents if not parent.exists())
+        typed = Path(root, _claimed_name(base / root, env, algorithm, seed)) if path is None else Path(path)
+        folder = base / typed
+        run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
         recover(folder, run.checkpoints)
         try:
             run = replace(run, held=run._make_room(overwrite=overwrite))
@@ -116,10 +117,7 @@ class RunFolder:
                 run.remove_if_untrained()
             if not isinstance(error, OSError):
                 raise
-            raise SettingsError(
-                f"the run folder {typed} cannot be made: {error.strerror or error}",
-                hint="give a folder that can be written to, with --output-dir",
-            ) from error
+            raise _cannot_be_made(typed, error) from error
         return run
 
     @classmethod
@@ -241,12 +239,28 @@ def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _free_name(root: Path, env: str, algorithm: str, seed: int) -> str:
+def _cannot_be_made(folder: Path, error: OSError) -> SettingsError:
+    return SettingsError(
+        f"the run folder {folder} cannot be made: {error.strerror or error}",
+        hint="give a folder that can be written to, with --output-dir",
+    )
+
+
+def _claimed_name(root: Path, env: str, algorithm: str, seed: int) -> str:
+    """Make a folder with a new name in `root`, so that no other run takes the name."""
     now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     plain_env = re.sub(r"[^\w.-]+", "-", env).strip("-.") or "env"
     name = f"{plain_env}__{algorithm}__{seed}__{now}"
     numbered = [name, *(f"{name}-{number}" for number in range(2, 1000))]  # for runs started in the same second
-    return next(candidate for candidate in numbered if not (root / candidate).exists())
+    for candidate in numbered:
+        try:
+            (root / candidate).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_be_made(root / candidate, error) from error
+        return candidate
+    raise SettingsError(f"{root} has too many runs named {name}", hint="name a folder, with --output-dir")
 
 
 def _manifest(

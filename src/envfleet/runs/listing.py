@@ -69,7 +69,4 @@ def summary_of(run: RunFolder) -> RunSummary:
 def _state(run: RunFolder) -> Literal["running", "finished", "stopped"]:
     if holder(run.path / ".lock") is not None:
         return "running"
-    checkpoints = Checkpoints(run.checkpoints)
-    final = checkpoints.step_of("final")
-    # A finished run that was extended and then stopped is past its final checkpoint.
-    return "finished" if final is not None and final == checkpoints.step_of("last") else "stopped"
+    return "finished" if Checkpoints(run.checkpoints).finished else "stopped"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -30,6 +31,7 @@ except ImportError:  # Windows
 
 _ATTEMPTS, _PAUSE = 5, 0.05  # `holder` takes the lock for a moment when it looks
 _held: dict[Path, RunLock] = {}
+_taking = threading.Lock()  # between threads of this process, which share the locks of files
 
 
 class RunLock:
@@ -49,11 +51,15 @@ class RunLock:
                 f"the run {self._path.parent} is in use by process {pid or 'unknown'}",
                 hint="wait until it ends or stop it; to train beside it, give another --output-dir",
             )
-        _held[self._path] = self
 
     def _take(self) -> bool:
-        if self._path in _held:
-            return False
+        with _taking:
+            taken = self._path not in _held and self._take_file()
+            if taken:
+                _held[self._path] = self
+            return taken
+
+    def _take_file(self) -> bool:
         if _fcntl is None:
             return _take_by_name(self._path)
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -19,6 +19,7 @@ __all__ = [
     "EPISODES",
     "EVALUATION",
     "RETURN",
+    "SHARES",
     "SPEED",
     "MetricsWriter",
     "elapsed_seconds",
@@ -33,6 +34,7 @@ RETURN = "rollout/ep_rew_mean"  # mean of the last 100 episodes
 EVALUATION = "eval/mean_reward"
 EPISODES = "rollout/episodes"  # since the run began
 SPEED = "time/fps"  # environment steps per second, over all the time since the previous update
+SHARES = ("environment", "acting", "learning", "waiting", "rest")  # of the time, as time/...
 _BITS = 64  # limit for integers
 _LOG = logging.getLogger("envfleet")
 

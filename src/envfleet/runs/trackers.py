@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import socket
@@ -77,12 +78,13 @@ class WandbTracker:
             import wandb
         except ImportError:
             raise MissingExtraError("--track needs Weights & Biases", hint="pip install wandb") from None
-        # Run folder names are unique, so a resumed run continues its page.
+        # A resumed run continues its page. Two runs may have the same name, in different folders.
+        place = hashlib.sha256(str(Path(folder).absolute()).encode()).hexdigest()[:8]
         self._run = wandb.init(
             dir=str(folder),
             project=project,
             name=name,
-            id=name,
+            id=f"{name}-{place}",
             config=dict(config),
             resume="allow" if resume else None,
         )

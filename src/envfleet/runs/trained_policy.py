@@ -14,6 +14,7 @@ from envfleet.fleet.spaces import flat_mask, leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
 from envfleet.policies.kinds import describe_kind, settings_from
 from envfleet.policies.protocol import ActingPolicy, PolicyBuilder, RanksActions
+from envfleet.policies.weights import load_weights
 from envfleet.seeding import stream
 
 __all__ = ["TrainedAgent", "TrainedPolicy", "describe_policy"]
@@ -71,8 +72,8 @@ class TrainedPolicy:
         settings = settings_from(description, network=policy, trust=trust)
         module = settings.build(observation_space, action_space, seed=0)
         try:
-            module.load_state_dict(dict(weights))
-        except RuntimeError as error:
+            load_weights(module, weights, "the run")
+        except SettingsError as error:
             if other_spaces is None:
                 raise
             raise SettingsError(

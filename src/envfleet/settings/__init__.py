@@ -1,12 +1,11 @@
 """Settings: one frozen dataclass per algorithm defines its flags, file keys and documentation."""
 
 from envfleet.settings.declaration import Settings, differences, grouped, reference_table, setting
-from envfleet.settings.declared import DeclaresSettings, declared_settings, own_names, split_own
+from envfleet.settings.declared import declared_settings, own_names, split_own
 from envfleet.settings.files import read_settings_file
 from envfleet.settings.layers import layered
 
 __all__ = [
-    "DeclaresSettings",
     "Settings",
     "declared_settings",
     "differences",

@@ -12,18 +12,11 @@ The environment class names them in `settings_class`; its constructor takes thei
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 from envfleet.settings.declaration import Settings, dotted_keys, kinds_of, name_of
 
-__all__ = ["DeclaresSettings", "declared_settings", "own_names", "split_own"]
-
-
-@runtime_checkable
-class DeclaresSettings(Protocol):
-    """An environment class that declares its own settings."""
-
-    settings_class: ClassVar[type[Settings]]
+__all__ = ["declared_settings", "own_names", "split_own"]
 
 
 def declared_settings(env: Any) -> type[Settings] | None:

@@ -142,6 +142,7 @@ def _with_budget(settings: TrainingSettings, preset: Preset) -> TrainingSettings
         values = {name: value for name, value in values.items() if name != "steps"}
     elif settings.steps is None:
         values = {"steps": DEFAULT_STEPS, **values}
+        settings = settings.as_given(settings.given - {"steps"})  # `--steps none` is no budget
     return settings.filled(values)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from envfleet.fleet.spaces import leaves_of, pick, rebuild
 from envfleet.rollout.collect import collect
 from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, save_demonstrations
 from envfleet.rollout.trajectories import Trajectory
+from envfleet.runs.durable import writing
 from envfleet.seeding import derive_seed
 from envfleet.training.assembly import Resolved
 from envfleet.training.environment import named_environment
@@ -111,8 +113,11 @@ def _from_environment(resolved: Resolved, settings: TakesDemonstrations, kept: P
         functools.partial(_demonstrated, seed=seed, steps=settings.demonstration_steps)
     )
     if trajectories:
-        kept.mkdir(parents=True, exist_ok=True)
-        save_demonstrations(path, trajectories, resolved.observation_space)
+        aside = path.with_name(f".{os.getpid()}-{path.name}")
+        with writing("the demonstrations", path, "then start again"):
+            kept.mkdir(parents=True, exist_ok=True)
+            save_demonstrations(aside, trajectories, resolved.observation_space)
+            aside.replace(path)  # another run may read it at any time
     return trajectories, f" and kept in {path}"
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import OutOfTimeError, SettingsError, WorkerError
+from envfleet.errors import EnvfleetError, OutOfTimeError, SettingsError
+from envfleet.policies.weights import load_weights
 from envfleet.rollout.async_schedule import AsyncSchedule
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
@@ -58,13 +59,7 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
 def _start_from(path: str | Path, parts: Parts) -> None:
     """Load weights and normalisers from another run."""
     loaded = Run.load(path).checkpoint()
-    try:
-        parts.policy.load_state_dict(loaded.policy)
-    except RuntimeError as error:
-        raise SettingsError(
-            f"the weights of {path} do not fit this run: {error}",
-            hint="the environment's spaces and the settings of the policy must be the same",
-        ) from None
+    load_weights(parts.policy, loaded.policy, str(path))
     parts.learner.start_from(loaded.state["parts"]["learner"])
 
 
@@ -119,10 +114,12 @@ class Training:
                     self._film_if_due()
                     self._save_if_due()
                     self._last_rounds.append(time.monotonic() - began)
+                if self.progress.spent and not self.progress.steps:  # by random play and demonstrations
+                    raise OutOfTimeError
                 self._save()
             except OutOfTimeError:
                 self._discard()
-            except WorkerError:
+            except EnvfleetError:
                 if self._saved is not None:
                     self._reporter.failed(self._saved_steps)
                 raise
@@ -266,8 +263,11 @@ class Training:
     def _film_if_due(self) -> None:
         every, steps = self._settings.video_every, self.progress.steps
         due = steps - self._filmed_steps >= every or (self.finished and self._filmed_steps != steps)
-        if every and due and self._reporter.film(self._parts.policy, steps, self._stopped):
-            self._filmed_steps = steps
+        if not (every and due):
+            return
+        with self.progress.aside():
+            if self._reporter.film(self._parts.policy, steps, self._stopped):
+                self._filmed_steps = steps
 
     def _save_if_due(self) -> None:
         every = self._steps_between(self._settings.checkpoint_every, parts=CHECKPOINTS)
@@ -337,7 +337,7 @@ class Training:
             self._reporter.write(self.progress.steps, added)
         self._parts.close()
         if asked:
-            self._reporter.stopped(self.progress)
+            self._reporter.stopped(self.progress, saved=self._saved is not None)
             interruption.leave()
         self._reporter.end(self.progress, self.goal, self._discarded)
         return Run(self._reporter.folder)

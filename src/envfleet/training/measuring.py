@@ -9,12 +9,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.runs.metrics import SHARES
 from envfleet.training.assembly import Parts, assemble, resolve
 from envfleet.training.progress import TimeShares
 
-__all__ = ["SHARES", "Speed", "measure_speed", "steps_per_second"]
-
-SHARES = ("environment", "acting", "learning", "waiting", "rest")
+__all__ = ["Speed", "measure_speed", "steps_per_second"]
 
 
 @dataclass(frozen=True)

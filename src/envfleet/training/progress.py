@@ -116,7 +116,7 @@ class Progress:
         With several budgets, steps count before episodes and episodes before time: unlike the clock, they are
         reproducible.
         """
-        return min(1.0, next(iter(self._shares())))
+        return min(1.0, next(iter(self._shares().values())))
 
     @property
     def spent_share(self) -> float:
@@ -125,18 +125,26 @@ class Progress:
 
     def spent_share_at(self, steps: int) -> float:
         """The same for a given number of steps."""
-        return min(1.0, max(self._shares(steps)))
+        return min(1.0, max(self._shares(steps).values()))
 
     @property
     def spent(self) -> bool:
-        return max(self._shares()) >= 1.0
+        return bool(self.spent_limits)
 
-    def _shares(self, steps: int | None = None) -> list[float]:
+    @property
+    def spent_limits(self) -> list[str]:
+        """Names of the budgets that are spent."""
+        return [name for name, share in self._shares().items() if share >= 1.0]
+
+    def _shares(self, steps: int | None = None) -> dict[str, float]:
+        """The spent share of each budget that is set."""
         settings = self._settings
-        hours = self.seconds / 3600.0
-        steps = self.steps if steps is None else steps
-        used = ((steps, settings.steps), (self.episodes, settings.num_episodes), (hours, settings.duration))
-        return [amount / limit for amount, limit in used if limit is not None]
+        used = {
+            "steps": (self.steps if steps is None else steps, settings.steps),
+            "num_episodes": (self.episodes, settings.num_episodes),
+            "duration": (self.seconds / 3600.0, settings.duration),
+        }
+        return {name: amount / limit for name, (amount, limit) in used.items() if limit is not None}
 
     def state(self) -> dict[str, Any]:
         return {

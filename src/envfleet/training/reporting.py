@@ -93,9 +93,8 @@ class Reporter:
         settings = self._resolved.settings
         if settings.track:
             name = self.folder.path.name
-            config = settings.to_json()
             self._tracker = WandbTracker(
-                self.folder.path, project="envfleet", name=name, config=config, resume=self._resumed
+                self.folder.path, project="envfleet", name=name, config=settings.recorded(), resume=self._resumed
             )
         self.console.start(choices_of(self._resolved, parts, self.folder.shown))
         for notice in [*self._resolved.notices, *settings.notices(), *parts.learner.notices()]:
@@ -291,17 +290,19 @@ class Reporter:
         logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
         self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
 
-    def stopped(self, progress: Progress) -> None:
+    def stopped(self, progress: Progress, *, saved: bool) -> None:
         """Print one line for a run that was asked to stop, even when quiet."""
         self.console.close()
+        if not saved:
+            self.console.error("stopped before the first update; nothing is saved")
+            return
         command = self._command("resume")
         self.console.error(f"stopped at step {progress.steps:,}, everything is saved; resume with: {command}")
 
     def failed(self, steps: int) -> None:
         """Print one line for a run that an error ends after its checkpoint at `steps`, even when quiet."""
         self.console.close()
-        address = self._resolved.settings.address  # a run does not record it
-        command = self._command("resume", *([] if address is None else ["--address", address]))
+        command = self._command("resume")
         self.console.error(f"the last checkpoint is at step {steps:,}; resume with: {command}")
 
     def _command(self, name: Literal["evaluate", "resume"], *flags: str) -> str:

@@ -10,9 +10,12 @@ from typing import Any
 
 from envfleet.algorithms.settings import HARMLESS, TrainingSettings
 from envfleet.errors import EnvError, SettingsError, StateError, WorkerError, one_line_of
+from envfleet.policies.weights import load_weights
 from envfleet.runs.checkpoints import Checkpoint, Checkpoints
 from envfleet.runs.folder import RunFolder
+from envfleet.runs.replacing import states_in
 from envfleet.runs.run import Run
+from envfleet.settings.spelling import as_flag
 from envfleet.settings.values import shown
 from envfleet.training.assembly import Parts, Resolved, assemble, resolve
 from envfleet.training.callbacks import Callback
@@ -61,7 +64,8 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
             training = Training(resolved, parts, reporter, callbacks, exactness)
             training.restore(checkpoint.state)
             if training.progress.spent:
-                reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: --steps gives it more")
+                limits = " and ".join(as_flag(name) for name in training.progress.spent_limits)
+                reporter.console.say(f"its budget is spent at step {checkpoint.step:,}: {limits} gives it more")
             elif training.goal is not None:
                 reporter.console.say(
                     f"it has ended at step {checkpoint.step:,}: {training.goal}; to continue, set --stop-score or "
@@ -85,7 +89,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
         if fresh is None:
             parts = assemble(resolved)
             try:
-                parts.policy.load_state_dict(checkpoint.policy)
+                load_weights(parts.policy, checkpoint.policy, "the checkpoint")
                 restore_parts(parts, saved, checkpoint.pieces)
                 return parts, None
             except (EnvError, StateError, WorkerError) as error:
@@ -98,7 +102,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
     exactness.heard(fresh)
     parts = assemble(resolved)
     try:
-        parts.policy.load_state_dict(checkpoint.policy)
+        load_weights(parts.policy, checkpoint.policy, "the checkpoint")
         begin_fresh_episodes(parts, saved, checkpoint.pieces)
     except BaseException:
         parts.close()
@@ -108,8 +112,7 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
 
 def _never_saved(folder: RunFolder) -> bool:
     """Whether nothing was ever saved, not even a checkpoint that is damaged now."""
-    there = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
-    return all(entry.name.startswith(".") for entry in there)
+    return not states_in(folder.checkpoints)
 
 
 def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:

@@ -11,6 +11,7 @@ from envfleet.algorithms.settings import TrainingSettings
 from envfleet.fleet.os_compat import default_start_method
 from envfleet.runs.live_view import decimals
 from envfleet.settings import differences
+from envfleet.settings.spelling import as_flag
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.progress import LATEST, RECENT, Progress
 from envfleet.training.trust import cannot_be_imported, named_code
@@ -59,10 +60,10 @@ def choices_of(resolved: Resolved, parts: Parts, folder: Path) -> list[tuple[str
     sized = "threads given" if "learner_threads" in settings.given else "threads by the size of minibatches"
     return [
         ("budget", ", ".join(budgets), "whichever comes first" if len(budgets) > 1 else ""),
-        ("environments", str(fleet.num_envs), f"{counted(parts.shape.groups, 'group')}, the unit of acting"),
+        ("environments", str(fleet.num_envs), f"in {counted(parts.shape.groups, 'group')}; a group acts as one batch"),
         ("backend", fleet.backend, f"{place}; {parts.placement.reason}"),
         ("schedule", settings.schedule, who),
-        ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized}: they shape the mathematics"),
+        ("learner", f"{parts.learner.device}, {threads}", f"{device}; {sized} (they affect rounding)"),
         ("seed", str(resolved.seed), "given" if "seed" in settings.given else "drawn"),
         (
             "settings",
@@ -129,4 +130,8 @@ def next_command(name: Literal["evaluate", "resume"], folder: Path, settings: Tr
         given += ["trust=True"] if len(objects) < len(code) else []
         function = "evaluate_run" if name == "evaluate" else name
         return f"envfleet.{function}({', '.join([repr(path), *given])})  # from Python"
+    if name == "resume":  # a run does not record these
+        for setting in ("address", "runtime_env"):
+            value = getattr(settings, setting)
+            flags += () if value is None else (as_flag(setting), shlex.quote(str(value)))
     return " ".join(["envfleet", name, shlex.quote(path), *(["--trust"] if code else []), *flags])

@@ -110,7 +110,7 @@ def evaluate_tasks(
 
 
 def _opened(run: str | Path, how: Mapping[str, Any]) -> OpenedRun:
-    given = {"env": how.get("env"), "policy": how.get("policy")}
+    given = {name: how.get(name) for name in ("env", "policy", "env_kwargs")}
     return OpenedRun.open(run, checkpoint=how.get("checkpoint"), trust=bool(how.get("trust")), **given)
 
 

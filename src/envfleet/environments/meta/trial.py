@@ -57,7 +57,8 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
                 hint="docs/meta-rl.md shows an environment with tasks",
             )
         self._settings, self._source = chosen, TaskSource(unwrapped, chosen)
-        self._arms = int(env.action_space.n) if isinstance(env.action_space, spaces.Discrete) else 0
+        discrete = isinstance(env.action_space, spaces.Discrete)
+        self._arms, self._first_arm = (int(env.action_space.n), int(env.action_space.start)) if discrete else (0, 0)
         self.parts, self.observation_space = self._layout()
         self._size = sum(part.stop - part.start for part in self.parts.values())
         self._generator: np.random.Generator | None = None  # of the tasks
@@ -162,7 +163,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             return seen
         if action is not None:
             if self._arms:
-                seen[parts["action"].start + int(action)] = 1.0
+                seen[parts["action"].start + int(action) - self._first_arm] = 1.0
             else:
                 seen[parts["action"]] = action
         seen[parts["reward"].start] = reward

@@ -13,7 +13,7 @@ import numpy as np
 
 from envfleet.errors import SettingsError
 from envfleet.runs.checkpoints import Checkpoints
-from envfleet.runs.metrics import EPISODES, EVALUATION, RETURN, SPEED, elapsed_seconds
+from envfleet.runs.metrics import EPISODES, EVALUATION, RETURN, SHARES, SPEED, elapsed_seconds
 from envfleet.runs.run import Run
 
 __all__ = ["ALL_PROCESSES", "WORKERS_ONLY", "RunMetrics", "Series"]
@@ -24,7 +24,6 @@ Array = np.ndarray[Any, Any]
 ALL_PROCESSES, WORKERS_ONLY = "all processes", "the workers only"
 _WORKER = re.compile(r"fleet/worker_(\d+)/(?:busy_share|memory_mb)")
 _WINDOW = 100  # episodes averaged in a recorded return, once there are enough
-_SHARES = ("environment", "acting", "learning", "waiting", "rest")
 
 
 class Series:
@@ -126,7 +125,7 @@ class RunMetrics:
     @cached_property
     def time_shares(self) -> dict[str, float]:
         """Shares of the training time by activity."""
-        shares = {name: self._share(f"time/{name}") for name in _SHARES}
+        shares = {name: self._share(f"time/{name}") for name in SHARES}
         return {name: share for name, share in shares.items() if share is not None}
 
     def _share(self, name: str) -> float | None:
