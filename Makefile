@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 # Extra arguments for the command that a target runs, e.g. make test ARGS="-k collect -x"
 ARGS   ?=
+# Where to get torch, e.g. https://download.pytorch.org/whl/cpu for the small CPU build on Linux; by default pip's index
+TORCH_INDEX ?=
 
 BIN   := $(VENV)/bin
 # A stamp file marks a complete setup: packages for training the Game Boy, for everything else, and Procgen.
@@ -31,7 +33,8 @@ $(TRAIN_STAMP): pyproject.toml constraints.txt
 		  echo "hint: name a newer one, e.g. make setup PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || { echo "creating the virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing the packages for training, as pinned in constraints.txt (once; some minutes on a slow connection)"
-	@$(PIP) "$$(grep '^torch==' constraints.txt)" editables hatchling
+	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) editables hatchling
 	@$(PIP) --no-build-isolation --editable ".[gameboy,video]"
 	@touch $@
 

@@ -50,6 +50,12 @@ def test_without_evaluations_the_last_episodes_count(tmp_path: Path, capsys: pyt
     assert output[-1] == f"mean {figure:.2f} (last 100 episodes)"
 
 
+def test_a_run_in_which_no_episode_ended_has_no_return(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--eval-every", "0", "--n-envs", "4", "--rollout-steps", "2", "--minibatch-size", "8", "--steps", "8"]
+    assert cli.main([*COMMAND, *short, "--output-dir", str(tmp_path / "run"), "--seeds", "1"]) == 0
+    assert capsys.readouterr().out.strip().splitlines()[1].split()[:2] == ["1", "-"]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

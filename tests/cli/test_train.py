@@ -69,6 +69,13 @@ def test_the_settings_of_an_environment_are_flags_and_keys_of_files(tmp_path: Pa
     assert over.env_kwargs == {"block_size": 2, "grid_size": 20, "fire_risk": "high"}
 
 
+@pytest.mark.parametrize("kwargs", ["", "[grid_size=12]", "12"])
+def test_arguments_of_an_environment_that_are_no_mapping_are_refused(tmp_path: Path, kwargs: str) -> None:
+    path = tmp_path / "fires.yaml"
+    path.write_text(f"algorithm: dqn\nenv: envfleet/Wildfire-v0\nenv_kwargs: {kwargs}\n")
+    assert "env_kwargs" in refused("--config", str(path))
+
+
 def test_your_own_environment_declares_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
 from dataclasses import dataclass

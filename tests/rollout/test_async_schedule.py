@@ -5,6 +5,7 @@ Workers are scripted here: they finish in the order that a test gives, so nothin
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Column, RolloutShape, private_arrays
 from envfleet.rollout.async_schedule import AsyncSchedule
 from envfleet.rollout.batches import RolloutBatch
-from envfleet.rollout.order import Order
+from envfleet.rollout.order import Order, OrderWriter
 from envfleet.rollout.worker_rollouts import WorkerRollout
 
 Array = np.ndarray[Any, Any]
@@ -223,3 +224,16 @@ def test_a_file_that_is_no_order_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "order.jsonl").write_text(text)
     with pytest.raises(SettingsError, match="cannot be replayed"):
         Order.read(tmp_path / "order.jsonl")
+
+
+def test_a_killed_run_may_have_cut_the_last_line_of_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "order.jsonl"
+    writer = OrderWriter(path, [[0], [1]], 0)
+    for update in range(3):
+        writer.write(update, [], 0)
+    path.write_text(path.read_text()[:-9])
+    OrderWriter(path, [[0], [1]], 2)
+    first, *updates, resumed = map(json.loads, path.read_text().splitlines())
+    assert first["groups"] == [[0], [1]]
+    assert [line["update"] for line in updates] == [0, 1]
+    assert resumed == {"resumed": 2}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from envfleet.errors import SettingsError
+from envfleet.runs import folder as folder_module
 from envfleet.runs import lock as lock_module
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.listing import runs_in
@@ -34,6 +37,61 @@ def test_a_run_gets_a_name_of_its_own(tmp_path: Path) -> None:
     assert re.fullmatch(r"ALE-Pong-v5__ppo__7__\d{8}-\d{6}(-\d)?", runs[0].path.name)
     assert runs[0].checkpoints == runs[0].path / "checkpoints"
     assert runs[0].checkpoints.is_dir()
+
+
+def test_a_new_name_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs may be started in the same second: neither may see the other's name as free."""
+    monkeypatch.setattr(folder_module, "datetime", _StoppedClock)
+    claimed = [folder_module._claimed_name(tmp_path / "runs", "CartPole-v1", "ppo", 1) for _ in range(3)]
+    assert claimed == [f"CartPole-v1__ppo__1__{_StoppedClock.NOW}{end}" for end in ("", "-2", "-3")]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(claimed)
+
+
+class _StoppedClock:
+    NOW = "20260101-000000"
+
+    @classmethod
+    def now(cls) -> type[_StoppedClock]:
+        return cls
+
+    @classmethod
+    def astimezone(cls) -> type[_StoppedClock]:
+        return cls
+
+    @classmethod
+    def strftime(cls, form: str) -> str:
+        return cls.NOW
+
+
+def test_threads_of_one_process_exclude_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the operating system's locks, so a second one must see that the first is taking it."""
+    monkeypatch.setattr(lock_module, "_ATTEMPTS", 1)
+    create(tmp_path / "run")
+    take, both = lock_module.RunLock._take_file, threading.Barrier(2)
+
+    def slowly(self: lock_module.RunLock) -> bool:
+        taken = take(self)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other thread would come here too
+        return taken
+
+    monkeypatch.setattr(lock_module.RunLock, "_take_file", slowly)
+    outcomes: list[object] = []
+
+    def lock() -> None:
+        try:
+            outcomes.append(lock_module.RunLock(tmp_path / "run" / ".lock"))
+        except SettingsError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=lock) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    held = [each for each in outcomes if isinstance(each, lock_module.RunLock)]
+    assert len(held) == 1
+    held[0].release()
 
 
 def test_the_manifest_says_what_made_the_run(tmp_path: Path) -> None:

@@ -210,9 +210,10 @@ def test_rows_go_to_weights_and_biases(tmp_path: Path, monkeypatch: pytest.Monke
     tracker = WandbTracker(tmp_path, project="envfleet", name="run-1", config={"seed": 3}, resume=True)
     tracker.write({"step": 5, "time": 1.0, "a": 2.0, "b": None})
     tracker.close()
-    assert wandb.calls[0][1] == {
-        "dir": str(tmp_path), "project": "envfleet", "name": "run-1", "id": "run-1",
-        "config": {"seed": 3}, "resume": "allow",
+    begun = dict(wandb.calls[0][1])
+    assert begun.pop("id").startswith("run-1-")
+    assert begun == {
+        "dir": str(tmp_path), "project": "envfleet", "name": "run-1", "config": {"seed": 3}, "resume": "allow",
     }  # fmt: skip
     assert wandb.calls[1:] == [("log", (5, {"a": 2.0})), ("finish", None)]
 
@@ -223,15 +224,27 @@ def test_a_run_that_is_tracked_sends_every_row(tmp_path: Path, monkeypatch: pyte
     options = {"n_envs": 4, "steps": 4 * 32 * 2, "eval_every": 4 * 32 * 2, "eval_episodes": 1}
     done = run(tmp_path / "run", **options, track=True)
     (_, begun), *sent, last = wandb.calls
-    assert (begun["project"], begun["name"], begun["id"], begun["resume"]) == ("envfleet", "run", "run", None)
+    assert (begun["project"], begun["name"], begun["resume"]) == ("envfleet", "run", None)
     assert begun["config"]["n_envs"] == 4
+    assert "address" not in begun["config"], "the address of a cluster is sent nowhere"
     assert [step for _, (step, _) in sent] == [row["step"] for row in done.metrics] == [128, 256, 256]
     assert sent[-1][1][1]["eval/mean_reward"] == done.metrics[-1]["eval/mean_reward"]
     assert last == ("finish", None)
     wandb.calls.clear()
     resume(tmp_path / "run", steps=4 * 32 * 3, quiet=True)
-    assert (wandb.calls[0][1]["id"], wandb.calls[0][1]["resume"]) == ("run", "allow")
+    assert (wandb.calls[0][1]["id"], wandb.calls[0][1]["resume"]) == (begun["id"], "allow")
     assert [step for _, (step, _) in wandb.calls[1:-1]] == [384, 384]
+
+
+def test_runs_of_the_same_name_in_other_folders_have_pages_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = Recorded()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for folder in ("a", "b"):
+        WandbTracker(tmp_path / folder / "seed0", project="envfleet", name="seed0", config={})
+    first, second = (begun["id"] for _, begun in wandb.calls)
+    assert first != second
 
 
 def test_without_wandb_the_error_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from envfleet.rollout.demonstrations import as_rollout, load_demonstrations, sav
 from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.trajectories import Trajectory
-from envfleet.training import resume, train
+from envfleet.training import demonstrating, resume, train
 from tests.training.dqn_worlds import Chain, Masked, MaskedShown
 from tests.training.running import weights
 
@@ -218,6 +218,19 @@ def test_what_an_environment_shows_has_its_masks(tmp_path: Path) -> None:
     assert [len(trajectory) for trajectory in shown] == [20, 7]
     for trajectory in shown:  # this world's observation is its mask
         assert trajectory.masks is not None and np.array_equal(trajectory.masks, trajectory.observations)
+
+
+def test_a_kill_while_they_are_kept_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(path: Path, *_: Any) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    changes = {"env": MaskedShown, "demonstrations": "environment", "demonstration_steps": 27, "pretrain_steps": 2}
+    with monkeypatch.context() as patched:
+        patched.setattr(demonstrating, "save_demonstrations", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(settings(tmp_path / "killed", **changes, eval_every=0))
+    train(settings(tmp_path / "run", **changes, eval_every=0))
 
 
 def test_masks_of_another_number_of_actions_are_refused(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from envfleet.algorithms.settings import ALGORITHMS, HARMLESS, TrainingSettings
+from envfleet.environments.presets import families
 from envfleet.settings import grouped, reference_table
+from envfleet.settings.presets import Preset
 
 __all__ = ["settings_page"]
 
@@ -18,8 +22,9 @@ This page is generated from the settings classes (`make settings-page`); a test 
 
 A setting has one name everywhere: `rollout_steps` is `PPO(rollout_steps=128)` in Python, `rollout_steps: 128` in a
 YAML or JSON file, and `--rollout-steps 128` on the command line. Switches are `--overwrite` and `--no-overwrite`. The
-command line wins over the file, the file over the preset of the environment's family, and the preset over the defaults
-below. [Train](train.md) shows how to use them.
+command line wins over the file; then come a preset by name (`--preset`), the preset of the environment's family, and
+the defaults below. **So these defaults apply only where no preset sets a value**: each algorithm has a table of its
+presets, and the console prints every value that differs from the default. [Train](train.md) shows how to use them.
 """
 
 
@@ -29,7 +34,13 @@ def settings_page() -> str:
     parts = [_HEAD, "## Every algorithm\n", *_tables(TrainingSettings, common)]
     for name, kind in ALGORITHMS.items():
         own = {field.name for field in dataclasses.fields(kind)} - common
-        parts += [f"## `{name}`\n", f"{(kind.__doc__ or '').strip()}\n", *_tables(kind, own), _other_names(kind)]
+        parts += [
+            f"## `{name}`\n",
+            f"{(kind.__doc__ or '').strip()}\n",
+            *_tables(kind, own),
+            _presets(name),
+            _other_names(kind),
+        ]
     return "\n".join([*parts, _harmless()])
 
 
@@ -40,6 +51,27 @@ def _tables(kind: type[TrainingSettings], names: set[str]) -> list[str]:
         if chosen:
             tables.append(f"### {title.capitalize()}\n\n{text}\n\n{reference_table(kind, chosen)}")
     return tables
+
+
+def _presets(algorithm: str) -> str:
+    """Return a table of the presets for families of environments."""
+    lines = ["### Presets\n", "By family of environments, for settings that you do not give.\n"]
+    lines += ["| family | settings |", "|---|---|"]
+    for preset in _presets_of(algorithm):
+        values = ", ".join(f"`{name}={value}`" for name, value in {**preset.values, **preset.env}.items())
+        lines.append(f"| {preset.name} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
+def _presets_of(algorithm: str) -> Iterator[Preset]:
+    module = importlib.import_module(f"envfleet.algorithms.{algorithm}_presets")
+    yield from (value for value in vars(module).values() if isinstance(value, Preset))
+    for family in families():
+        declared = [family.PRESETS, *getattr(family, "OF_CLASS", {}).values()]
+        of_algorithm = {
+            preset.name: preset for presets in declared for key, preset in presets.items() if key == algorithm
+        }
+        yield from of_algorithm.values()
 
 
 def _other_names(kind: type[TrainingSettings]) -> str:

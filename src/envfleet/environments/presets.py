@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
+from types import ModuleType
 from typing import Any
 
 from envfleet.environments import REGISTERED
 from envfleet.settings.presets import Preset
 
-__all__ = ["declared_presets", "named_presets"]
+__all__ = ["declared_presets", "families", "named_presets"]
 
 
 def declared_presets(entry_point: str, env: Any = None) -> dict[str, Preset]:
@@ -19,7 +20,7 @@ def declared_presets(entry_point: str, env: Any = None) -> dict[str, Preset]:
 
     This imports the family's package. Call it where the environment is, so that nothing more is loaded.
     """
-    for family in {entry.partition(":")[0].rpartition(".")[0] for entry, _ in REGISTERED.values()}:
+    for family in _packages():
         if re.search(rf"\b{re.escape(family)}\b", entry_point):
             module = importlib.import_module(f"{family}.presets")
             presets: dict[str, Preset] = getattr(module, "OF_CLASS", {}).get(
@@ -28,6 +29,15 @@ def declared_presets(entry_point: str, env: Any = None) -> dict[str, Preset]:
             adapt = getattr(module, "for_env", None)
             return presets if env is None or adapt is None else adapt(presets, env)
     return {}
+
+
+def families() -> list[ModuleType]:
+    """Return the modules of presets of all built-in environments."""
+    return [importlib.import_module(f"{package}.presets") for package in _packages()]
+
+
+def _packages() -> list[str]:
+    return sorted({entry.partition(":")[0].rpartition(".")[0] for entry, _ in REGISTERED.values()})
 
 
 def named_presets() -> dict[str, Preset]:

@@ -117,6 +117,14 @@ def test_a_discrete_action_is_one_hot() -> None:
     assert part(env, env.step(2)[0], "action") == [0.0, 0.0, 1.0]
 
 
+def test_discrete_actions_may_start_anywhere() -> None:
+    env = trial(env=Ladder(spaces.Discrete(3, start=-1)))
+    env.reset(seed=1)
+    seen = env.step(-1)[0]
+    assert part(env, seen, "action") == [1.0, 0.0, 0.0]
+    assert part(env, env.step(1)[0], "action") == [0.0, 0.0, 1.0]
+
+
 def test_only_an_oracle_sees_the_task() -> None:
     env = Trial(PointRobotSparse(oracle=True))
     blind = Trial(PointRobotSparse())

@@ -141,7 +141,7 @@ def test_the_report_claims_no_more_than_there_is(tmp_path: Path, kind: str) -> N
         "whole": {"whole_rasters": True, "raster_dir": str(tmp_path)},
     }
     said = {
-        "generated": "1 landscapes that training had not,",
+        "generated": "1 landscapes not used in training,",
         "given": "1 landscapes of the training, with other fires,",
         "rasters": "1 other crops of the same rasters, which may overlap those of training,",
         "whole": "1 landscape, the whole rasters, parts of which training may have seen, 12 × 12 cells",

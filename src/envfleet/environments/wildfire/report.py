@@ -41,7 +41,7 @@ def summary(figures: dict[str, Any]) -> str:
     if figures.get("whole_rasters"):
         where = "landscape, the whole rasters, parts of which training may have seen"
     elif figures["held_out"]:
-        where = "landscapes that training had not"
+        where = "landscapes not used in training"
     elif figures.get("other_crops"):
         where = "other crops of the same rasters, which may overlap those of training"
     return (
