@@ -119,9 +119,9 @@ settings-page: $(STAMP)  ## write docs/settings.md from the settings classes
 # Number of test processes; 0 runs all tests in one. More than cores pay: many tests wait for processes to start.
 TEST_PROCESSES ?= 3
 
-# Keep bytecode, whatever the shell says: the tests start about a thousand processes, and without it each compiles what
+# Keep bytecode, whatever the shell says: tests and benchmarks start many processes, and without it each compiles what
 # it imports (torch: 2 s more, a plain worker: 0.4 s more).
-test proof: export PYTHONDONTWRITEBYTECODE :=
+test proof learning bench bench-dqn bench-meta bench-ppo bench-sac bench-slow: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(STAMP)  ## run the test suite
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)

@@ -167,10 +167,10 @@ def _startup(startup: dict[str, Any]) -> Iterator[str]:
 
 
 def targets_table(targets: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a table of targets, measured values and whether each target is reached."""
+    """Yield a table of targets, measured values and whether each target is reached; missed ones first."""
     yield table_line("target", "wanted", "measured", "reached")
     yield table_line("---", "---:", "---:", "---")
-    for target in targets:
+    for target in sorted(targets, key=lambda target: bool(target["reached"])):
         why = f": {target['why']}" if target.get("why") else ""
         reached = "yes" if target["reached"] else f"**no**{why}"
         yield table_line(target["target"], target["wanted"], _measured(target["measured"]), reached)

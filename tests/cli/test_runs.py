@@ -20,7 +20,7 @@ def test_the_table_fits_and_says_how_far(
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["runs", "."]) == 0
     heading, row = capsys.readouterr().out.rstrip().splitlines()
-    assert heading.split() == ["run", "env", "with", "state", "seed", "steps", "done", "return", "best", "age"]
+    assert heading.split() == ["run", "env", "algo", "state", "seed", "steps", "done", "return", "best", "age"]
     assert row.split()[:7] == ["cartpole", "CartPole-v1", "ppo", "finished", "1", "512", "100%"]
     assert max(len(heading), len(row)) <= 80
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Runs"]
 
-_HEADINGS = ("run", "env", "algorithm", "state", "seed", "steps", "done", "return", "best", "age")
+_HEADINGS = ("run", "env", "algo", "state", "seed", "steps", "done", "return", "best", "age")
 _TEXTS = 4  # the first columns are text, the rest are numbers
 _GAP = 2  # spaces between two columns
 _SHORTEST_NAME = 10

@@ -11,13 +11,16 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.machine import available_memory
+
+if TYPE_CHECKING:
+    from envfleet.policies.protocol import ActingPolicy
 
 __all__ = [
     "HIDDEN_GAIN",
@@ -39,10 +42,10 @@ POLICY_HEAD_GAIN = 0.01  # the first actions are nearly uniform for every observ
 VALUE_HEAD_GAIN = 1.0
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], whose: str) -> None:
-    """Load weights into a module; raise SettingsError if they do not fit."""
+def load_weights(policy: ActingPolicy, weights: Mapping[str, Tensor], whose: str) -> None:
+    """Load the weights of a policy; raise SettingsError if they do not fit."""
     try:
-        module.load_state_dict(dict(weights))
+        policy.load_state_dict(dict(weights))
     except RuntimeError as error:
         raise SettingsError(
             f"the weights of {whose} do not fit: {error}",

@@ -57,8 +57,8 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
                 hint="docs/meta-rl.md shows an environment with tasks",
             )
         self._settings, self._source = chosen, TaskSource(unwrapped, chosen)
-        discrete = isinstance(env.action_space, spaces.Discrete)
-        self._arms, self._first_arm = (int(env.action_space.n), int(env.action_space.start)) if discrete else (0, 0)
+        space = env.action_space
+        self._arms, self._first_arm = (int(space.n), int(space.start)) if isinstance(space, spaces.Discrete) else (0, 0)
         self.parts, self.observation_space = self._layout()
         self._size = sum(part.stop - part.start for part in self.parts.values())
         self._generator: np.random.Generator | None = None  # of the tasks
