@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from envfleet.clock import GRACE_SECONDS
+from envfleet.clock import GRACE_SECONDS, deadline_of_workers
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.acting import RolloutRequest
@@ -97,16 +97,26 @@ class WorkerRequests:
         groups, buffer = self.groups[worker], number % self.buffers
         self.arrays["weights"][worker] = weights
         self.arrays["progress"][list(groups)] = 0
-        request = RolloutRequest(number, buffer, self.steps, self._seed, until, each_step, worker)
+        theirs = deadline_of_workers(until, self.fleet.hosts)
+        request = RolloutRequest(number, buffer, self.steps, self._seed, theirs, each_step, worker)
         self.fleet.run_async(request, buffer, groups)
         return buffer
 
     def collect(self, worker: int, number: int, weights: Array, until: float, waiting: Any = None) -> int:
-        """Collect a rollout of a worker in this thread, or wait for it; return its buffer."""
+        """Collect a rollout of a worker in this thread, or wait for it; return its buffer.
+
+        Raise OutOfTimeError shortly after the time `until` (`time.monotonic`).
+        """
+
+        def is_late() -> bool:
+            return time.monotonic() >= until + GRACE_SECONDS
+
         buffer = self.begin(worker, number, weights, until, waiting if self.fleet.backend == "sequential" else None)
         left = set(self.groups[worker])
         while left:
-            left.difference_update(self.fleet.run_first(self.steps, lambda: False))
+            left.difference_update(self.fleet.run_first(self.steps, is_late))
+            if left and is_late():
+                raise OutOfTimeError
         return buffer
 
 
@@ -185,7 +195,7 @@ class StreamedRollouts:
             if self._paused:
                 self._paused = False
                 self._disturb()
-        while True:
+        while time.monotonic() < until + GRACE_SECONDS:
             with self._changed:
                 looks = self.while_waiting is not None or until < math.inf
                 self._changed.wait_for(lambda: self._ready or self._error, _WAIT_SECONDS if looks else None)
@@ -193,10 +203,9 @@ class StreamedRollouts:
                     return self._ready.popleft()
                 if self._error is not None:
                     raise self._error
-            if time.monotonic() >= until + GRACE_SECONDS:
-                raise OutOfTimeError
             if self.while_waiting is not None:
                 self.while_waiting()
+        raise OutOfTimeError
 
     def release(self, rollout: WorkerRollout) -> None:
         with self._changed:
