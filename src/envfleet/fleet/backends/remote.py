@@ -56,7 +56,7 @@ class RemoteBackend:
         self._epochs: dict[int, int] = {}
         self._dead: dict[int, str] = {}
         self._lost: list[Link] = []
-        self._moved: set[int] = set()  # workers that were started on another host, which does not have their rows yet
+        self._moved: dict[int, bool] = {}  # on a host that does not have their rows yet; if their episodes continue
         self._begun: set[int] = set()  # workers of a lost host that `_move` has started already
         self._some_died = self._closed = False
         self._arrays: FleetArrays | None = None
@@ -90,9 +90,9 @@ class RemoteBackend:
 
     def move(self, index: int) -> None:
         with self._lock:
+            self._moved[index] = True
             old, (self._links[index], self._pids[index]) = self._links[index], self._placement.better_place(index)
             self._renew(index)
-            self._moved.add(index)
         try:
             old.call("kill", index)
         except HostLost as lost:
@@ -136,7 +136,7 @@ class RemoteBackend:
         workers = self.workers_of(lost)
         link = self._placement.replacement(lost, workers)
         self._links.update(dict.fromkeys(workers, link))
-        self._moved.update(workers)
+        self._moved = dict.fromkeys(workers, False) | self._moved
         for worker in workers:
             self._begin(worker)
             self._begun.add(worker)
@@ -160,8 +160,8 @@ class RemoteBackend:
             self._transfer = RowTransfer(arrays, self._fleet, to_worker=True)
         rows = self._transfer.everything(groups) if index in self._moved else None
         set_at_start = self._ask(index, "attach", index, arrays.shape, self._fleet, rows)
-        self._transfer.paste_start(set_at_start, groups)
-        self._moved.discard(index)
+        if not self._moved.pop(index, False):  # else the caller's rows, such as action masks, are still valid
+            self._transfer.paste_start(set_at_start, groups)
         self._rewrites[index] = arrays.rewrites
         arrays.control.words[arrays.control.worker(index, WorkerWord.SLEEPING)] = 1  # so that `wake` is always called
 
