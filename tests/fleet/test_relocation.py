@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import envfleet
+from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.worker_rollouts import WorkerRollout
 from tests.fleet.backends import same
@@ -132,6 +133,43 @@ def test_a_new_host_that_is_lost_at_the_move_costs_nothing() -> None:
         observations, _, _, _, infos = fleet.step(ACTIONS)
         assert observations[:, 0].tolist() == [2] * 8 and "restarted" not in infos
         assert fleet.statistics().restarts == 1
+
+
+def test_a_place_that_is_lost_during_another_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with two better places stops while the first worker moves there."""
+    with envfleet.make(Counter, 8, group_size=2, seed=10, backend="threads", workers=4) as fleet:
+        fleet.reset()
+        places = placement(fleet)
+        places.offer(1, 3)
+        take = places.better_place
+
+        def take_and_lose(worker: int) -> Any:
+            place = take(worker)
+            places.better.clear()
+            return place
+
+        monkeypatch.setattr(places, "better_place", take_and_lose)
+        before = pids(fleet)
+        fleet.relocation.move_idle(range(4))
+        assert [a != b for a, b in zip(before, pids(fleet), strict=True)] == [False, True, False, False]
+        assert fleet.step(ACTIONS)[0][:, 0].tolist() == [1] * 8
+
+
+def test_a_place_that_is_lost_at_the_move_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker starts again where it is, and continues the captured episodes."""
+
+    def lost(worker: int) -> Any:
+        raise ChannelClosed
+
+    with envfleet.make(Counter, 8, group_size=2, seed=10, backend="threads", workers=4) as fleet:
+        fleet.reset()
+        fleet.step(ACTIONS)
+        places = placement(fleet)
+        places.offer(1)
+        monkeypatch.setattr(places, "better_place", lost)
+        fleet.relocation.move_idle(range(4))
+        observations, _, _, _, infos = fleet.step(ACTIONS)
+        assert observations[:, 0].tolist() == [2] * 8 and "restarted" not in infos
 
 
 def test_a_busy_worker_does_not_move() -> None:
