@@ -202,6 +202,14 @@ class RayHosts:
             self._backend.lose(link, reason)
 
     def _run(self) -> None:
+        try:
+            self._receive()
+        except BaseException as error:
+            _log.error("the thread that receives reports has failed", exc_info=True)
+            if not self._closed.is_set():
+                self._end(f"reports of the hosts could not be handled: {type(error).__name__}: {error}")
+
+    def _receive(self) -> None:
         due = time.monotonic() + BEAT_SECONDS
         while not self._closed.is_set():
             try:
