@@ -90,6 +90,11 @@ def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:
     assert replace(found, blas="other", libm="other").differences(found) == ["BLAS", "the C library"]
 
 
+def test_the_facts_of_a_process_are_measured_once() -> None:
+    """Each measurement by a new thread, one for every host that joins, would take megabytes."""
+    assert HostFacts.of_this_process() is HostFacts.of_this_process()
+
+
 def test_other_versions_are_refused() -> None:
     ours = HostFacts.of_this_process()
     theirs = replace(ours, versions={**ours.versions, "numpy": "1.0"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import platform
 from collections.abc import Sequence
@@ -93,6 +94,7 @@ class HostFacts:
     numerics: Numerics
 
     @classmethod
+    @functools.cache  # each measurement in a new thread costs megabytes that are never freed
     def of_this_process(cls) -> HostFacts:
         versions = {"python": platform.python_version()}
         for library in LIBRARIES:

@@ -164,7 +164,7 @@ class RayHosts:
         recent = time.monotonic() - REPORT_SECONDS
         found = []
         for node in nodes:
-            new = [link for link in self._links if link.node.id == node.id and link.lost is None]
+            new = [link for link in list(self._links) if link.node.id == node.id and link.lost is None]
             taken = sum(link.cpus for link in new if link.heard is None or link.started > recent)
             if node.id not in self._suspects:
                 found.append(replace(node, free=node.free - taken))
@@ -220,7 +220,10 @@ class RayHosts:
             if time.monotonic() >= due:
                 due = time.monotonic() + BEAT_SECONDS
                 for link in list(self._links):
-                    link.beat()
+                    if link.lost is None:
+                        link.beat()
+                    else:
+                        self._links.remove(link)  # no other thread removes links
                 if self._watch.head_is_lost() and self._ended is None:
                     self._end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
 
@@ -254,7 +257,7 @@ class RayHosts:
         self._closed.set()
         if hasattr(self, "_watch"):
             self._watch.close()
-        for link in self._links:
+        for link in list(self._links):
             if link.lost is None:
                 link.abandon("the fleet was closed")
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,12 @@ def words_of(error: EnvfleetError) -> str:
     return str(error).partition("\nhint:")[0]
 
 
+@functools.cache
+def _actor_class() -> Any:
+    """The actor of every host; Ray keeps each class that it is given."""
+    return ray.remote(concurrency_groups={"beat": 1})(HostActor)
+
+
 class RayLink:
     """The connection to the host on one node."""
 
@@ -50,7 +57,7 @@ class RayLink:
         self.heard: float | None = None  # when it last answered, once it has
         self._asked = False  # whether an answer is pending
         self._actor = (
-            ray.remote(concurrency_groups={"beat": 1})(HostActor)
+            _actor_class()
             .options(
                 num_cpus=cpus,
                 max_restarts=0,

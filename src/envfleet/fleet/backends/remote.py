@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ class RemoteBackend:
         self._memory: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._dead: dict[int, str] = {}
-        self._lost: list[Link] = []
+        self._lost: weakref.WeakSet[Link] = weakref.WeakSet()
         self._moved: dict[int, bool] = {}  # on a host that does not have their rows yet; if their episodes continue
         self._begun: set[int] = set()  # workers of a lost host that `_move` has started already
         self._some_died = self._closed = False
@@ -178,8 +179,7 @@ class RemoteBackend:
     def lose(self, link: Link, reason: str) -> None:
         """Give up a host: its workers count as dead, and its later messages are ignored. Any thread may call this."""
         with self._lock:
-            if link not in self._lost:
-                self._lost.append(link)
+            self._lost.add(link)
             for worker, other in self._links.items():
                 if other is link:
                     self._dead[worker] = reason
