@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import queue
 import threading
 import time
@@ -46,6 +47,7 @@ _log = logging.getLogger("envfleet")
 BEAT_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 FREE_SECONDS = 5.0
+FORGIVE_SECONDS = 60.0  # until a node that was silent is used again; its old host has ended itself by then
 REPORT_SECONDS = 3.0  # until the free CPUs that a node reports do not include those of a new host
 
 
@@ -63,7 +65,8 @@ class RayHosts:
         self._runtime_env = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
         self._events: queue.SimpleQueue[tuple[RayLink, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
         self._stored: tuple[Array, Any] | None = None
-        self._suspects: set[str] = set()  # nodes that lost a host, by id: Ray lists dead nodes as alive for a while
+        # Nodes that lost a host, by id, and until when they are not used: Ray lists dead nodes as alive for a while.
+        self._suspects: dict[str, float] = {}
         self._closed = threading.Event()
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
@@ -160,13 +163,14 @@ class RayHosts:
         return [node for node in self.usable(nodes) if node.free >= workers]
 
     def usable(self, nodes: Sequence[Node]) -> list[Node]:
-        """Nodes that have lost no host, with the CPUs that are free; Ray counts those of a new host only later."""
-        recent = time.monotonic() - REPORT_SECONDS
+        """Nodes that are not suspected, with the CPUs that are free; Ray counts those of a new host only later."""
+        now = time.monotonic()
+        recent = now - REPORT_SECONDS
         found = []
         for node in nodes:
             new = [link for link in list(self._links) if link.node.id == node.id and link.lost is None]
             taken = sum(link.cpus for link in new if link.heard is None or link.started > recent)
-            if node.id not in self._suspects:
+            if now >= self._suspects.get(node.id, -math.inf):
                 found.append(replace(node, free=node.free - taken))
         return found
 
@@ -193,11 +197,11 @@ class RayHosts:
         """Let the thread handle the result when it comes."""
         ref.future().add_done_callback(lambda future: self._events.put((link, future)))
 
-    def lose(self, link: RayLink, reason: str, *, node: bool = True) -> None:
-        """Give up a host; `node` says whether its node may be gone too."""
+    def lose(self, link: RayLink, reason: str, *, node: bool = True, silent: bool = False) -> None:
+        """Give up a host; `node` says whether its node may be gone too, `silent` that it just did not answer."""
         if link.lost is None:
             if node:
-                self._suspects.add(link.node.id)
+                self._suspects[link.node.id] = time.monotonic() + FORGIVE_SECONDS if silent else math.inf
             link.abandon(reason)
             self._backend.lose(link, reason)
 

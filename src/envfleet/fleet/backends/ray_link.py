@@ -13,6 +13,7 @@ from envfleet.fleet.backends.host import Commands
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost
 from envfleet.fleet.backends.ray_cluster import (
+    ActorDiedError,
     NodeAffinitySchedulingStrategy,
     RayError,
     RayTaskError,
@@ -106,7 +107,10 @@ class RayLink:
             except RayTaskError as error:
                 raise WorkerError(f"node {self.node.name}: {error}") from None
             except RayError as error:
-                raise HostLost(self.reason_of(error)) from None
+                reason = self.reason_of(error)
+                if self.heard is not None:  # else it has never run, and `start_host` gives it up
+                    self._hosts.lose(self, reason, node=not isinstance(error, ActorDiedError))
+                raise HostLost(reason) from None
         raise HostLost(self.lost)
 
     def reason_of(self, error: RayError) -> str:
@@ -137,7 +141,8 @@ class RayLink:
             ref = self._actor.beat.options(concurrency_group="beat").remote()
             self._hosts.expect(self, ref)
         elif time.monotonic() - self.heard > SILENCE_SECONDS:
-            self._hosts.lose(self, f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s")
+            reason = f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s"
+            self._hosts.lose(self, reason, silent=True)
 
     def answered(self) -> None:
         self._asked, self.heard = False, time.monotonic()
