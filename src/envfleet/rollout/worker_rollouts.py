@@ -177,6 +177,7 @@ class StreamedRollouts:
         self._held = [0] * len(self.groups)  # buffers of each worker in use
         self._running: dict[int, tuple[WorkerRollout, set[int]]] = {}  # and the groups that have not finished
         self._ready: deque[WorkerRollout] = deque()
+        self._beginning = False  # the thread is starting rollouts that are not in `_running` yet
         self._paused, self._closed, self._disturbed = True, False, False
         self._until = math.inf
         self._error: BaseException | None = None
@@ -217,7 +218,7 @@ class StreamedRollouts:
         with self._changed:
             self._paused = True
             self._disturb()
-            self._changed.wait_for(lambda: not self._running or self._error)
+            self._changed.wait_for(lambda: not (self._running or self._beginning) or self._error)
             if self._error is not None:
                 raise self._error
 
@@ -264,6 +265,7 @@ class StreamedRollouts:
             if self._closed:
                 return False
             startable, until = self._startable(), self._until
+            self._beginning = bool(startable)
         for worker in startable:
             assert self._newest is not None
             weights, version = self._newest
@@ -274,6 +276,9 @@ class StreamedRollouts:
                 self._held[worker] += 1
                 rollout = WorkerRollout(worker, number, version, buffer)
                 self._running[worker] = (rollout, set(self.groups[worker]))
+        with self._changed:
+            self._beginning = False
+            self._changed.notify_all()
         return True
 
     def _startable(self) -> list[int]:
