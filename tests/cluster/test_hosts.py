@@ -6,6 +6,7 @@ import concurrent.futures
 import logging
 import queue
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from envfleet.errors import SettingsError
 from envfleet.fleet.backends import ray_hosts
 from envfleet.fleet.backends.link import HostLost
 from envfleet.fleet.backends.ray_cluster import ActorDiedError, RayError
@@ -20,7 +22,7 @@ from envfleet.fleet.backends.ray_hosts import FORGIVE_SECONDS, RayHosts
 from envfleet.fleet.backends.ray_link import RayLink
 from envfleet.fleet.backends.ray_nodes import NodeWatch
 from envfleet.fleet.channel import ChannelClosed
-from envfleet.fleet.cluster import Node
+from envfleet.fleet.cluster import ClusterSettings, Node
 
 NODES = [Node("a", "10.0.0.1", 2, 2), Node("b", "10.0.0.2", 2, 2)]
 
@@ -128,3 +130,11 @@ def test_a_better_place_that_was_lost() -> None:
         watch.better_place(0)
     watch.stay(0, "its simulator is behind a handle")
     watch.forget([0])
+
+
+def test_a_runtime_environment_that_ray_refuses(tmp_path: Path) -> None:
+    """This is found before a cluster is started."""
+    file = tmp_path / "env.yaml"
+    file.write_text("pip: [a]\nconda: b\n")
+    with pytest.raises(SettingsError, match=r"runtime_env: Ray refuses .*env\.yaml: "):
+        RayHosts(1, ClusterSettings(runtime_env=str(file)))

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError
+from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
@@ -29,6 +29,7 @@ from envfleet.fleet.backends.ray_cluster import (
     ActorDiedError,
     RayError,
     RayTaskError,
+    RuntimeEnv,
     connect,
     live_nodes,
     ray,
@@ -51,18 +52,31 @@ FORGIVE_SECONDS = 60.0  # until a node that was silent is used again; its old ho
 REPORT_SECONDS = 3.0  # until the free CPUs that a node reports do not include those of a new host
 
 
+def _runtime_env(settings: ClusterSettings) -> dict[str, Any]:
+    """The runtime environment of hosts: that of the user, with our variables."""
+    given = settings.read_runtime_env()
+    pins = PORTABLE if settings.numerics == "portable" else {}
+    ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
+    merged = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
+    try:
+        RuntimeEnv(**merged)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"runtime_env: Ray refuses {settings.runtime_env}: {error}",
+            hint="see https://docs.ray.io/en/latest/ray-core/handling-dependencies.html",
+        ) from None
+    return merged
+
+
 class RayHosts:
     """Places hosts on the nodes of a cluster, receives their reports, and watches over them."""
 
     killable = True
 
     def __init__(self, workers: int, settings: ClusterSettings) -> None:
-        connect(settings, workers)
         self._settings = settings
-        given = settings.read_runtime_env()
-        pins = PORTABLE if settings.numerics == "portable" else {}
-        ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
-        self._runtime_env = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
+        self._runtime_env = _runtime_env(settings)
+        connect(settings, workers)
         self._events: queue.SimpleQueue[tuple[RayLink, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
         self._stored: tuple[Array, Any] | None = None
         # Nodes that lost a host, by id, and until when they are not used: Ray lists dead nodes as alive for a while.
