@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ __all__ = ["START_SECONDS", "RayLink", "words_of"]
 SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 BY_VALUE_BYTES = 2**20  # larger arrays for all hosts are stored once
-CALLS_AT_ONCE = 32
+# How many threads of a host answer calls, and how many wait for reports. With the schedule async, each worker has a
+# message of its own. Calls have their own threads, so that a hung worker can be killed whatever the others do.
+CALLS_AT_ONCE, MESSAGES_AT_ONCE = 8, 128
 _TRACEBACK = "\n\nTraceback"  # of our own code, if the worker could not import something
 
 
@@ -44,7 +47,7 @@ def words_of(error: EnvfleetError) -> str:
 @functools.cache
 def _actor_class() -> Any:
     """The actor of every host; Ray keeps each class that it is given."""
-    return ray.remote(concurrency_groups={"beat": 1})(HostActor)
+    return ray.remote(concurrency_groups={"beat": 1, "calls": CALLS_AT_ONCE})(HostActor)
 
 
 class RayLink:
@@ -57,13 +60,14 @@ class RayLink:
         self.lost: str | None = None  # why it was given up
         self.heard: float | None = None  # when it last answered, once it has
         self._asked = False  # whether an answer is pending
+        self._sent = itertools.count()  # messages so far
         self._actor = (
             _actor_class()
             .options(
                 num_cpus=cpus,
                 max_restarts=0,
                 max_task_retries=0,
-                max_concurrency=CALLS_AT_ONCE,
+                max_concurrency=MESSAGES_AT_ONCE,
                 runtime_env=runtime_env,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
@@ -86,7 +90,8 @@ class RayLink:
 
     def call(self, method: str, *arguments: Any) -> Any:
         self._refuse_if_shut_down()
-        done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
+        call = self._actor.call.options(concurrency_group="calls")
+        done, value = self._result(call.remote(method, dumped_by_value(arguments)).future())
         if done:
             return value
         if isinstance(value, WorkerError) and method == "hello":
@@ -126,7 +131,7 @@ class RayLink:
         self._refuse_if_shut_down()
         small = whole.nbytes < min(BY_VALUE_BYTES, inline_bytes())
         given = whole if small else self._hosts.stored(whole)
-        self._hosts.expect(self, self._actor.run.remote(commands, given))
+        self._hosts.expect(self, self._actor.run.remote(next(self._sent), commands, given))
 
     def more(self, number: int) -> None:
         """Ask for the next report of a message."""
@@ -159,12 +164,13 @@ class RayLink:
     def stop(self) -> None:
         """Tell the host to end its workers, without the help of the cluster's head, which `abandon` needs."""
         if ray.is_initialized():
-            self._actor.close.remote(0.0)
+            self._actor.close.options(concurrency_group="calls").remote(0.0)
 
     def close(self, seconds: float) -> None:
         if self.lost is None and ray.is_initialized():
             try:
-                self._actor.close.remote(seconds).future().result(seconds + 5.0)
+                closing = self._actor.close.options(concurrency_group="calls").remote(seconds)
+                closing.future().result(seconds + 5.0)
             except (RayError, concurrent.futures.TimeoutError):
                 pass  # it is killed below
             self.abandon("the fleet was closed")
