@@ -90,6 +90,11 @@ def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:
     assert replace(found, blas="other", libm="other").differences(found) == ["BLAS", "the C library"]
 
 
+def test_the_facts_of_a_process_are_measured_once() -> None:
+    """Each measurement by a new thread, one for every host that joins, would take megabytes."""
+    assert HostFacts.of_this_process() is HostFacts.of_this_process()
+
+
 def test_other_versions_are_refused() -> None:
     ours = HostFacts.of_this_process()
     theirs = replace(ours, versions={**ours.versions, "numpy": "1.0"})
@@ -135,6 +140,33 @@ def test_a_runtime_environment_is_a_mapping_in_a_file(content: str, expected: An
             settings.read_runtime_env()
     else:
         assert settings.read_runtime_env() == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"env_vars:", "env_vars in .* is None, expected a mapping of names to values\nhint: write env_vars: {NAME"),
+        (b"env_vars: [A]", r"env_vars in .* is \['A'\], expected a mapping"),
+        (b"env_vars: {FOO: 1}", 'has \'FOO\': 1, expected text for both\nhint: write quotation marks: "FOO": "1"'),
+        (b"env_vars: {1: FOO}", "has 1: 'FOO', expected text for both"),
+        (b"working_dir: .", "working_dir in .* has '.', expected the address of an archive .*\nhint: your own modules"),
+        (b"working_dir: [a]", r"working_dir in .* has \['a'\], expected the address"),
+        (b"py_modules: [s3://a/b.zip, /home/me/code]", "py_modules in .* has '/home/me/code', expected the address"),
+        (b"py_modules: code", "py_modules in .* is 'code', expected a list\nhint: "),
+        (b"pip: [\xe4\xff]", "cannot be read: 'utf-8' codec .*\nhint: it must be a YAML or JSON file in UTF-8"),
+    ],
+)
+def test_mistakes_in_a_runtime_environment_are_named(content: bytes, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=f"runtime_env: .*{words}"):
+        ClusterSettings(runtime_env=str(file)).read_runtime_env()
+
+
+def test_archives_for_all_nodes_are_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "env.yaml"
+    file.write_text("working_dir: https://example.com/a.zip\npy_modules: ['s3://bucket/b.zip']\npip:\n")
+    assert ClusterSettings(runtime_env=str(file)).read_runtime_env()["working_dir"] == "https://example.com/a.zip"
 
 
 def test_bad_settings_are_refused() -> None:

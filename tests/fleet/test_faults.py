@@ -600,6 +600,16 @@ def test_calls_at_the_wrong_moment(backend: dict[str, Any]) -> None:
             call()
 
 
+def test_a_dead_worker_wakes_its_caller_once() -> None:
+    """A worker that moved to another host stays dead here; waiting for the others must not spin."""
+    with make(Counter, {"backend": "processes"}, workers=2) as fleet:
+        fleet.reset()
+        backend = fleet._supervisor.backend
+        assert isinstance(backend, ProcessesBackend)
+        backend.kill(0)
+        assert wait_until(lambda: not backend.wait(0.0) and not backend._poll.poll(0))
+
+
 def test_errors_survive_the_way_from_a_worker() -> None:
     error = envfleet.EnvHungError("late", envfleet.EnvContext(3, "step", 7, "t", 5, 1), original="stack", hint="wait")
     again = pickle.loads(pickle.dumps(error))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import envfleet
+from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.worker_rollouts import WorkerRollout
 from tests.fleet.backends import same
@@ -16,6 +17,7 @@ from tests.fleet.loop_back import Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter, Holds
 from tests.rollout.collecting import Rig, collecting, kept
 from tests.rollout.envs import Counter as DiaryCounter
+from tests.rollout.envs import MaskedCounter
 from tests.rollout.streaming import streaming
 from tests.waiting import gone, wait_until
 
@@ -38,10 +40,10 @@ def pids(fleet: Fleet) -> list[int]:
     return [worker.pid for worker in fleet.statistics().workers]
 
 
-def rollouts(acting: str, memory: str, disturb: Any = None, **changes: Any) -> list[dict[str, Any]]:
+def rollouts(env: Any, acting: str, memory: str, disturb: Any = None, **changes: Any) -> list[dict[str, Any]]:
     """Return some rollouts; `disturb(rig, number)` is called before each."""
     settings: dict[str, Any] = {"backend": "threads", "workers": 4, "group_size": 2, "buffers": 2, **changes}
-    with collecting("CartPole-v1", acting=acting, memory=memory, **settings) as rig:
+    with collecting(env, acting=acting, memory=memory, **settings) as rig:
         found = []
         for number in range(ROLLOUTS):
             if disturb is not None:
@@ -51,8 +53,17 @@ def rollouts(acting: str, memory: str, disturb: Any = None, **changes: Any) -> l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("acting", "memory"), [("worker", "none"), ("worker", "gru"), ("central", "gru")])
-def test_a_move_changes_no_byte(acting: str, memory: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "acting", "memory"),
+    [
+        ("CartPole-v1", "worker", "none"),
+        ("CartPole-v1", "worker", "gru"),
+        ("CartPole-v1", "central", "gru"),
+        (MaskedCounter, "worker", "none"),
+        (MaskedCounter, "central", "none"),
+    ],
+)
+def test_a_move_changes_no_byte(env: Any, acting: str, memory: str) -> None:
     """Two workers move to a new host, then one of them moves on."""
 
     def move(rig: Rig, number: int) -> None:
@@ -67,9 +78,19 @@ def test_a_move_changes_no_byte(acting: str, memory: str) -> None:
             assert rig.fleet.statistics().restarts == 0
 
     moved: list[list[int]] = []
-    expected = rollouts(acting, memory)
-    assert same(rollouts(acting, memory, move), expected)
+    expected = rollouts(env, acting, memory)
+    assert same(rollouts(env, acting, memory, move), expected)
     assert len(moved) == 2
+
+
+def test_masks_survive_the_loss_of_the_new_host_at_the_move() -> None:
+    def move(rig: Rig, number: int) -> None:
+        if number == 1:
+            link = placement(rig.fleet).offer(1)
+            assert isinstance(link, ThreadLink)
+            link.unplug()
+
+    assert same(rollouts(MaskedCounter, "worker", "none", move), rollouts(MaskedCounter, "worker", "none"))
 
 
 @pytest.mark.slow
@@ -112,6 +133,43 @@ def test_a_new_host_that_is_lost_at_the_move_costs_nothing() -> None:
         observations, _, _, _, infos = fleet.step(ACTIONS)
         assert observations[:, 0].tolist() == [2] * 8 and "restarted" not in infos
         assert fleet.statistics().restarts == 1
+
+
+def test_a_place_that_is_lost_during_another_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with two better places stops while the first worker moves there."""
+    with envfleet.make(Counter, 8, group_size=2, seed=10, backend="threads", workers=4) as fleet:
+        fleet.reset()
+        places = placement(fleet)
+        places.offer(1, 3)
+        take = places.better_place
+
+        def take_and_lose(worker: int) -> Any:
+            place = take(worker)
+            places.better.clear()
+            return place
+
+        monkeypatch.setattr(places, "better_place", take_and_lose)
+        before = pids(fleet)
+        fleet.relocation.move_idle(range(4))
+        assert [a != b for a, b in zip(before, pids(fleet), strict=True)] == [False, True, False, False]
+        assert fleet.step(ACTIONS)[0][:, 0].tolist() == [1] * 8
+
+
+def test_a_place_that_is_lost_at_the_move_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker starts again where it is, and continues the captured episodes."""
+
+    def lost(worker: int) -> Any:
+        raise ChannelClosed
+
+    with envfleet.make(Counter, 8, group_size=2, seed=10, backend="threads", workers=4) as fleet:
+        fleet.reset()
+        fleet.step(ACTIONS)
+        places = placement(fleet)
+        places.offer(1)
+        monkeypatch.setattr(places, "better_place", lost)
+        fleet.relocation.move_idle(range(4))
+        observations, _, _, _, infos = fleet.step(ACTIONS)
+        assert observations[:, 0].tolist() == [2] * 8 and "restarted" not in infos
 
 
 def test_a_busy_worker_does_not_move() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 import envfleet
-from tests.fleet.loop_back import ThreadLink, use_loop_back
+from envfleet.fleet.backends.remote import RemoteBackend
+from tests.fleet.loop_back import InlineLink, Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter
 from tests.rollout.collecting import STEPS, Rig, collecting
 from tests.rollout.envs import Counter as DiaryCounter
@@ -57,6 +60,17 @@ def test_a_host_that_is_lost_again_and_again_ends_in_an_error() -> None:
         unplug(fleet, 1)
         with pytest.raises(envfleet.WorkerError, match=r"died 2 times within 300 s.*its host was unplugged"):
             fleet.step(ACTIONS)
+
+
+def test_a_lost_host_is_not_kept() -> None:
+    backend = RemoteBackend("threads", Placement(InlineLink, 1, killable=False))
+    link = InlineLink(backend)
+    backend.lose(link, "its host was unplugged")
+    kept = weakref.ref(link)
+    del link
+    gc.collect()
+    assert kept() is None
+    backend.close(0.0)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,20 @@ def test_stepping_after_streaming_at_different_paces(backend: dict[str, Any]) ->
     assert mixed[4]["env_id"].tolist() == [0, 1, 2, 3]
     assert fleet.step(np.zeros(4, np.int64))[0][:, 0].tolist() == [5, 5, 3, 3]
     fleet.close()
+
+
+def test_few_combinations_of_groups_are_remembered() -> None:
+    """A fleet that streams for days meets ever new ones."""
+    groups = range(9)
+    with envfleet.make(Counter, len(groups), group_size=1, seed=1, backend="sequential") as fleet:
+        fleet.reset()
+        exchange = fleet._exchange
+        for count in groups:
+            for ids in itertools.combinations(groups, count + 1):  # 511 in all
+                fleet.send(np.zeros(len(ids), np.int64), ids[::-1])
+                assert fleet.recv(len(ids))[4]["env_id"].tolist() == list(ids)
+        assert len(exchange._rows_by_ids) <= 256 and len(exchange._rows_by_groups) <= 256
+        assert exchange.rows_of_groups([2, 0, 1]) is exchange.rows_of_groups([0, 1, 2])
 
 
 @pytest.mark.parametrize("ids", [[0], [1, 2], [0, 1, 0, 1], [], [[0, 1]], [0, 1, 2, 7]])

@@ -14,7 +14,7 @@ from envfleet.fleet.control import Command
 from envfleet.fleet.infos import ColumnTable
 from envfleet.fleet.memory import Division
 from envfleet.fleet.routine import ExtraArray
-from envfleet.fleet.transfer import RowTransfer, Task
+from envfleet.fleet.transfer import MOST_KNOWN, RowTransfer, Task
 
 Array = np.ndarray[Any, Any]
 GROUPS = [range(2), range(2, 4), range(4, 6), range(6, 8)]
@@ -190,3 +190,28 @@ def test_a_block_of_another_size_is_noticed(sides: Any) -> None:
     _, out, _, back = sides
     with pytest.raises((AssertionError, TypeError)):
         back.paste(out.cut([Task(0, Command.STEP)]), [Task(0, Command.STEP), Task(1, Command.STEP)])
+
+
+class ClearedAtOnce(dict[Any, Any]):
+    """What a thread sees if another one clears the dictionary right after a look-up."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.clear()
+        return found
+
+
+def test_another_thread_may_forget_the_rows_of_commands(sides: Any) -> None:
+    _, out, _, _ = sides
+    tasks = [Task(group, Command.STEP, slot=1) for group in MINE]
+    expected = out.cut(tasks).data.tobytes()
+    out._pieces = ClearedAtOnce(out._pieces)
+    assert out.cut(tasks).data.tobytes() == expected
+
+
+def test_few_combinations_of_commands_are_remembered(sides: Any) -> None:
+    _, out, _, _ = sides
+    first = out._pieces
+    for buffer in range(MOST_KNOWN + 1):
+        out.cut([Task(0, Command.STEP, buffer=buffer)])
+    assert len(out._pieces) == 1 and len(first) == MOST_KNOWN  # not cleared: another thread may be reading it

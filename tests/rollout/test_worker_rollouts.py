@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import Any
 
@@ -100,6 +101,39 @@ def test_settled_workers_can_be_called_and_go_on_afterwards(backend: str) -> Non
         assert len(stream.fleet.call("get_wrapper_attr", "spec")) == 4
         after = taken(stream, 4)
         assert not before.keys() & after.keys()
+
+
+def test_settling_waits_for_a_rollout_that_is_about_to_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The learner settles at the moment when the thread has decided to start a worker, but not started it yet."""
+    with streaming(Counter, backend="threads") as stream:
+        workers = stream.workers
+        assert isinstance(workers, StreamedRollouts)
+        begin = stream.requests.begin
+        begun: list[int] = []
+        settled_after: list[int] = []
+
+        def settle() -> None:
+            workers.settle()
+            settled_after.append(len(begun))
+
+        settling = threading.Thread(target=settle)
+
+        def begin_late(*arguments: Any) -> int:
+            if not begun:
+                settling.start()
+                waiting = workers._changed._waiters  # type: ignore[attr-defined]
+                # Two threads wait: the learner's, and the one that settles, unless it does not wait at all.
+                assert wait_until(lambda: not settling.is_alive() or len(waiting) == 2)
+            buffer = begin(*arguments)
+            begun.append(arguments[0])
+            return buffer
+
+        monkeypatch.setattr(stream.requests, "begin", begin_late)
+        workers.publish(stream.weights(0), 0)
+        workers.next()
+        settling.join()
+        assert settled_after == [2]  # both workers began and have finished
+        assert not workers._running
 
 
 def test_an_error_of_an_environment_reaches_the_learner(tmp_path: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import platform
 from collections.abc import Sequence
@@ -67,12 +68,52 @@ class ClusterSettings:
         import yaml
 
         try:
-            content = yaml.safe_load(Path(self.runtime_env).read_text())
-        except (OSError, yaml.YAMLError) as error:
-            raise SettingsError(f"runtime_env: {self.runtime_env} cannot be read: {error}") from None
+            content = yaml.safe_load(Path(self.runtime_env).read_text("utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise SettingsError(
+                f"runtime_env: {self.runtime_env} cannot be read: {error}",
+                hint="it must be a YAML or JSON file in UTF-8",
+            ) from None
         if not isinstance(content, dict):
-            raise SettingsError(f"runtime_env: {self.runtime_env} holds a {type(content).__name__}, expected a mapping")
+            raise SettingsError(
+                f"runtime_env: {self.runtime_env} holds a {type(content).__name__}, expected a mapping",
+                hint='for example {"pip": ["package"], "env_vars": {"NAME": "value"}}',
+            )
+        _check_variables(self.runtime_env, content.get("env_vars", {}))
+        _check_addresses(self.runtime_env, content)
         return content
+
+
+def _check_variables(file: str, variables: Any) -> None:
+    """Raise SettingsError unless the variables in a runtime environment map text to text, as Ray expects."""
+    if not isinstance(variables, dict):
+        raise SettingsError(
+            f"runtime_env: env_vars in {file} is {variables!r}, expected a mapping of names to values",
+            hint="write env_vars: {NAME: value}, or leave it out",
+        )
+    for name, value in variables.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise SettingsError(
+                f"runtime_env: env_vars in {file} has {name!r}: {value!r}, expected text for both",
+                hint=f'write quotation marks: "{name}": "{value}"',
+            )
+
+
+def _check_addresses(file: str, content: dict[str, Any]) -> None:
+    """Raise SettingsError if a runtime environment names folders of this machine, which Ray does not send to hosts."""
+    modules = content.get("py_modules") or []
+    if not isinstance(modules, list):
+        raise SettingsError(
+            f"runtime_env: py_modules in {file} is {modules!r}, expected a list", hint="write py_modules: [address]"
+        )
+    named = [("working_dir", content.get("working_dir")), *(("py_modules", module) for module in modules)]
+    for key, place in named:
+        if place and (not isinstance(place, str) or "://" not in place):
+            raise SettingsError(
+                f"runtime_env: {key} in {file} has {place!r}, expected the address of an archive for all nodes",
+                hint="your own modules are sent without this; put other files into a .zip at https://, s3:// or gs://, "
+                "or copy them to every node",
+            )
 
 
 @dataclass(frozen=True)
@@ -93,6 +134,7 @@ class HostFacts:
     numerics: Numerics
 
     @classmethod
+    @functools.cache  # each measurement in a new thread costs megabytes that are never freed
     def of_this_process(cls) -> HostFacts:
         versions = {"python": platform.python_version()}
         for library in LIBRARIES:

@@ -27,6 +27,7 @@ __all__ = ["Exchange", "StepResult"]
 
 Array = np.ndarray[Any, Any]
 StepResult = tuple[Any, Array, Array, Array, dict[str, Any]]
+MOST_KNOWN = 256  # combinations of groups whose rows are remembered
 
 
 class Exchange:
@@ -65,13 +66,18 @@ class Exchange:
         ids = np.asarray(env_ids)
         key = ids.tobytes()
         if key not in self._rows_by_ids:
+            if len(self._rows_by_ids) == MOST_KNOWN:
+                self._rows_by_ids.clear()
             self._rows_by_ids[key] = Rows.of_env_ids(ids, self._groups)
         return self._rows_by_ids[key]
 
     def rows_of_groups(self, groups: list[int]) -> Rows:
-        key = tuple(groups)
+        """Rows of these groups, in the order of the fleet."""
+        key = tuple(sorted(groups))
         if key not in self._rows_by_groups:
-            self._rows_by_groups[key] = Rows.of(sorted(groups), self._groups)
+            if len(self._rows_by_groups) == MOST_KNOWN:
+                self._rows_by_groups.clear()
+            self._rows_by_groups[key] = Rows.of(key, self._groups)
         return self._rows_by_groups[key]
 
     def next_slot(self) -> int:

@@ -35,7 +35,7 @@ class Relocation:
             return
         for worker in relocator.moves:
             own = self._groups[worker]
-            if not set(own).issubset(groups):
+            if not set(own).issubset(groups) or worker not in relocator.moves:  # its place may be lost by now
                 continue
             try:
                 reason = self.why_inexact() or self._move(worker, own)

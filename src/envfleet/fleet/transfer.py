@@ -216,11 +216,14 @@ class RowTransfer:
     ) -> Iterator[_Part]:
         """The parts of arrays that travel with these commands, in the order of the block."""
         commands = tuple(tasks), to_worker, observations
-        if commands not in self._pieces:
-            if len(self._pieces) == MOST_KNOWN:
-                self._pieces.clear()
-            self._pieces[commands] = self._find_pieces(*commands)
-        pieces, envs = self._pieces[commands]
+        known = self._pieces  # never cleared: two threads of a caller use it
+        found = known.get(commands)
+        if found is None:
+            found = self._find_pieces(*commands)
+            if len(known) >= MOST_KNOWN:
+                self._pieces = known = {}
+            known[commands] = found
+        pieces, envs = found
         for piece in pieces:
             if piece.position not in without:
                 yield piece.part()

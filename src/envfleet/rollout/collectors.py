@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from envfleet.clock import GRACE_SECONDS, check_time
+from envfleet.clock import GRACE_SECONDS, check_time, deadline_of_workers
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.acting import EpisodeStatistics, RolloutRecorder, RolloutRequest
@@ -63,6 +63,7 @@ class WorkerCollector:
         self.arrays: Mapping[str, Array] = fleet.routine_arrays
         self.while_waiting: Callable[[], None] | None = None
         self._request: RolloutRequest | None = None
+        self._until = math.inf
 
     def publish(self, weights: Array) -> None:
         self.arrays["weights"][0] = weights
@@ -70,14 +71,15 @@ class WorkerCollector:
     def begin(self, number: int, until: float = math.inf) -> None:
         self.arrays["progress"][...] = 0
         each_step = self.while_waiting if self._fleet.backend == "sequential" else None
+        self._until, theirs = until, deadline_of_workers(until, self._fleet.hosts)
         self._request = RolloutRequest(
-            number, number % self._routine.buffers, self._routine.steps, self._seed, until, each_step
+            number, number % self._routine.buffers, self._routine.steps, self._seed, theirs, each_step
         )
         self._fleet.run_async(self._request, self._request.buffer)
 
     def finish(self) -> Rollout:
         assert self._request is not None, "begun before it is finished"
-        self._fleet.run_wait(self._request.steps, self.while_waiting, self._request.until)
+        self._fleet.run_wait(self._request.steps, self.while_waiting, self._until)
         return Rollout.of(self.arrays, self._request.buffer, self._request.number)
 
     @property

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from envfleet.clock import GRACE_SECONDS
+from envfleet.clock import GRACE_SECONDS, deadline_of_workers
 from envfleet.errors import OutOfTimeError
 from envfleet.fleet.fleet import Fleet
 from envfleet.rollout.acting import RolloutRequest
@@ -97,16 +97,26 @@ class WorkerRequests:
         groups, buffer = self.groups[worker], number % self.buffers
         self.arrays["weights"][worker] = weights
         self.arrays["progress"][list(groups)] = 0
-        request = RolloutRequest(number, buffer, self.steps, self._seed, until, each_step, worker)
+        theirs = deadline_of_workers(until, self.fleet.hosts)
+        request = RolloutRequest(number, buffer, self.steps, self._seed, theirs, each_step, worker)
         self.fleet.run_async(request, buffer, groups)
         return buffer
 
     def collect(self, worker: int, number: int, weights: Array, until: float, waiting: Any = None) -> int:
-        """Collect a rollout of a worker in this thread, or wait for it; return its buffer."""
+        """Collect a rollout of a worker in this thread, or wait for it; return its buffer.
+
+        Raise OutOfTimeError shortly after the time `until` (`time.monotonic`).
+        """
+
+        def is_late() -> bool:
+            return time.monotonic() >= until + GRACE_SECONDS
+
         buffer = self.begin(worker, number, weights, until, waiting if self.fleet.backend == "sequential" else None)
         left = set(self.groups[worker])
         while left:
-            left.difference_update(self.fleet.run_first(self.steps, lambda: False))
+            left.difference_update(self.fleet.run_first(self.steps, is_late))
+            if left and is_late():
+                raise OutOfTimeError
         return buffer
 
 
@@ -167,6 +177,7 @@ class StreamedRollouts:
         self._held = [0] * len(self.groups)  # buffers of each worker in use
         self._running: dict[int, tuple[WorkerRollout, set[int]]] = {}  # and the groups that have not finished
         self._ready: deque[WorkerRollout] = deque()
+        self._beginning = False  # the thread is starting rollouts that are not in `_running` yet
         self._paused, self._closed, self._disturbed = True, False, False
         self._until = math.inf
         self._error: BaseException | None = None
@@ -185,7 +196,7 @@ class StreamedRollouts:
             if self._paused:
                 self._paused = False
                 self._disturb()
-        while True:
+        while time.monotonic() < until + GRACE_SECONDS:
             with self._changed:
                 looks = self.while_waiting is not None or until < math.inf
                 self._changed.wait_for(lambda: self._ready or self._error, _WAIT_SECONDS if looks else None)
@@ -193,10 +204,9 @@ class StreamedRollouts:
                     return self._ready.popleft()
                 if self._error is not None:
                     raise self._error
-            if time.monotonic() >= until + GRACE_SECONDS:
-                raise OutOfTimeError
             if self.while_waiting is not None:
                 self.while_waiting()
+        raise OutOfTimeError
 
     def release(self, rollout: WorkerRollout) -> None:
         with self._changed:
@@ -208,7 +218,7 @@ class StreamedRollouts:
         with self._changed:
             self._paused = True
             self._disturb()
-            self._changed.wait_for(lambda: not self._running or self._error)
+            self._changed.wait_for(lambda: not (self._running or self._beginning) or self._error)
             if self._error is not None:
                 raise self._error
 
@@ -255,6 +265,7 @@ class StreamedRollouts:
             if self._closed:
                 return False
             startable, until = self._startable(), self._until
+            self._beginning = bool(startable)
         for worker in startable:
             assert self._newest is not None
             weights, version = self._newest
@@ -265,6 +276,9 @@ class StreamedRollouts:
                 self._held[worker] += 1
                 rollout = WorkerRollout(worker, number, version, buffer)
                 self._running[worker] = (rollout, set(self.groups[worker]))
+        with self._changed:
+            self._beginning = False
+            self._changed.notify_all()
         return True
 
     def _startable(self) -> list[int]:

@@ -25,7 +25,10 @@ class Relocator(Protocol):
         """Workers that can move now: their environments are built on another host."""
 
     def move(self, index: int) -> None:
-        """Let the process on the other host be this worker from now on; it must be attached."""
+        """Let the process on the other host be this worker from now on; it must be attached.
+
+        Raise ChannelClosed if that host is lost.
+        """
 
     def stay(self, index: int, reason: str) -> None:
         """Give up moving a worker, because its environments cannot be moved."""

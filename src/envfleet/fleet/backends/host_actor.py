@@ -28,6 +28,9 @@ class HostActor:
 
     def __init__(self) -> None:
         self._reports: dict[int, queue.SimpleQueue[Report | BaseException]] = {}
+        self._early: dict[int, tuple[Commands, Array]] = {}  # messages that overtook others, by place
+        self._posted = 0  # messages that were passed on
+        self._posting = threading.Lock()
         self._thread = HostThread(Host(ProcessesBackend(default_start_method())), self._deliver, self._fail)
         self._heard: float | None = None  # when the last beat came
         threading.Thread(target=self._watch, name="envfleet-host-watch", daemon=True).start()
@@ -42,10 +45,18 @@ class HostActor:
         except (EnvfleetError, ChannelClosed, TimeoutError) as error:
             return False, error
 
-    def run(self, commands: Commands, whole: Array) -> Report:
-        """Carry out commands and return the first report; `more` returns the next one, if it is not the last."""
+    def run(self, place: int, commands: Commands, whole: Array) -> Report:
+        """Carry out commands and return the first report; `more` returns the next one, if it is not the last.
+
+        `place` counts the messages to this host. Ray may deliver them in another order, but `whole` has the weights of
+        all workers, so an older message must not come after a newer one.
+        """
         self._reports[commands.number] = queue.SimpleQueue()
-        self._thread.send(commands, whole)
+        with self._posting:
+            self._early[place] = commands, whole
+            while self._posted in self._early:
+                self._thread.send(*self._early.pop(self._posted))
+                self._posted += 1
         return self.more(commands.number)
 
     def more(self, number: int) -> Report:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from envfleet.errors import EnvfleetError
 from envfleet.fleet.backends.host import Commands, Host, Report
 from envfleet.fleet.transfer import Array
 
 __all__ = ["HostThread"]
+
+HELLO_SECONDS = 0.02  # how often to ask whether the environments of a worker are built
 
 
 class HostThread:
@@ -27,12 +31,32 @@ class HostThread:
         """The result of a method of the host."""
         if method == "signs":  # answered at once, while the host is busy
             return self._host.signs()
+        if method == "hello":
+            return self._hello(*arguments)
         work = self._host.backend.stack if method == "stack" else getattr(self._host, method)
         return self._submit(lambda: work(*arguments)).result()
 
     def send(self, commands: Commands, whole: Array) -> None:
         """Post commands; the report comes later."""
-        self._submit(lambda: self._host.post(commands, whole))
+        self._submit(lambda: self._host.post(commands, whole)).add_done_callback(self._posted)
+
+    def _posted(self, result: Future[Any]) -> None:
+        """Without this, an error while posting would be lost, and the caller would wait for a report forever."""
+        error = result.exception()
+        if error is not None:
+            self._fail(error)
+
+    def _hello(self, worker: int, seconds: float | None) -> Any:
+        """As `Host.hello`, in many short calls: other workers of the host may be stepping meanwhile."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            try:
+                return self._submit(lambda: self._host.hello(worker, 0.0)).result()
+            except TimeoutError as error:
+                raised_by_env = isinstance(error, EnvfleetError)
+                if raised_by_env or (until is not None and time.monotonic() >= until):
+                    raise
+            time.sleep(HELLO_SECONDS)
 
     def _submit(self, job: Callable[[], Any]) -> Future[Any]:
         result: Future[Any] = Future()

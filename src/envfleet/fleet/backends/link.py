@@ -62,7 +62,10 @@ class HostPlacement(Protocol):
         """Workers that have a better place, where `RemoteBackend.prepare` has built their environments."""
 
     def better_place(self, worker: int) -> tuple[Link, int]:
-        """The other host of a worker in `moves`, and its process id there; the worker moves now."""
+        """The other host of a worker in `moves`, and its process id there; the worker moves now.
+
+        Raise ChannelClosed if it has lost that place since.
+        """
 
     def stay(self, worker: int, reason: str) -> None:
         """Give up the better place of a worker."""

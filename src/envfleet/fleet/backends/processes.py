@@ -196,6 +196,7 @@ class ProcessesBackend:
             elif fd in self._channels:
                 rang = self._pump(self._channels[fd]) or rang
             else:
+                self._poll.unregister(fd)  # a dead worker: poll would report it forever
                 return False
         return rang
 

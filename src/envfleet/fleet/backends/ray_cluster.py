@@ -17,6 +17,7 @@ from envfleet.machine import usable_cores
 try:
     import ray
     from ray.exceptions import ActorDiedError, AuthenticationError, RayError, RayTaskError
+    from ray.runtime_env import RuntimeEnv
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
     raise MissingExtraError(
@@ -30,6 +31,7 @@ __all__ = [
     "NodeAffinitySchedulingStrategy",
     "RayError",
     "RayTaskError",
+    "RuntimeEnv",
     "connect",
     "draining_nodes",
     "head_of",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import math
 import queue
 import threading
 import time
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError
+from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
@@ -28,6 +29,7 @@ from envfleet.fleet.backends.ray_cluster import (
     ActorDiedError,
     RayError,
     RayTaskError,
+    RuntimeEnv,
     connect,
     live_nodes,
     ray,
@@ -46,7 +48,24 @@ _log = logging.getLogger("envfleet")
 BEAT_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0  # how long to wait for a node if none is left
 FREE_SECONDS = 5.0
+FORGIVE_SECONDS = 60.0  # until a node that was silent is used again; its old host has ended itself by then
 REPORT_SECONDS = 3.0  # until the free CPUs that a node reports do not include those of a new host
+
+
+def _runtime_env(settings: ClusterSettings) -> dict[str, Any]:
+    """The runtime environment of hosts: that of the user, with our variables."""
+    given = settings.read_runtime_env()
+    pins = PORTABLE if settings.numerics == "portable" else {}
+    ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
+    merged = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
+    try:
+        RuntimeEnv(**merged)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(
+            f"runtime_env: Ray refuses {settings.runtime_env}: {error}",
+            hint="see https://docs.ray.io/en/latest/ray-core/handling-dependencies.html",
+        ) from None
+    return merged
 
 
 class RayHosts:
@@ -55,15 +74,13 @@ class RayHosts:
     killable = True
 
     def __init__(self, workers: int, settings: ClusterSettings) -> None:
-        connect(settings, workers)
         self._settings = settings
-        given = settings.read_runtime_env()
-        pins = PORTABLE if settings.numerics == "portable" else {}
-        ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
-        self._runtime_env = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
+        self._runtime_env = _runtime_env(settings)
+        connect(settings, workers)
         self._events: queue.SimpleQueue[tuple[RayLink, concurrent.futures.Future[Any]]] = queue.SimpleQueue()
         self._stored: tuple[Array, Any] | None = None
-        self._suspects: set[str] = set()  # nodes that lost a host, by id: Ray lists dead nodes as alive for a while
+        # Nodes that lost a host, by id, and until when they are not used: Ray lists dead nodes as alive for a while.
+        self._suspects: dict[str, float] = {}
         self._closed = threading.Event()
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
@@ -160,13 +177,14 @@ class RayHosts:
         return [node for node in self.usable(nodes) if node.free >= workers]
 
     def usable(self, nodes: Sequence[Node]) -> list[Node]:
-        """Nodes that have lost no host, with the CPUs that are free; Ray counts those of a new host only later."""
-        recent = time.monotonic() - REPORT_SECONDS
+        """Nodes that are not suspected, with the CPUs that are free; Ray counts those of a new host only later."""
+        now = time.monotonic()
+        recent = now - REPORT_SECONDS
         found = []
         for node in nodes:
-            new = [link for link in self._links if link.node.id == node.id and link.lost is None]
+            new = [link for link in list(self._links) if link.node.id == node.id and link.lost is None]
             taken = sum(link.cpus for link in new if link.heard is None or link.started > recent)
-            if node.id not in self._suspects:
+            if now >= self._suspects.get(node.id, -math.inf):
                 found.append(replace(node, free=node.free - taken))
         return found
 
@@ -193,15 +211,23 @@ class RayHosts:
         """Let the thread handle the result when it comes."""
         ref.future().add_done_callback(lambda future: self._events.put((link, future)))
 
-    def lose(self, link: RayLink, reason: str, *, node: bool = True) -> None:
-        """Give up a host; `node` says whether its node may be gone too."""
+    def lose(self, link: RayLink, reason: str, *, node: bool = True, silent: bool = False) -> None:
+        """Give up a host; `node` says whether its node may be gone too, `silent` that it just did not answer."""
         if link.lost is None:
             if node:
-                self._suspects.add(link.node.id)
+                self._suspects[link.node.id] = time.monotonic() + FORGIVE_SECONDS if silent else math.inf
             link.abandon(reason)
             self._backend.lose(link, reason)
 
     def _run(self) -> None:
+        try:
+            self._receive()
+        except BaseException as error:
+            _log.error("the thread that receives reports has failed", exc_info=True)
+            if not self._closed.is_set():
+                self._end(f"reports of the hosts could not be handled: {type(error).__name__}: {error}")
+
+    def _receive(self) -> None:
         due = time.monotonic() + BEAT_SECONDS
         while not self._closed.is_set():
             try:
@@ -212,7 +238,10 @@ class RayHosts:
             if time.monotonic() >= due:
                 due = time.monotonic() + BEAT_SECONDS
                 for link in list(self._links):
-                    link.beat()
+                    if link.lost is None:
+                        link.beat()
+                    else:
+                        self._links.remove(link)  # no other thread removes links
                 if self._watch.head_is_lost() and self._ended is None:
                     self._end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
 
@@ -246,7 +275,7 @@ class RayHosts:
         self._closed.set()
         if hasattr(self, "_watch"):
             self._watch.close()
-        for link in self._links:
+        for link in list(self._links):
             if link.lost is None:
                 link.abandon("the fleet was closed")
         if hasattr(self, "_thread") and self._thread is not threading.current_thread():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from envfleet.fleet.backends.host import Commands
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost
 from envfleet.fleet.backends.ray_cluster import (
+    ActorDiedError,
     NodeAffinitySchedulingStrategy,
     RayError,
     RayTaskError,
@@ -30,13 +33,21 @@ __all__ = ["START_SECONDS", "RayLink", "words_of"]
 SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 BY_VALUE_BYTES = 2**20  # larger arrays for all hosts are stored once
-CALLS_AT_ONCE = 32
+# How many threads of a host answer calls, and how many wait for reports. With the schedule async, each worker has a
+# message of its own. Calls have their own threads, so that a hung worker can be killed whatever the others do.
+CALLS_AT_ONCE, MESSAGES_AT_ONCE = 8, 128
 _TRACEBACK = "\n\nTraceback"  # of our own code, if the worker could not import something
 
 
 def words_of(error: EnvfleetError) -> str:
     """An error without its hint."""
     return str(error).partition("\nhint:")[0]
+
+
+@functools.cache
+def _actor_class() -> Any:
+    """The actor of every host; Ray keeps each class that it is given."""
+    return ray.remote(concurrency_groups={"beat": 1, "calls": CALLS_AT_ONCE})(HostActor)
 
 
 class RayLink:
@@ -49,13 +60,14 @@ class RayLink:
         self.lost: str | None = None  # why it was given up
         self.heard: float | None = None  # when it last answered, once it has
         self._asked = False  # whether an answer is pending
+        self._sent = itertools.count()  # messages so far
         self._actor = (
-            ray.remote(concurrency_groups={"beat": 1})(HostActor)
+            _actor_class()
             .options(
                 num_cpus=cpus,
                 max_restarts=0,
                 max_task_retries=0,
-                max_concurrency=CALLS_AT_ONCE,
+                max_concurrency=MESSAGES_AT_ONCE,
                 runtime_env=runtime_env,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
             )
@@ -78,7 +90,8 @@ class RayLink:
 
     def call(self, method: str, *arguments: Any) -> Any:
         self._refuse_if_shut_down()
-        done, value = self._result(self._actor.call.remote(method, dumped_by_value(arguments)).future())
+        call = self._actor.call.options(concurrency_group="calls")
+        done, value = self._result(call.remote(method, dumped_by_value(arguments)).future())
         if done:
             return value
         if isinstance(value, WorkerError) and method == "hello":
@@ -99,7 +112,10 @@ class RayLink:
             except RayTaskError as error:
                 raise WorkerError(f"node {self.node.name}: {error}") from None
             except RayError as error:
-                raise HostLost(self.reason_of(error)) from None
+                reason = self.reason_of(error)
+                if self.heard is not None:  # else it has never run, and `start_host` gives it up
+                    self._hosts.lose(self, reason, node=not isinstance(error, ActorDiedError))
+                raise HostLost(reason) from None
         raise HostLost(self.lost)
 
     def reason_of(self, error: RayError) -> str:
@@ -115,7 +131,7 @@ class RayLink:
         self._refuse_if_shut_down()
         small = whole.nbytes < min(BY_VALUE_BYTES, inline_bytes())
         given = whole if small else self._hosts.stored(whole)
-        self._hosts.expect(self, self._actor.run.remote(commands, given))
+        self._hosts.expect(self, self._actor.run.remote(next(self._sent), commands, given))
 
     def more(self, number: int) -> None:
         """Ask for the next report of a message."""
@@ -130,7 +146,8 @@ class RayLink:
             ref = self._actor.beat.options(concurrency_group="beat").remote()
             self._hosts.expect(self, ref)
         elif time.monotonic() - self.heard > SILENCE_SECONDS:
-            self._hosts.lose(self, f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s")
+            reason = f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s"
+            self._hosts.lose(self, reason, silent=True)
 
     def answered(self) -> None:
         self._asked, self.heard = False, time.monotonic()
@@ -147,12 +164,13 @@ class RayLink:
     def stop(self) -> None:
         """Tell the host to end its workers, without the help of the cluster's head, which `abandon` needs."""
         if ray.is_initialized():
-            self._actor.close.remote(0.0)
+            self._actor.close.options(concurrency_group="calls").remote(0.0)
 
     def close(self, seconds: float) -> None:
         if self.lost is None and ray.is_initialized():
             try:
-                self._actor.close.remote(seconds).future().result(seconds + 5.0)
+                closing = self._actor.close.options(concurrency_group="calls").remote(seconds)
+                closing.future().result(seconds + 5.0)
             except (RayError, concurrent.futures.TimeoutError):
                 pass  # it is killed below
             self.abandon("the fleet was closed")

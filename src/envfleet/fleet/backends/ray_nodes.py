@@ -137,12 +137,17 @@ class NodeWatch:
         return [worker for worker, (link, _) in list(self._ready.items()) if link.lost is None]
 
     def better_place(self, worker: int) -> tuple[RayLink, int]:
+        place = self._ready.pop(worker, None)
+        if place is None:  # its host was lost a moment ago
+            raise ChannelClosed
         self._left += [link for link, workers in self._hosts.hosts() if worker in workers]
-        return self._ready.pop(worker)
+        return place
 
     def stay(self, worker: int, reason: str) -> None:
         """Leave a worker where it is; if its node is being drained, its host counts as lost."""
-        link, _ = self._ready[worker]
+        link, _ = self._ready.get(worker, (None, 0))
+        if link is None:
+            return
         self.forget([worker])
         (source,) = [source for source, workers in self._hosts.hosts() if worker in workers] or (None,)
         if source is not None and source.drained:
@@ -159,8 +164,8 @@ class NodeWatch:
     def forget(self, workers: Iterable[int]) -> None:
         """Give up the better places of these workers."""
         for worker in workers:
-            if worker in self._ready:
-                link, _ = self._ready.pop(worker)
+            link, _ = self._ready.pop(worker, (None, 0))
+            if link is not None:
                 self._left.append(link)
                 try:
                     link.call("kill", worker)

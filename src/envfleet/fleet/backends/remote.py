@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,8 +56,8 @@ class RemoteBackend:
         self._memory: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._dead: dict[int, str] = {}
-        self._lost: list[Link] = []
-        self._moved: set[int] = set()  # workers that were started on another host, which does not have their rows yet
+        self._lost: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._moved: dict[int, bool] = {}  # on a host that does not have their rows yet; if their episodes continue
         self._begun: set[int] = set()  # workers of a lost host that `_move` has started already
         self._some_died = self._closed = False
         self._arrays: FleetArrays | None = None
@@ -90,9 +91,9 @@ class RemoteBackend:
 
     def move(self, index: int) -> None:
         with self._lock:
+            self._moved[index] = True
             old, (self._links[index], self._pids[index]) = self._links[index], self._placement.better_place(index)
             self._renew(index)
-            self._moved.add(index)
         try:
             old.call("kill", index)
         except HostLost as lost:
@@ -136,7 +137,7 @@ class RemoteBackend:
         workers = self.workers_of(lost)
         link = self._placement.replacement(lost, workers)
         self._links.update(dict.fromkeys(workers, link))
-        self._moved.update(workers)
+        self._moved = dict.fromkeys(workers, False) | self._moved
         for worker in workers:
             self._begin(worker)
             self._begun.add(worker)
@@ -160,8 +161,8 @@ class RemoteBackend:
             self._transfer = RowTransfer(arrays, self._fleet, to_worker=True)
         rows = self._transfer.everything(groups) if index in self._moved else None
         set_at_start = self._ask(index, "attach", index, arrays.shape, self._fleet, rows)
-        self._transfer.paste_start(set_at_start, groups)
-        self._moved.discard(index)
+        if not self._moved.pop(index, False):  # else the caller's rows, such as action masks, are still valid
+            self._transfer.paste_start(set_at_start, groups)
         self._rewrites[index] = arrays.rewrites
         arrays.control.words[arrays.control.worker(index, WorkerWord.SLEEPING)] = 1  # so that `wake` is always called
 
@@ -178,8 +179,7 @@ class RemoteBackend:
     def lose(self, link: Link, reason: str) -> None:
         """Give up a host: its workers count as dead, and its later messages are ignored. Any thread may call this."""
         with self._lock:
-            if link not in self._lost:
-                self._lost.append(link)
+            self._lost.add(link)
             for worker, other in self._links.items():
                 if other is link:
                     self._dead[worker] = reason
