@@ -115,7 +115,10 @@ class ReplayedExperience:
 
     def add(self, rollout: Rollout) -> None:
         """Store a rollout."""
+        cuts = self.replay.cuts
         entries = self.replay.add(rollout)
+        if self.replay.cuts != cuts:
+            self._pieces.forget()  # saved pieces may lack these ends
         if rollout.env_ids is not None:
             self.replay.cut()  # the next batch's columns may be other environments
         self._pieces.count(len(entries) // self.replay.n_envs)

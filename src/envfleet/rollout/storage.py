@@ -9,6 +9,7 @@ frames are stored aside. So reading returns exactly the bits that were written, 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
 
-__all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "stacked_leaves"]
+__all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "equal", "stacked_leaves"]
 
 Array = np.ndarray[Any, Any]
 # Older frames are also stored aside if a stack does not continue within an episode. If more than this share of the
@@ -93,9 +94,9 @@ class Stacks:
 
     def write(self, entries: Array, observations: Array, begins: Array) -> None:
         goes_on = np.zeros(entries.shape, np.bool_)
-        goes_on[1:] = _equal(self._part(observations[1:], 0, -1), self._part(observations[:-1], 1, None))
+        goes_on[1:] = equal(self._part(observations[1:], 0, -1), self._part(observations[:-1], 1, None))
         self._refuse(goes_on[1:] | begins[1:])
-        if self._empty or not _equal(self.read(entries[0])[None], observations[:1]).all():
+        if self._empty or not equal(self.read(entries[0])[None], observations[:1]).all():
             self._keep(entries[:1], observations[:1], goes_on[:1])
         self._empty = False
         self._keep(entries[1:], observations[1:], goes_on[1:])
@@ -239,8 +240,9 @@ def _axis(shape: tuple[int, ...], frames: int) -> int:
     return last if shape[last] < shape[0] else 0
 
 
-def _equal(some: Array, others: Array) -> Array:
+def equal(some: Array, others: Array) -> Array:
     """[row, env]: whether observations are identical, bit by bit."""
     bits = f"u{some.dtype.itemsize}"  # comparing floats would equate 0.0 with -0.0, and NaN never equals itself
-    same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], -1).all(axis=2)
+    width = math.prod(some.shape[2:])  # -1 would not do if there are no environments
+    same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], width).all(axis=2)
     return same
