@@ -63,6 +63,7 @@ def build_experience(
         mask_size=policy.mask_size,
         frame_stack=settings.frames,
         prioritised=settings.prioritised,
+        batch_rows=settings.rollout_length if settings.schedule == "async" else None,
     )
     batch = BatchSpec(
         settings.minibatch_size,
@@ -135,7 +136,9 @@ class ReplayedExperience:
         self._shown.add(rollout)
 
     def _room_to_show(self, steps: int) -> Replay:
-        spec = replace(self._spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        spec = replace(
+            self._spec, capacity=steps, n_envs=1, prioritised=False, batch_rows=None, name="the demonstration replay"
+        )
         spec.refuse_too_large(beside=self._spec.bytes)  # leave room for the replay buffer, which comes later
         return Replay(spec)
 

@@ -178,11 +178,21 @@ class Aside:
     """Sparse storage for values that few entries have; it grows on demand."""
 
     BYTES_PER_ENTRY = 4
+    _FIRST_SLOTS = 8
 
     def __init__(self, leaves: dict[str, tuple[tuple[int, ...], Any]], entries: int) -> None:
-        self._values = {name: np.zeros((8, *shape), dtype) for name, (shape, dtype) in leaves.items()}
+        slots = self._FIRST_SLOTS
+        self._values = {name: np.zeros((slots, *shape), dtype) for name, (shape, dtype) in leaves.items()}
         self._slot = np.zeros(entries, np.int32)  # counted from 1; 0: none
-        self._free = list(range(8))
+        self._free = list(range(slots))
+
+    @classmethod
+    def slots_for(cls, count: int) -> int:
+        """Number of slots after `count` entries were stored: it doubles when there are too few."""
+        slots = cls._FIRST_SLOTS
+        while slots < count:
+            slots *= 2
+        return slots
 
     def put(self, entries: Array, values: dict[str, Array]) -> None:
         """Store values [entry, ...] for entries that have none."""
