@@ -23,12 +23,19 @@ if TYPE_CHECKING:
     from envfleet.algorithms.sac_settings import SAC
     from envfleet.policies.protocol import ActingPolicy
 
-__all__ = ["BatchSpec", "ReplayedExperience", "build_experience"]
+__all__ = ["BatchSpec", "ReplayedExperience", "build_experience", "in_chunks"]
 
 Array = np.ndarray[Any, Any]
 _DRAW = 14  # key of the random streams for batches
 _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
+_UPDATES_AT_ONCE = 1_000  # whose entries are drawn at once when pretraining; results depend on it
 _SHOWN = "demonstrations"  # the name of their piece in a checkpoint
+
+
+def in_chunks(updates: int) -> Iterator[int]:
+    """Yield numbers of updates that add up to `updates`, each small enough to draw its entries at once."""
+    for first in range(0, updates, _UPDATES_AT_ONCE):
+        yield min(_UPDATES_AT_ONCE, updates - first)
 
 
 @dataclass(frozen=True)

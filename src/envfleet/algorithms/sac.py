@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from envfleet.algorithms.divergence import refuse_nan
-from envfleet.algorithms.experience import build_experience
+from envfleet.algorithms.experience import build_experience, in_chunks
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
@@ -145,11 +145,12 @@ class SACLearner(Learner):
 
     # --- demonstrations
 
-    def show(self, rollout: Rollout) -> None:
+    def show(self, rollout: Rollout, until: float = math.inf) -> None:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         rollout.columns["actions"] = self._actions.from_env(rollout.columns["actions"])
         self.experience.show(rollout)
-        self._make_updates(self._settings.pretrain_steps, 1.0, SACUpdateMetrics(), shown=1.0)
+        for count in in_chunks(self._settings.pretrain_steps):
+            self._make_updates(count, 1.0, SACUpdateMetrics(), until=until, shown=1.0)
 
     # --- one rollout
 
