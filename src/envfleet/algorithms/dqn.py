@@ -74,8 +74,9 @@ class DQNLearner(Learner):
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Restore the normaliser and copy the weights to the target network."""
+        """Restore the normaliser, copy the weights to the target network, and explore by this run's settings."""
         self.policy.restore_normaliser(state["normaliser"])
+        self._set_epsilon(0.0)  # the loaded weights have the last epsilon of the other run
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
