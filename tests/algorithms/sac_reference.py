@@ -139,9 +139,11 @@ class Reference:
         now = self._now(batch, critics, "encoder", self.critic_memory)
         stored = None if self.discrete else batch["actions"]
         loss: Tensor = torch.zeros(())
+        self.found["train/q_value"] = 0.0
         for values in self.critics(critics, now, stored, batch["dropout"][0]):
             chosen = values.gather(-1, batch["actions"].unsqueeze(-1)) if self.discrete else values
             loss = loss + 0.5 * (batch["weights"] * (chosen.squeeze(-1) - targets) ** 2).sum()
+            self.found["train/q_value"] += 0.5 * self._mean(chosen.squeeze(-1), batch)
         return loss, targets
 
     def actor_losses(self, batch: Mapping[str, Any], target_entropy: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -154,7 +156,11 @@ class Reference:
         values = torch.minimum(*self.critics(critics, now, actions, batch["dropout"][2]))
         loss = (batch["weights"] * (probs * (alpha * log_probs - values)).sum(-1)).sum()
         entropies = (probs * log_probs).sum(-1).detach()
+        self.found["train/entropy"] = -self._mean(entropies, batch)
         return loss, -log_alpha * (batch["weights"] * (entropies + target_entropy)).sum()
+
+    def _mean(self, values: Tensor, batch: Mapping[str, Any]) -> float:
+        return float((values.detach() * batch["weights"]).sum() / batch["weights"].sum())
 
     def _now(self, batch: Mapping[str, Any], weights: Weights, prefix: str, memory: str) -> list[Tensor]:
         if "seen" not in batch:
@@ -167,9 +173,9 @@ class Reference:
         return [part[1:] for part in self.encode(weights, prefix, batch["seen"], memory)]
 
 
-def half_of_even_choice(mask: Tensor | None, actions: int) -> Tensor | float:
+def part_of_even_choice(mask: Tensor | None, actions: int) -> Tensor | float:
     """The default target entropy of Discrete actions."""
     if mask is None:
-        return 0.5 * math.log(actions)
+        return 0.7 * math.log(actions)
     count = mask.sum(-1)
-    return 0.5 * torch.where(count > 0, count, actions).double().log()
+    return 0.7 * torch.where(count > 0, count, actions).double().log()

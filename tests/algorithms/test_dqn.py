@@ -17,6 +17,7 @@ from envfleet.algorithms.settings import DQN
 from envfleet.errors import SettingsError
 from envfleet.policies.q_manual_gradients import _AutogradQPass
 from envfleet.policies.q_policy import build_q_policy
+from envfleet.policies.weights import load_weights
 from envfleet.rollout.replay import Experience
 from tests.rollout.test_replay import World
 
@@ -180,6 +181,14 @@ def test_exploration_falls_linearly_or_by_a_factor() -> None:
     assert float(other.policy.epsilon) == pytest.approx(0.2)
     other.learn(world.rollout(4), 0.0)
     assert float(other.policy.epsilon) == pytest.approx(0.15)
+
+
+def test_a_run_that_starts_from_another_explores_by_its_own_settings() -> None:
+    first, learner = learner_of(), learner_of(initial_epsilon=0.8)
+    first._set_epsilon(1.0)
+    load_weights(learner.policy, first.policy.state_dict(), "another run")
+    learner.start_from(first.state())
+    assert float(learner.policy.epsilon) == pytest.approx(0.8)
 
 
 def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,19 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from envfleet import clock
 from envfleet.algorithms.sac import SACLearner
 from envfleet.algorithms.sac_batch import split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.settings import SAC
-from envfleet.errors import SettingsError, TrainingError
+from envfleet.errors import OutOfTimeError, SettingsError, TrainingError
+from envfleet.policies.weights import load_weights
 from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
-from tests.algorithms.sac_reference import Reference, half_of_even_choice
+from tests.algorithms.sac_reference import Reference, part_of_even_choice
 from tests.rollout.made import rollout_of
 from tests.rollout.test_replay import ENVS, GAMMA, World
+from tests.training.test_timed import Clock
 
 SIZE, ROWS, ACTIONS, CHOICES = 6, 16, 2, 4
 SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
@@ -48,9 +52,9 @@ def learner_of(action_space: Any = BOX, **changes: Any) -> SACLearner:
     settings = SAC(**{**base, **changes})
     learner = settings.build_learner(SPACE, action_space, n_envs=3, seed=3, device=torch.device("cpu"))
     with torch.no_grad():
-        learner._target_weights.flat.data.mul_(1.1)  # makes the two networks differ
+        learner._target_flat.data.mul_(1.1)  # makes the two networks differ
         learner._critic_weights.flat.parameters.mul_(1.7)  # and the twins
-        learner._target_weights.flat.parameters.mul_(1.3)
+        learner._target_flat.parameters.mul_(1.3)
     return learner
 
 
@@ -160,7 +164,7 @@ def one_update(reference: Reference, batch: dict[str, Any], settings: SAC, targe
     metrics["train/actor_gradient_norm"] = step(actor, loss, settings.learning_rate)
     rate = settings.temperature_learning_rate or settings.learning_rate
     step(["temperature.log"], of_temperature, rate, clips=False)
-    return metrics
+    return {**metrics, **{name: value for name, value in reference.found.items() if name.startswith("train/")}}
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -203,9 +207,9 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     batch = batch_of(learner, taken, shares)
     target_entropy: Any = settings.target_entropy
     if target_entropy is None:
-        target_entropy = half_of_even_choice(batch["allowed"], CHOICES) if discrete else -float(ACTIONS)
+        target_entropy = part_of_even_choice(batch["allowed"], CHOICES) if discrete else -float(ACTIONS)
     metrics = SACUpdateMetrics()
-    before = learner._target_weights.flat.data.clone()
+    before = learner._target_flat.data.clone()
     with torch.no_grad():
         learner._update(parts, None if remembers else taken, 1.0, metrics)
 
@@ -214,11 +218,12 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-4), name
     assert found["train/ent_coef"] == pytest.approx(0.6)
+    of_temperature = reference.weights["temperature.log"].grad  # the first step of Adam depends on its sign alone
+    assert of_temperature is not None
+    assert float(learner._temperature.flat.gradient[0]) == pytest.approx(float(of_temperature), rel=1e-4, abs=1e-6)
     for name, tensor in learner.policy.state_dict().items():
         torch.testing.assert_close(tensor.double(), reference.weights[name].detach(), rtol=2e-3, atol=2e-5, msg=name)
-    torch.testing.assert_close(
-        learner._target_weights.flat.data, 0.995 * before + 0.005 * learner._critic_weights.flat.data
-    )
+    torch.testing.assert_close(learner._target_flat.data, 0.995 * before + 0.005 * learner._critic_weights.flat.data)
     learner.close()
 
 
@@ -292,8 +297,46 @@ def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> 
     learner = learner_of()
     learner.start_from({"normaliser": {}})
     assert float(learner.policy.actor.random) == 0.0
-    assert torch.equal(learner._target_weights.flat.data, learner._critic_weights.flat.data)
+    assert torch.equal(learner._target_flat.data, learner._critic_weights.flat.data)
     assert learner.state()["random_steps"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"temperature": 0.05, "tune_temperature": False}, 0.05),
+        ({"temperature": 0.05}, 0.05),
+        ({"tune_temperature": False}, 1.0),
+        ({}, 0.6),  # the tuned temperature of the other run
+    ],
+)
+def test_a_run_that_starts_from_another_has_its_own_temperature(changes: dict[str, Any], expected: float) -> None:
+    first, _ = worldly(temperature=0.6)
+    learner, _ = worldly(**changes)
+    load_weights(learner.policy, first.policy.state_dict(), "another run")
+    learner.start_from(first.state())
+    assert float(learner.policy.temperature.alpha) == pytest.approx(expected)
+
+
+def test_errors_of_the_twins_do_not_cancel_in_the_priorities() -> None:
+    learner = learner_of(prioritised=True)
+    taken = transitions(discrete=False)
+    taken.discounts[...] = taken.returns[...] = 0.0
+    noise = learner._draw_noise(learner._noise_stream(), (ROWS,))
+    (part,) = split_transitions(taken, None, noise, learner._actor.inputs, 1, learner.device)
+    twins = learner._critics.twins
+    with torch.no_grad():
+        twins.weights[-1].zero_()
+        twins.biases[-1].copy_(torch.tensor([3.0, -3.0]).view(2, 1, 1))
+        errors = learner._critic_step(part, torch.tensor(0.6), acts=False).errors
+    assert errors is not None and errors.tolist() == [3.0] * ROWS
+
+
+@pytest.mark.parametrize(("space", "largest"), [(DISCRETE, "1.386"), (BOX, "1.386")])
+def test_a_target_entropy_that_no_policy_has_is_refused(space: Any, largest: str) -> None:
+    with pytest.raises(SettingsError, match=f"target_entropy is 1.4, expected at most {largest}"):
+        learner_of(space, target_entropy=1.4)
+    learner_of(space, target_entropy=1.4, tune_temperature=False)  # has no effect
 
 
 @pytest.mark.parametrize(
@@ -354,7 +397,9 @@ def test_a_fixed_temperature_stays() -> None:
 
 
 def test_the_temperature_rises_if_there_is_too_little_entropy() -> None:
-    low, high = (worldly(target_entropy=target)[0] for target in (0.0, 2.0))
+    low, high = (worldly(target_entropy=target)[0] for target in (0.0, 1.3))  # log 4 is the largest entropy
+    with torch.no_grad():
+        high.policy.actor.head.bias[0] = 10.0  # a clear favourite
     for learner in (low, high):
         world = World(0, choices=CHOICES)
         for _ in range(4):
@@ -370,7 +415,7 @@ def test_weights_that_are_no_longer_numbers_stop_the_run() -> None:
         learner.learn(world.rollout(8), 0.0)
 
 
-def test_demonstrated_actions_are_scaled_to_one() -> None:
+def test_demonstrated_actions_are_scaled_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = learner_of(demonstrations="file.npz", demonstration_share=0.5, pretrain_steps=2)
     given = np.array([[-2.0, 2.0], [0.0, 1.0], [-3.0, 0.5]], np.float32)
     flags = {"terminated": np.zeros((3, 1), np.bool_), "truncated": np.zeros((3, 1), np.bool_)}
@@ -387,6 +432,11 @@ def test_demonstrated_actions_are_scaled_to_one() -> None:
     )
     learner.show(rollout)
     assert learner.updates == 2
+    monkeypatch.setattr(clock, "time", Clock(1))
+    with pytest.raises(OutOfTimeError):
+        learner.show(replace(rollout, columns={"actions": given[:, None]}), until=1.0)
+    assert learner.updates == 3
+    monkeypatch.undo()
     for parts, _ in learner._batches(1, shown=1.0):
         found = {tuple(row) for row in parts[0].actions.tolist()}
     assert found <= {(-1.0, 1.0), (0.0, 0.5), (-1.0, 0.25)} and len(found) == 3
@@ -400,6 +450,7 @@ def test_demonstrated_actions_are_scaled_to_one() -> None:
         ({"memory": "gru", "n_step": 3}, "n_step does not work with memory"),
         ({"memory": "lstm", "prioritised": True}, "prioritised does not work with memory"),
         ({"sampled_seq_len": 0}, "sampled_seq_len is 0"),
+        ({"memory": "gru", "sampled_seq_len": -1, "burn_in": 2}, "burn_in is 2, expected 0 with whole episodes"),
         ({"network": "cnn"}, "network is 'cnn'"),
     ],
 )
@@ -416,6 +467,8 @@ def test_contradictions_are_refused(changes: dict[str, Any], message: str) -> No
         ({"hidden": (64, 64)}, 1),
         ({"learner_threads": 3}, 3),
         ({"minibatch_size": 64}, 1),
+        ({"memory": "gru", "hidden": (32, 32), "minibatch_size": 4}, 1),
+        ({"memory": "gru", "hidden": (32, 32), "minibatch_size": 4, "sampled_seq_len": -1}, 2),
     ],
 )
 def test_threads_follow_from_the_settings_alone(changes: dict[str, Any], threads: int) -> None:

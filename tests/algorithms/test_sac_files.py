@@ -158,6 +158,16 @@ def test_the_example_of_a_file_without_the_rest(tmp_path: Path) -> None:
         ({"policy.rnn_num_layers": 2}, "policy.rnn_num_layers is 2, expected 1"),
         ({"train.sampled_sequence": 3}, "sampled_sequence"),
         ({"policy.gama": 0.9}, "gama"),
+        ({"policy.policy_layers": 128}, "policy_layers or dqn_layers is 128, expected a list"),
+        ({"policy.dqn_layers": "128"}, "policy_layers or dqn_layers is '128', expected a list"),
+        ({"train.num_rollouts_per_iter": 0}, "train.num_rollouts_per_iter is 0, expected a whole number of at least 1"),
+        ({"train.num_rollouts_per_iter": 2.5}, "train.num_rollouts_per_iter is 2.5, expected a whole number"),
+        ({"env.num_parallel_workers": 0}, "env.num_parallel_workers is 0, expected a whole number of at least 1"),
+        ({"env.max_rollouts_per_task": "two"}, "env.max_rollouts_per_task is 'two', expected a number"),
+        ({"train.num_init_rollouts_pool": [5]}, r"train.num_init_rollouts_pool is \[5\], expected a number"),
+        ({"train.num_iters": "many"}, "train.num_iters is 'many', expected a number"),
+        ({"train.num_updates_per_iter": "few"}, "train.num_updates_per_iter is 'few', expected a number"),
+        ({"eval.log_interval": "often"}, "eval.log_interval is 'often', expected a number"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -169,3 +179,18 @@ def test_what_has_no_counterpart_is_refused(tmp_path: Path, change: dict[str, An
 def test_updates_are_a_count_or_a_ratio(text: str, per_rollout: int | None, per_step: float) -> None:
     settings = Train.parse(["sac", "--env", "Pendulum-v1", "--num-updates-per-iter", text]).settings.to_json()
     assert (settings["updates_per_rollout"], settings["updates_per_step"]) == (per_rollout, per_step)
+
+
+def test_numbers_may_be_written_as_text(tmp_path: Path) -> None:
+    """YAML reads 3e3 as a text."""
+    texts = {"train.num_iters": "3e3", "train.num_init_rollouts_pool": "5e2", "train.num_rollouts_per_iter": "12"}
+    found, expected = (parsed(tmp_path, changes).settings.to_json() for changes in (texts, {}))
+    assert found == expected
+
+
+def test_iterations_of_unknown_length_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "part.yml"
+    path.write_text("env: {env_name: AntDir-v0}\ntrain: {num_iters: 30}\n")
+    command = Train.parse(["sac", "--config", str(path)])
+    (notice,) = command.notices
+    assert notice.startswith("train.num_iters has no effect: ") and "num_rollouts_per_iter" in notice

@@ -118,6 +118,12 @@ def test_actions_are_scaled_by_their_bounds(low: list[float], high: list[float],
     assert build_history(inputs, FEATURES, spaces.Discrete(2), HistorySettings(parts=PARTS)).action_scale == 1.0
 
 
+def test_a_normalised_action_is_not_scaled_again() -> None:
+    inputs = JoinedInputs(checked_leaves(VECTOR), [], normalise=True)
+    space = spaces.Box(-4.0, 4.0, (2,), np.float32)
+    assert build_history(inputs, FEATURES, space, HistorySettings(parts=PARTS)).action_scale == 1.0
+
+
 def test_a_head_reads_the_memory_and_the_current_observation_and_action() -> None:
     torch.manual_seed(0)
     head = HeadInput(6, 5, 7, action_size=2)

@@ -15,10 +15,13 @@ from envfleet.fleet.pool import PoolMaker
 from envfleet.fleet.spec import Timeouts
 from envfleet.rollout.acting import RolloutRequest
 from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Replay
+from envfleet.rollout.replay_spec import ReplaySpec
+from envfleet.rollout.sequences import WHOLE, SequenceSampler, SequenceSpec
 from tests.fleet.loop_back import use_loop_back
 from tests.fleet.pools import CounterPool
 from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
-from tests.rollout.envs import Counter, Fault, diary
+from tests.rollout.envs import Counter, Fault, diary, length_of
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.usefixtures("start_method")
@@ -210,3 +213,52 @@ def test_a_death_after_the_last_step_does_not_bootstrap_from_the_next_episode() 
         group.routine(RolloutRequest(0, 0, STEPS, SEED))
         same_edge = np.array_equal(rollout.observations[""][-1, :GROUP], edge)
         assert same_edge or not rollout.valid[-1, :GROUP].any()
+
+
+def replay_of_counters() -> Replay:
+    return Replay(ReplaySpec(Counter.observation_space, ((), np.int64), capacity=4 * STEPS * ENVS, n_envs=ENVS))
+
+
+def assert_transitions_happened(replay: Replay) -> None:
+    """Every transition, n-step return and sequence in the replay is one that a counter made."""
+    entries = np.arange(replay.rows * ENVS)
+    entries = entries[replay.happened(entries)]
+    for steps in (1, 3):
+        taken = replay.take(entries, steps=steps, gamma=1.0)
+        seen, led_to = (part[""].astype(int).tolist() for part in (taken.observations, taken.following))
+        for here, there, total, discount in zip(seen, led_to, taken.returns, taken.discounts, strict=True):
+            seed, episode, first = here
+            last = there[2] if discount else length_of(seed, episode)
+            assert not discount or there[:2] == here[:2]
+            assert first < last <= first + steps
+            assert total == sum(1000 * seed + 10 * episode + step + 1 for step in range(first, last))
+    sampler = SequenceSampler(replay, SequenceSpec(64, WHOLE, 1.0))
+    for batch in sampler.batches(np.random.default_rng(1), 4):
+        for column in range(batch.size):
+            steps = int(batch.mask[:, column].sum())
+            seed, episode, _ = batch.observations[""][0, column].astype(int).tolist()
+            ends = batch.discounts[steps - 1, column] == 0.0
+            seen = batch.observations[""][: steps + (not ends), column].astype(int).tolist()
+            assert seen == [[seed, episode, step] for step in range(len(seen))]
+
+
+@pytest.mark.parametrize("buffers", [1, 2])
+@BOTH_WAYS
+def test_a_worker_that_dies_between_rollouts_puts_nothing_wrong_into_the_replay(acting: str, buffers: int) -> None:
+    replay = replay_of_counters()
+    with collecting(Counter, acting=acting, buffers=buffers, **PROCESSES) as rig:
+        for number in range(4):
+            replay.add(rig.collect(number))
+            if number == 1:
+                kill(rig, 1)
+    assert_transitions_happened(replay)
+
+
+def test_a_death_after_a_group_was_finished_puts_nothing_wrong_into_the_replay(tmp_path: Path) -> None:
+    """The finished group begins its next rollout with new episodes."""
+    env = partial(Counter, fault=Fault("kill", SEED + GROUP, STEP, str(tmp_path / "struck")))
+    replay = replay_of_counters()
+    with collecting(env, acting="worker", **{**PROCESSES, "workers": 1}) as rig:
+        for number in range(3):
+            replay.add(rig.collect(number))
+    assert_transitions_happened(replay)

@@ -193,7 +193,7 @@ def test_every_start_is_drawn_with_its_weight_and_equals_the_history(
 ) -> None:
     """Rollouts of length 0 stand for a cut. The sampler may have looked at the buffer before, or not."""
     history, replay = History(seed, ends), replay_of(rows)
-    most = rows - burn_in if length == WHOLE else length
+    most, burn_in = (rows, 0) if length == WHOLE else (length, burn_in)
     spec = SequenceSpec(4, length, GAMMA, burn_in, episode_weight)
     sampler = SequenceSampler(replay, spec)
     for steps in rollouts:
@@ -253,6 +253,19 @@ def test_rows_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
             list(sampler.batches(np.random.default_rng(0), 2))
         assert read == [8]
     assert len(sampler._over.env) <= 64 * ENVS  # nothing of the past is kept
+
+
+def test_whole_episodes_are_read_several_batches_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many depends on the episodes in the buffer, not on its size."""
+    monkeypatch.setattr("envfleet.rollout.sequences._BYTES_AT_ONCE", 2**14)
+    history, replay = History(1, ends=0.5), replay_of(4_096)
+    replay.add(history.rollout(64))
+    sampler = SequenceSampler(replay, SequenceSpec(4, WHOLE, GAMMA))
+    read: list[int] = []
+    taken = sampler._taken
+    monkeypatch.setattr(sampler, "_taken", lambda *given: read.append(len(given[1])) or taken(*given))
+    assert len(list(sampler.batches(np.random.default_rng(0), 6))) == 6
+    assert read == [6]
 
 
 # ---- experience of a learner

@@ -11,7 +11,9 @@ import torch
 from gymnasium import spaces
 
 import envfleet
+from envfleet import clock
 from envfleet.algorithms.dqn import DQNLearner
+from envfleet.algorithms.experience import in_chunks
 from envfleet.algorithms.settings import DQN
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.rollout.collect import collect
@@ -22,6 +24,7 @@ from envfleet.rollout.trajectories import Trajectory
 from envfleet.training import demonstrating, resume, train
 from tests.training.dqn_worlds import Chain, Masked, MaskedShown
 from tests.training.running import weights
+from tests.training.test_timed import Clock
 
 SPACE = spaces.Discrete(Chain.LENGTH)
 
@@ -243,6 +246,22 @@ def test_masks_of_another_number_of_actions_are_refused(tmp_path: Path) -> None:
         train(settings(tmp_path / "run", env=Masked, demonstrations=str(tmp_path / "shown.npz")))
 
 
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (np.ones((9, 2), np.int64), r"actions of the shape \(2,\), expected \(\)"),
+        (np.full(9, 7), "the action 7, expected whole numbers from 0 to 1"),
+        (np.full(9, -1), "the action -1, expected whole numbers from 0 to 1"),
+        (np.full(9, 0.5), "the action 0.5, expected whole numbers from 0 to 1"),
+    ],
+)
+def test_actions_of_another_environment_are_refused(tmp_path: Path, actions: Any, message: str) -> None:
+    arrays = {"observations/": np.zeros(10, np.int64), "actions": actions, "rewards": np.zeros(9)}
+    np.savez_compressed(tmp_path / "shown.npz", **arrays, lengths=np.array([9]), terminated=np.array([True]))
+    with pytest.raises(SettingsError, match=message):
+        train(settings(tmp_path / "run", demonstrations=str(tmp_path / "shown.npz")))
+
+
 # ---- runs
 
 
@@ -279,6 +298,25 @@ def test_they_come_back_with_the_checkpoint(tmp_path: Path) -> None:
     train(settings(tmp_path / "half", **changes, num_episodes=5))
     resume(tmp_path / "half", num_episodes=None, quiet=True, env=Chain, demonstrations=ahead)
     assert weights(tmp_path / "half") == weights(tmp_path / "whole")
+
+
+def test_learning_from_them_ends_when_the_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    updates, step = [], DQNLearner._step
+
+    def counted(learner: DQNLearner, *given: Any) -> None:
+        updates.append(1)
+        step(learner, *given)
+
+    monkeypatch.setattr(DQNLearner, "_step", counted)
+    monkeypatch.setattr(clock, "time", Clock(7))
+    with pytest.raises(SettingsError, match="hours were over before the first update"):
+        train(settings(tmp_path / "run", steps=None, duration=1.0))
+    assert len(updates) == 7
+
+
+def test_many_updates_are_drawn_in_chunks() -> None:
+    assert list(in_chunks(0)) == []
+    assert list(in_chunks(2_500)) == [1_000, 1_000, 500]
 
 
 def test_without_demonstrations_there_is_nothing_to_learn_first() -> None:

@@ -11,12 +11,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from envfleet.algorithms.env_facts import EnvFacts
+from envfleet.algorithms.sac_presets import NAMED as OF_SAC
 from envfleet.algorithms.settings import PPO, SAC
+from envfleet.environments.meta.presets import OF_CLASS, PRESETS
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
 from envfleet.runs.run import Run
 from envfleet.training import resume, train
-from envfleet.training.presets import named_preset
+from envfleet.training.presets import NAMED, named_preset
 from tests.training.chained_kills import kill_until_done
 from tests.training.running import StopAfter, weights
 from tests.training.test_same_weights import ACTING, BACKENDS, SCHEDULES, WORKERS
@@ -189,6 +191,15 @@ def test_the_preset_for_few_steps_belongs_to_sac() -> None:
     assert (found.layer_norm, found.dropout, found.updates_per_step) == (True, 0.01, 4.0)
     with pytest.raises(SettingsError, match="ppo has no preset 'sample-efficient'"):
         named_preset("sample-efficient", PPO)
+
+
+@pytest.mark.parametrize("name", [*{**NAMED, **OF_SAC}])
+@pytest.mark.parametrize("family", ["walker", "PointRobot", "Wind"])
+def test_named_presets_do_not_contradict_those_of_the_environments(family: str, name: str) -> None:
+    own = PRESETS["sac"] if family == "walker" else OF_CLASS[family]["sac"]
+    found = SAC(memory="gru").filled(named_preset(name, SAC).over(own).values)
+    assert found.learning_starts <= found.replay_size
+    assert SAC(memory="gru", replay_size=9_000).filled(own.values).learning_starts <= 9_000
 
 
 META = "envfleet.environments.meta"

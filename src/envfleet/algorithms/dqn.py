@@ -24,7 +24,7 @@ from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.divergence import refuse_nan
 from envfleet.algorithms.dqn_metrics import DQNUpdateMetrics
 from envfleet.algorithms.dqn_settings import DQN
-from envfleet.algorithms.experience import build_experience
+from envfleet.algorithms.experience import build_experience, in_chunks
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
@@ -74,8 +74,9 @@ class DQNLearner(Learner):
         return self._flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Restore the normaliser and copy the weights to the target network."""
+        """Restore the normaliser, copy the weights to the target network, and explore by this run's settings."""
         self.policy.restore_normaliser(state["normaliser"])
+        self._set_epsilon(0.0)  # the loaded weights have the last epsilon of the other run
         self._target_flat.copy_from(self._flat.data)
 
     def notices(self) -> list[str]:
@@ -85,12 +86,14 @@ class DQNLearner(Learner):
     # --- demonstrations
 
     @torch.no_grad()
-    def show(self, rollout: Rollout) -> None:
+    def show(self, rollout: Rollout, until: float = math.inf) -> None:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         self.experience.show(rollout)
         update_metrics = DQNUpdateMetrics()
-        for batch, _ in self.experience.batches(self._settings.pretrain_steps, self.updates, shown=1.0):
-            self._step(batch, None, self._settings.learning_rate, update_metrics)
+        for count in in_chunks(self._settings.pretrain_steps):
+            for batch, _ in self.experience.batches(count, self.updates, shown=1.0):
+                check_time(until)
+                self._step(batch, None, self._settings.learning_rate, update_metrics)
 
     # --- one rollout
 

@@ -23,12 +23,19 @@ if TYPE_CHECKING:
     from envfleet.algorithms.sac_settings import SAC
     from envfleet.policies.protocol import ActingPolicy
 
-__all__ = ["BatchSpec", "ReplayedExperience", "build_experience"]
+__all__ = ["BatchSpec", "ReplayedExperience", "build_experience", "in_chunks"]
 
 Array = np.ndarray[Any, Any]
 _DRAW = 14  # key of the random streams for batches
 _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
+_UPDATES_AT_ONCE = 1_000  # whose entries are drawn at once when pretraining; results depend on it
 _SHOWN = "demonstrations"  # the name of their piece in a checkpoint
+
+
+def in_chunks(updates: int) -> Iterator[int]:
+    """Yield numbers of updates that add up to `updates`, each small enough to draw its entries at once."""
+    for first in range(0, updates, _UPDATES_AT_ONCE):
+        yield min(_UPDATES_AT_ONCE, updates - first)
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ def build_experience(
         mask_size=policy.mask_size,
         frame_stack=settings.frames,
         prioritised=settings.prioritised,
+        batch_rows=settings.rollout_length if settings.schedule == "async" else None,
     )
     batch = BatchSpec(
         settings.minibatch_size,
@@ -115,7 +123,10 @@ class ReplayedExperience:
 
     def add(self, rollout: Rollout) -> None:
         """Store a rollout."""
+        cuts = self.replay.cuts
         entries = self.replay.add(rollout)
+        if self.replay.cuts != cuts:
+            self._pieces.forget()  # saved pieces may lack these ends
         if rollout.env_ids is not None:
             self.replay.cut()  # the next batch's columns may be other environments
         self._pieces.count(len(entries) // self.replay.n_envs)
@@ -132,7 +143,9 @@ class ReplayedExperience:
         self._shown.add(rollout)
 
     def _room_to_show(self, steps: int) -> Replay:
-        spec = replace(self._spec, capacity=steps, n_envs=1, prioritised=False, name="the demonstration replay")
+        spec = replace(
+            self._spec, capacity=steps, n_envs=1, prioritised=False, batch_rows=None, name="the demonstration replay"
+        )
         spec.refuse_too_large(beside=self._spec.bytes)  # leave room for the replay buffer, which comes later
         return Replay(spec)
 

@@ -87,8 +87,11 @@ class Learner(Protocol):
 class LearnsFromDemonstrations(Protocol):
     """A learner that can be shown demonstrations before its first rollout."""
 
-    def show(self, rollout: Rollout) -> None:
-        """Learn from demonstrations, one environment's steps as a rollout."""
+    def show(self, rollout: Rollout, until: float = math.inf) -> None:
+        """Learn from demonstrations, one environment's steps as a rollout.
+
+        Call `check_time(until)` between minibatches, as in `learn`.
+        """
 
 
 @runtime_checkable

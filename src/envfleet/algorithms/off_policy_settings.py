@@ -88,6 +88,13 @@ class OffPolicySettings(TrainingSettings):
             found.append("pretrain_steps needs demonstrations, expected a file, a policy or environment")
         return found
 
+    def filled(self, preset: Mapping[str, Any]) -> Self:
+        """Like `TrainingSettings.filled`. A preset's learning_starts is lowered to the size of the replay buffer."""
+        size = self.replay_size if "replay_size" in self.given else preset.get("replay_size", self.replay_size)
+        if preset.get("learning_starts", 0) > size:
+            preset = {**preset, "learning_starts": size}
+        return super().filled(preset)
+
     def with_absolute_inputs(self, folder: Path) -> Self:
         settings, shown = super().with_absolute_inputs(folder), self.demonstrations
         is_file = isinstance(shown, str) and Path(shown).suffix == ".npz"

@@ -17,24 +17,25 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from envfleet.algorithms.divergence import refuse_nan
-from envfleet.algorithms.experience import build_experience
+from envfleet.algorithms.experience import build_experience, in_chunks
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
-from envfleet.algorithms.sac_batch import Noise, Part, split_sequences, split_transitions
+from envfleet.algorithms.sac_batch import ActorStep, CriticStep, Noise, Part, split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
+from envfleet.policies.flat import FlatParameters
 from envfleet.policies.learner_threads import LearnerThreads, torch_threads
 from envfleet.policies.sac_policy import SACPolicy
-from envfleet.policies.soft_actions import Choices
+from envfleet.policies.soft_actions import Choices, refuse_unreachable_entropy
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience
 from envfleet.seeding import stream
@@ -71,25 +72,6 @@ def temperature_gradient(excess: Tensor) -> Tensor:
     return -excess
 
 
-class _CriticStep(NamedTuple):
-    """Results of a part for the critics."""
-
-    gradients: list[Tensor]
-    loss: Tensor
-    values: Tensor  # mean
-    errors: Tensor | None  # [rows]: mean of the twins, for the priorities
-    choices: Choices  # of the actor, with the graph to its weights
-
-
-class _ActorStep(NamedTuple):
-    """Results of a part for the actor."""
-
-    gradients: list[Tensor]
-    loss: Tensor
-    entropy: Tensor
-    excess: Tensor
-
-
 class SACLearner(Learner):
     """Stores rollouts in a replay buffer and trains actor, critics and temperature on batches from it."""
 
@@ -99,11 +81,13 @@ class SACLearner(Learner):
         self._settings, self._seed, self.device = settings, seed, device
         self.policy = policy.to(device)
         self._actions, self._actor, self._critics = policy.actions, policy.actor, policy.critics
+        if settings.tune_temperature and settings.target_entropy is not None:
+            refuse_unreachable_entropy(settings.target_entropy, self._actions)
         self._target = copy.deepcopy(self._critics)
         slow = settings.memory_learning_rate is not None
         self._actor_weights = TrainedWeights(self._actor, apart=self._actor.encoder.history if slow else None)
         self._critic_weights = TrainedWeights(self._critics, apart=self._critics.encoder.history if slow else None)
-        self._temperature, self._target_weights = TrainedWeights(policy.temperature), TrainedWeights(self._target)
+        self._temperature, self._target_flat = TrainedWeights(policy.temperature), FlatParameters(self._target)
         threads = settings.threads if device.type == "cpu" else 1  # an accelerator parallelises by itself
         # Torch shares the products of plain MLPs between threads; of other networks, each thread learns from a fixed
         # part of the batch. Torch's setting is that of the whole process, so in `sync` only, when nobody else acts.
@@ -130,9 +114,14 @@ class SACLearner(Learner):
         return self._actor_weights.flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Restore the normaliser, copy the weights to the target network, and act by the policy from the start."""
+        """Restore the normaliser, copy the weights to the target network, and act by the policy from the start.
+
+        The temperature is this run's if it was given or is constant. Otherwise the other run's is tuned further.
+        """
         self.policy.restore_normaliser(state["normaliser"])
-        self._target_weights.flat.copy_from(self._critic_weights.flat.data)
+        self._target_flat.copy_from(self._critic_weights.flat.data)
+        if "temperature" in self._settings.given or not self._settings.tune_temperature:
+            self.policy.temperature.set(self._settings.temperature)
         self._random_steps = 0
         self._set_random()
 
@@ -145,11 +134,12 @@ class SACLearner(Learner):
 
     # --- demonstrations
 
-    def show(self, rollout: Rollout) -> None:
+    def show(self, rollout: Rollout, until: float = math.inf) -> None:
         """Store demonstrations in a separate replay buffer and pretrain on them."""
         rollout.columns["actions"] = self._actions.from_env(rollout.columns["actions"])
         self.experience.show(rollout)
-        self._make_updates(self._settings.pretrain_steps, 1.0, SACUpdateMetrics(), shown=1.0)
+        for count in in_chunks(self._settings.pretrain_steps):
+            self._make_updates(count, 1.0, SACUpdateMetrics(), until=until, shown=1.0)
 
     # --- one rollout
 
@@ -229,19 +219,19 @@ class SACLearner(Learner):
         alpha = self.policy.temperature.alpha
         acts = self.updates % settings.actor_frequency == 0
 
-        def critics(part: Part) -> _CriticStep:
+        def critics(part: Part) -> CriticStep:
             return self._critic_step(part, alpha, acts=acts)
 
-        def actor(pair: tuple[Part, _CriticStep]) -> _ActorStep:
+        def actor(pair: tuple[Part, CriticStep]) -> ActorStep:
             return self._actor_step(pair[0], pair[1].choices, alpha)
 
         criticised = self._threads.map(critics, parts)
         rate, of_memory = settings.learning_rate * share, (settings.memory_learning_rate or 0.0) * share
-        largest = settings.max_gradient_norm
+        largest, total = settings.max_gradient_norm, _sum(part.weights.sum() for part in parts)
         norm = self._critic_weights.step([each.gradients for each in criticised], largest, rate, of_memory)
         metrics.add(
             critic_loss=_sum(each.loss for each in criticised),
-            q_value=torch.stack([each.values for each in criticised]).mean(),
+            q_value=_sum(each.values for each in criticised) / total,
             critic_gradient_norm=norm,
         )
         if acts:
@@ -253,17 +243,17 @@ class SACLearner(Learner):
                 self._temperature.step([[gradient]], None, rate if own is None else own * share)
             metrics.add(
                 actor_loss=_sum(each.loss for each in acted),
-                entropy=_sum(each.entropy for each in acted),
+                entropy=_sum(each.entropy for each in acted) / total,
                 actor_gradient_norm=norm,
                 ent_coef=alpha,
             )
-        self._target_weights.flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
+        self._target_flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
         errors = [each.errors for each in criticised if each.errors is not None]
         if errors and batch is not None:
             self.experience.set_priorities(batch, torch.cat(errors).cpu().numpy())
         self.updates += 1
 
-    def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> _CriticStep:
+    def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> CriticStep:
         actions, critics, target = self._actions, self._critics, self._target
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
             parameters = part.act(self._actor)
@@ -278,10 +268,10 @@ class SACLearner(Learner):
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
-        errors = (values - targets).mean(0) if self._settings.prioritised else None
-        return _CriticStep(gradients, loss.detach(), values.mean(), errors, choices)
+        errors = (values - targets).abs().mean(0) if self._settings.prioritised else None  # twins must not cancel
+        return CriticStep(gradients, loss.detach(), (values @ part.weights).mean(), errors, choices)
 
-    def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> _ActorStep:
+    def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> ActorStep:
         critics = self._critics
         with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
             now = part.encode_now(critics.encoder)
@@ -292,7 +282,7 @@ class SACLearner(Learner):
         with torch.no_grad():
             log_probs = choices.expected(choices.log_probs)  # [rows]
             excess = ((log_probs + self._target_entropy(part)) * part.weights).sum()
-            return _ActorStep(gradients, loss.detach(), -(log_probs * part.weights).sum(), excess)
+            return ActorStep(gradients, loss.detach(), -(log_probs * part.weights).sum(), excess)
 
     def _target_entropy(self, part: Part) -> float | Tensor:
         given = self._settings.target_entropy
@@ -319,7 +309,7 @@ class SACLearner(Learner):
             "owed": self._owed,
             "random_steps": self._random_steps,
             "adam": {name: weights.adam.state() for name, weights in self._trained.items()},
-            "target": self._target_weights.flat.data.cpu().numpy().copy(),
+            "target": self._target_flat.data.cpu().numpy().copy(),
             "normaliser": self.policy.normaliser_state(),
             **self.experience.state(),
         }
@@ -332,7 +322,7 @@ class SACLearner(Learner):
         self._random_steps = state["random_steps"]
         for name, weights in self._trained.items():
             weights.adam.restore(state["adam"][name])
-        self._target_weights.flat.copy_from(np.array(state["target"]))
+        self._target_flat.copy_from(np.array(state["target"]))
         self.policy.restore_normaliser(state["normaliser"])
         self.experience.restore(state, pieces)
 

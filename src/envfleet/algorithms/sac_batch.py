@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from envfleet.policies.inputs import Inputs
 from envfleet.policies.sac_networks import Actor, Encoded, Encoder
+from envfleet.policies.soft_actions import Choices
 from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
 
-__all__ = ["DrawNoise", "Noise", "Part", "split_sequences", "split_transitions"]
+__all__ = ["ActorStep", "CriticStep", "Noise", "Part", "split_sequences", "split_transitions"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,9 +31,6 @@ class Noise:
 
     actions: Array | None  # [2, *rows, n]: for actions in the observations, and in the following ones
     dropout: Array | None  # [3, *rows, n]: for the critics' loss, the target critics and the actor's loss
-
-
-DrawNoise = Callable[[tuple[int, ...]], Noise]  # for rows of this shape
 
 
 @dataclass
@@ -80,6 +78,25 @@ class Part:
     @property
     def _batch(self) -> int:
         return len(self.returns) // self.times
+
+
+class CriticStep(NamedTuple):
+    """Results of a part for the critics. Sums are weighted by the rows' `weights`."""
+
+    gradients: list[Tensor]
+    loss: Tensor
+    values: Tensor  # sum over the rows of the twins' mean
+    errors: Tensor | None  # [rows]: mean absolute error of the twins, for the priorities
+    choices: Choices  # of the actor, with the graph to its weights
+
+
+class ActorStep(NamedTuple):
+    """Results of a part for the actor. Sums are weighted likewise."""
+
+    gradients: list[Tensor]
+    loss: Tensor
+    entropy: Tensor  # sum
+    excess: Tensor  # sum: of log pi plus the target entropy
 
 
 def split_transitions(

@@ -108,6 +108,9 @@ class _Translation:
             raise SettingsError(f"policy.rnn_num_layers is {layers}, expected 1", hint="raise rnn_hidden_size instead")
         heads = [left.pop(f"policy.{name}_layers", None) for name in ("policy", "dqn")]
         given = [head for head in heads if head is not None]
+        for head in given:
+            if not isinstance(head, list | tuple):
+                raise SettingsError(f"policy_layers or dqn_layers is {head!r}, expected a list, e.g. [128, 128]")
         if given:
             found["hidden"] = tuple(given[0])
         if len(given) == 2 and list(given[0]) != list(given[1]):
@@ -128,22 +131,27 @@ class _Translation:
     def _iterations(self) -> None:
         """Turn iterations of whole trials into steps."""
         left, found = self._left, self._found
-        episodes = self._env_kwargs.get("episodes_per_task", 1)
+        episodes = _whole("env.max_rollouts_per_task", self._env_kwargs.get("episodes_per_task", 1), minimum=1)
         trial = episodes * _STEPS_OF_EPISODE.get(str(found.get("env", "")).rpartition("/")[2], _OTHER_STEPS)
-        trials = left.pop("train.num_rollouts_per_iter", None)
-        envs = left.pop("env.num_parallel_workers", None)
+        trials = self._taken("train.num_rollouts_per_iter", minimum=1)
+        envs = self._taken("env.num_parallel_workers", minimum=1)
         if envs is None and trials is not None:
-            envs = min(int(trials), _FIRST_ENVS)
+            envs = min(trials, _FIRST_ENVS)
         if envs is not None:
             found["n_envs"] = envs
-        pool, iterations = left.pop("train.num_init_rollouts_pool", 0), left.pop("train.num_iters", None)
+        pool = self._taken("train.num_init_rollouts_pool") or 0
+        iterations = self._taken("train.num_iters")
         if pool:
             found["learning_starts"] = pool * trial
         updates = left.pop("train.num_updates_per_iter", None)
+        updates = None if updates is None else _number("train.num_updates_per_iter", updates)
         if updates is not None and (isinstance(updates, float) or trials is None):
             found["updates_per_step" if isinstance(updates, float) else "num_updates_per_iter"] = updates
             updates = None
-        if trials is None:
+        if trials is None or envs is None:
+            if iterations is not None:
+                why = "the steps of an iteration follow from train.num_rollouts_per_iter, which is missing"
+                self._notices.append(f"train.num_iters has no effect: {why}; see steps")
             return
         each = max(1, round(trials / envs))  # trials of one environment in an iteration
         found["rollout_steps"] = each * trial
@@ -152,14 +160,41 @@ class _Translation:
             found["updates_per_step"] = updates / iteration
         if iterations is not None:
             found["steps"] = pool * trial + iterations * iteration
-        for name, here in (("log_interval", "eval_every"), ("save_interval", "checkpoint_every")):
-            every = left.pop(f"eval.{name}", None)
-            if every is not None and every > 0:
-                found[here] = every * iteration
-            elif every is not None:
-                self._notices.append(f"eval.{name} has no effect: {every} iterations are none; see {here}")
         if self._env_kwargs.get("num_eval_tasks"):
             found["eval_episodes"] = self._env_kwargs["num_eval_tasks"]
+        self._intervals(iteration)
+
+    def _intervals(self, iteration: int) -> None:
+        """Turn intervals in iterations into steps."""
+        for name, here in (("log_interval", "eval_every"), ("save_interval", "checkpoint_every")):
+            every = self._taken(f"eval.{name}", minimum=None)
+            if every is not None and every > 0:
+                self._found[here] = every * iteration
+            elif every is not None:
+                self._notices.append(f"eval.{name} has no effect: {every} iterations are none; see {here}")
+
+    def _taken(self, key: str, *, minimum: int | None = 0) -> int | None:
+        """Take a whole number out of the file; None if there is none."""
+        value = self._left.pop(key, None)
+        return None if value is None else _whole(key, value, minimum=minimum)
+
+
+def _number(key: str, value: Any) -> float | int:
+    """Return a number of the file; YAML reads 1e3 as a text."""
+    if isinstance(value, int | float):
+        return value
+    try:
+        return int(value) if str(value).strip().isdecimal() else float(value)
+    except (TypeError, ValueError):
+        raise SettingsError(f"{key} is {value!r}, expected a number") from None
+
+
+def _whole(key: str, value: Any, *, minimum: int | None) -> int:
+    found = _number(key, value)
+    if found != found // 1 or (minimum is not None and found < minimum):
+        least = "" if minimum is None else f" of at least {minimum}"
+        raise SettingsError(f"{key} is {value!r}, expected a whole number{least}")
+    return int(found)
 
 
 def _no_effect(key: str) -> str | None:

@@ -159,6 +159,8 @@ class SAC(OffPolicySettings):
             found.append("sampled_seq_len is 0, expected at least 1, or -1 for whole episodes")
         if self.memory == "none":
             return found
+        if self.sampled_seq_len < 0 < self.burn_in:
+            found.append(f"burn_in is {self.burn_in}, expected 0 with whole episodes (sampled_seq_len -1)")
         if self.schedule == "async":
             found.append(
                 "schedule is async, expected sync or overlap with memory: async cuts episodes at every rollout"
@@ -190,9 +192,10 @@ class SAC(OffPolicySettings):
         """Threads of the learner: two if a batch is large enough, but not beside workers that are busy."""
         if self.learner_threads is not None:
             return self.learner_threads
-        rows = self.minibatch_size * (1 if self.memory == "none" else abs(self.sampled_seq_len) or 1)
+        rows = self.minibatch_size * (1 if self.memory == "none" else self.sampled_seq_len)
         work = rows * sum(n * m for n, m in pairwise(self.hidden))
-        return 2 if work >= _ENOUGH_FOR_TWO and self.schedule == "sync" else 1
+        large = work >= _ENOUGH_FOR_TWO or rows < 0  # whole episodes are of unknown length, and count as long
+        return 2 if large and self.schedule == "sync" else 1
 
     def policy_settings(self) -> SACPolicySettings:
         return SACPolicySettings(

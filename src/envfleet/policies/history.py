@@ -119,10 +119,13 @@ def build_history(
 ) -> HistoryEncoder:
     """Build the memory for rows of features that begin with the vector of `inputs`.
 
-    Previous actions of a Box are scaled to [-1, 1] by its largest bound, if that is finite; 0 stays 0.
+    Previous actions of a Box are scaled to [-1, 1] by its largest bound, if that is finite; 0 stays 0. Actions that the
+    inputs normalise have their scale already.
     """
     scale: Tensor | float = 1.0
-    if isinstance(action_space, spaces.Box):
+    leaf = settings.parts["action"][0] if "action" in settings.parts else None
+    normalised = leaf is not None and inputs.normaliser_of(leaf) is not None
+    if isinstance(action_space, spaces.Box) and not normalised:
         largest = np.maximum(np.abs(action_space.low), np.abs(action_space.high)).astype(np.float64).reshape(-1)
         known = np.isfinite(largest) & (largest > 0.0)
         scale = torch.from_numpy(1.0 / np.where(known, largest, 1.0))

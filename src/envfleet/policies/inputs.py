@@ -59,9 +59,9 @@ class Inputs(nn.Module):
         """Return the inputs of the encoders, in their order."""
         raise NotImplementedError
 
-    def normaliser_of(self, leaf: Leaf) -> ObservationNormaliser | None:
-        """Return the normaliser of the leaf, if it has one."""
-        return self._normaliser_of.get(leaf.name)
+    def normaliser_of(self, leaf: str) -> ObservationNormaliser | None:
+        """Return the normaliser of the leaf of this name, if it has one."""
+        return self._normaliser_of.get(leaf)
 
     def update_normalisers(self, observations: dict[str, Tensor], valid: Tensor | None) -> None:
         """Add observations `[..., *leaf.shape]` to the moments, in the given order; `valid` is `[...]`."""

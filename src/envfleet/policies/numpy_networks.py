@@ -52,7 +52,7 @@ def vector_reader(inputs: Inputs) -> VectorReader | None:
     (leaf,) = inputs.leaves
     if leaf.dtype.kind != "f" or len(leaf.shape) != 1:
         return None
-    return VectorReader(leaf.name, inputs.normaliser_of(leaf))
+    return VectorReader(leaf.name, inputs.normaliser_of(leaf.name))
 
 
 class Product:

@@ -163,6 +163,11 @@ class Temperature(nn.Module):
     def alpha(self) -> Tensor:
         return self.log.detach().exp()
 
+    def set(self, alpha: float) -> None:
+        """Set alpha in place."""
+        with torch.no_grad():
+            self.log.fill_(math.log(alpha))
+
 
 def build_networks(
     observation_space: spaces.Space[Any],

@@ -20,7 +20,7 @@ from envfleet.errors import SettingsError
 from envfleet.policies.distributions import Categorical, forbid, forbid_in_numpy
 from envfleet.policies.distributions.bounds import Bounds
 
-__all__ = ["Choices", "SoftActions", "build_soft_actions"]
+__all__ = ["Choices", "SoftActions", "build_soft_actions", "refuse_unreachable_entropy"]
 
 Array = np.ndarray[Any, Any]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -60,6 +60,7 @@ class SoftActions(Protocol):
     action_dtype: np.dtype[Any]
     critic_inputs: int  # numbers of an action that the critics read
     critic_outputs: int  # values that a critic gives
+    largest_entropy: float  # that of uniformly random actions
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Sample the noise for `sample`: float32 [*shape, noise_size]."""
@@ -112,6 +113,16 @@ def build_soft_actions(space: spaces.Space[Any]) -> SoftActions:
     return SquashedGaussian(space)
 
 
+def refuse_unreachable_entropy(target: float, actions: SoftActions) -> None:
+    """Raise SettingsError if no policy has this entropy, because the temperature would then rise without end."""
+    if target > actions.largest_entropy:
+        raise SettingsError(
+            f"target_entropy is {target:g}, expected at most {actions.largest_entropy:.4g}: the entropy of uniformly "
+            "random actions",
+            hint="leave it out for the default, or lower it",
+        )
+
+
 class SquashedGaussian(nn.Module):
     """tanh(mean + std * noise), scaled to the bounds. Stored actions are in [-1, 1], as are their densities."""
 
@@ -122,6 +133,7 @@ class SquashedGaussian(nn.Module):
         self.mask_size, self.critic_outputs = 0, 1
         self.learner_noise = self.critic_inputs = self._count = math.prod(self.action_shape)
         self.parameter_size = self.noise_size = 2 * self._count
+        self.largest_entropy = self._count * math.log(2.0)  # of [-1, 1] in every dimension
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Sample normal numbers for the policy's actions, then uniform ones for random actions."""
@@ -212,6 +224,7 @@ class SoftChoices(nn.Module):
         self.parameter_size = self.noise_size = self.mask_size = self.critic_outputs = each.parameter_size
         self.action_shape, self.action_dtype = each.action_shape, each.action_dtype
         self.learner_noise = self.critic_inputs = 0
+        self.largest_entropy = math.log(self.parameter_size)
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
         return self._categorical.draw_noise(generator, shape)

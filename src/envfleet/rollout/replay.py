@@ -21,7 +21,7 @@ import numpy as np
 from envfleet.fleet.spaces import leaves_of
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay_spec import ReplaySpec
-from envfleet.rollout.storage import Aside, Stacks, Store, Whole
+from envfleet.rollout.storage import Aside, Stacks, Store, Whole, equal
 
 __all__ = ["BEGINS", "ENDED", "HAPPENED", "TERMINATED", "TRUNCATED", "Experience", "Replay", "joined"]
 
@@ -104,7 +104,7 @@ class Replay:
         self.filled = 0  # rows with steps that can be sampled
         self.held = 0  # rows that were written: `filled`, plus rows kept only for the frames of stacks
         self.written = 0  # rows ever written to this object; never wraps
-        self.cuts = 0  # calls of `cut`, which changes stored rows
+        self.cuts = 0  # calls of `cut`, which changes stored rows; `add` may call it
 
     def __len__(self) -> int:
         """Number of stored steps, including those that never happened."""
@@ -114,6 +114,7 @@ class Replay:
 
     def add(self, rollout: Rollout) -> Array:
         """Store a rollout and return the entries it filled."""
+        self._cut_discontinued(rollout)
         steps = len(rollout.rewards)
         first = max(0, steps - self.most)  # only the end of a rollout that is longer than the ring
         entries = self._entries(steps - first + 1)  # [row, env], including the row after the newest step
@@ -161,12 +162,21 @@ class Replay:
         self.written += rows
         self._status[self.retired()] = 0
 
-    def cut(self) -> None:
-        """End the running episodes, because the next rollout begins new ones.
+    def _cut_discontinued(self, rollout: Rollout) -> None:
+        """Cut the running episodes that a rollout does not continue, because their worker died after the last one."""
+        running = np.flatnonzero(~self._begin_next())
+        continued = np.ones((1, len(running)), np.bool_)
+        for name, stored in self.seen_at(self.head * self.n_envs + running).items():
+            continued &= equal(stored[None], rollout.observations[name][:1, running])
+        if not continued.all():
+            self.cut(running[~continued[0]])
+
+    def cut(self, envs: Array | None = None) -> None:
+        """End the running episodes of `envs` (default: all), because the next rollout begins new ones.
 
         The row after the newest steps will be overwritten. Its observations are stored aside, as for a truncation.
         """
-        newest = (self.head - 1) % self.rows * self.n_envs + np.arange(self.n_envs)
+        newest = (self.head - 1) % self.rows * self.n_envs + (np.arange(self.n_envs) if envs is None else envs)
         status = self._status[newest]
         self.cuts += 1
         goes_on = newest[(status & HAPPENED != 0) & (status & ENDED == 0)]

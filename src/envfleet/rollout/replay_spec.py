@@ -27,6 +27,7 @@ class ReplaySpec:
     mask_size: int = 0
     frame_stack: int = 1
     prioritised: bool = False  # with a sum tree of priorities
+    batch_rows: int | None = None  # rows of an asynchronous batch, after which all episodes are cut; None: none are
     name: str = "the replay"
 
     @property
@@ -50,7 +51,10 @@ class ReplaySpec:
 
     @property
     def bytes(self) -> int:
-        """Bytes of everything stored per entry. The few observations stored aside come on top."""
+        """Bytes of everything stored per entry, and aside for asynchronous batches.
+
+        The few observations stored aside for truncated episodes come on top.
+        """
         stacked = self.stacked
         seen = sum(
             entry_bytes(leaf, self.frame_stack if leaf in stacked else 1) for leaf in leaves_of(self.observation_space)
@@ -59,7 +63,17 @@ class ReplaySpec:
         each = seen + acted + self.mask_size + 4 + 1 + Aside.BYTES_PER_ENTRY  # 4: reward, 1: status bits
         # The tree has one leaf per entry, rounded up to a power of two, and as many inner nodes.
         tree = 2 * 8 << (self.entries - 1).bit_length() if self.prioritised else 0
-        return self.entries * each + tree
+        return self.entries * each + tree + self._aside_bytes
+
+    @property
+    def _aside_bytes(self) -> int:
+        """Bytes for what the episodes of every asynchronous batch led to, and for the older frames of its stacks."""
+        if self.batch_rows is None:
+            return 0
+        batches = -(-self.rows // self.batch_rows) + 1
+        whole = sum(entry_bytes(leaf, 1) for leaf in leaves_of(self.observation_space))
+        older = sum(entry_bytes(leaf, 1) // self.frame_stack * (self.frame_stack - 1) for leaf in self.stacked)
+        return Aside.slots_for(batches * self.n_envs) * (whole + self.mask_size + older)
 
     @property
     def text(self) -> str:

@@ -48,6 +48,9 @@ class SequenceSpec:
     burn_in: int = 0  # steps before them that only warm up the memory
     episode_weight: float = 0.0  # 0: every start is equally likely; large: every episode is
 
+    def __post_init__(self) -> None:
+        assert not (self.length == WHOLE and self.burn_in), "no step comes before a whole episode"
+
     def refuse_unfit(self, replay: ReplaySpec) -> None:
         """Raise an error if the buffer keeps fewer steps per environment than a sequence has, or a batch has no room.
 
@@ -177,9 +180,9 @@ class SequenceSampler:
     def __init__(self, replay: Replay, spec: SequenceSpec) -> None:
         self._replay, self._spec = replay, spec
         most = replay.spec.most
-        self._length = most - spec.burn_in if spec.length == WHOLE else spec.length
+        self._length = most if spec.length == WHOLE else spec.length
         self._times = np.arange(spec.burn_in + self._length + 1)[:, None]
-        self._bytes = len(self._times) * bytes_of_row(replay.spec)  # of the longest sequence
+        self._row_bytes = bytes_of_row(replay.spec)
         self._forget()
 
     def _forget(self) -> None:
@@ -249,7 +252,9 @@ class SequenceSampler:
         known = self._starts()
         assert len(known.counts), "there is no sequence to draw; `starts` is 0"
         points = generator.random((count, self._spec.size if size is None else size)) * known.edges[-1]
-        at_once = max(1, _BYTES_AT_ONCE // (points.shape[1] * self._bytes))
+        episode = int((known.episodes.last - known.episodes.first).max()) + 1
+        longest = min(episode, self._spec.burn_in + self._length)  # steps of a sequence
+        at_once = max(1, _BYTES_AT_ONCE // (points.shape[1] * (longest + 1) * self._row_bytes))
         for first in range(0, count, at_once):
             which, start = known.at(points[first : first + at_once])
             yield from self._taken(known.episodes.chosen(which), start)

@@ -9,6 +9,7 @@ frames are stored aside. So reading returns exactly the bits that were written, 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
 
-__all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "stacked_leaves"]
+__all__ = ["Aside", "Stacks", "Store", "Whole", "entry_bytes", "equal", "stacked_leaves"]
 
 Array = np.ndarray[Any, Any]
 # Older frames are also stored aside if a stack does not continue within an episode. If more than this share of the
@@ -93,9 +94,9 @@ class Stacks:
 
     def write(self, entries: Array, observations: Array, begins: Array) -> None:
         goes_on = np.zeros(entries.shape, np.bool_)
-        goes_on[1:] = _equal(self._part(observations[1:], 0, -1), self._part(observations[:-1], 1, None))
+        goes_on[1:] = equal(self._part(observations[1:], 0, -1), self._part(observations[:-1], 1, None))
         self._refuse(goes_on[1:] | begins[1:])
-        if self._empty or not _equal(self.read(entries[0])[None], observations[:1]).all():
+        if self._empty or not equal(self.read(entries[0])[None], observations[:1]).all():
             self._keep(entries[:1], observations[:1], goes_on[:1])
         self._empty = False
         self._keep(entries[1:], observations[1:], goes_on[1:])
@@ -177,11 +178,21 @@ class Aside:
     """Sparse storage for values that few entries have; it grows on demand."""
 
     BYTES_PER_ENTRY = 4
+    _FIRST_SLOTS = 8
 
     def __init__(self, leaves: dict[str, tuple[tuple[int, ...], Any]], entries: int) -> None:
-        self._values = {name: np.zeros((8, *shape), dtype) for name, (shape, dtype) in leaves.items()}
+        slots = self._FIRST_SLOTS
+        self._values = {name: np.zeros((slots, *shape), dtype) for name, (shape, dtype) in leaves.items()}
         self._slot = np.zeros(entries, np.int32)  # counted from 1; 0: none
-        self._free = list(range(8))
+        self._free = list(range(slots))
+
+    @classmethod
+    def slots_for(cls, count: int) -> int:
+        """Number of slots after `count` entries were stored: it doubles when there are too few."""
+        slots = cls._FIRST_SLOTS
+        while slots < count:
+            slots *= 2
+        return slots
 
     def put(self, entries: Array, values: dict[str, Array]) -> None:
         """Store values [entry, ...] for entries that have none."""
@@ -239,8 +250,9 @@ def _axis(shape: tuple[int, ...], frames: int) -> int:
     return last if shape[last] < shape[0] else 0
 
 
-def _equal(some: Array, others: Array) -> Array:
+def equal(some: Array, others: Array) -> Array:
     """[row, env]: whether observations are identical, bit by bit."""
     bits = f"u{some.dtype.itemsize}"  # comparing floats would equate 0.0 with -0.0, and NaN never equals itself
-    same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], -1).all(axis=2)
+    width = math.prod(some.shape[2:])  # -1 would not do if there are no environments
+    same: Array = (some.view(bits) == others.view(bits)).reshape(*some.shape[:2], width).all(axis=2)
     return same

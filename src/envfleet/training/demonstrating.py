@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from envfleet.algorithms.learner import Learner, LearnsFromDemonstrations, TakesDemonstrations
 from envfleet.capabilities import Demonstrates, Demonstration
@@ -34,9 +36,10 @@ _STREAM = 16  # separates the seeds of the demonstrations from the other seeds o
 _FROM_ENVIRONMENT = "environment"
 
 
-def demonstrate(resolved: Resolved, learner: Learner, kept: Path) -> str | None:
+def demonstrate(resolved: Resolved, learner: Learner, kept: Path, until: float = math.inf) -> str | None:
     """Show the learner the demonstrations of the settings, if any. Returns a message about them.
 
+    Learning from them stops with OutOfTimeError at the time `until` (`time.monotonic`).
     Demonstrations by an environment are made once and kept in the folder `kept`, for runs with the same settings.
     """
     settings: Any = resolved.settings
@@ -54,8 +57,9 @@ def demonstrate(resolved: Resolved, learner: Learner, kept: Path) -> str | None:
     if not trajectories:
         raise SettingsError(f"the demonstrations {given!r} hold no step, expected at least one")
     _refuse_other_masks(trajectories, learner.policy.mask_size)
+    _refuse_other_actions(trajectories, resolved.action_space)
     first = int(getattr(resolved.action_space, "start", 0))
-    learner.show(as_rollout(trajectories, resolved.observation_space, first_action=first))
+    learner.show(as_rollout(trajectories, resolved.observation_space, first_action=first), until)
     return f"{sum(map(len, trajectories)):,} steps were demonstrated{where}"
 
 
@@ -66,6 +70,24 @@ def _refuse_other_masks(trajectories: list[Trajectory], actions: int) -> None:
             f"the demonstrations have masks of {', '.join(map(str, sorted(widths)))} actions, expected {actions}",
             hint="they were made in another environment",
         )
+
+
+def _refuse_other_actions(trajectories: list[Trajectory], space: spaces.Space[Any]) -> None:
+    hint = "they were made in another environment"
+    for actions in (np.asarray(trajectory.actions) for trajectory in trajectories):
+        if actions.shape[1:] != space.shape:
+            raise SettingsError(
+                f"the demonstrations have actions of the shape {actions.shape[1:]}, expected {space.shape}", hint=hint
+            )
+        if not isinstance(space, spaces.Discrete):
+            continue
+        first, last = int(space.start), int(space.start + space.n - 1)
+        wrong = actions[~((actions >= first) & (actions <= last) & (actions % 1 == 0))]
+        if len(wrong):
+            raise SettingsError(
+                f"the demonstrations have the action {wrong[0]}, expected whole numbers from {first} to {last}",
+                hint=hint,
+            )
 
 
 def _by_policy(resolved: Resolved, given: Any, steps: int) -> list[Trajectory]:

@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -212,8 +212,11 @@ class Training:
             self._reporter.play_at_random(self._stopped)
             self.progress.begin()
         kept = self._reporter.folder.path.parent / "demonstrations"
-        if not self._stopped() and (shown := demonstrate(self._resolved, self._parts.learner, kept)):
-            self._reporter.console.say(shown)
+        if self._stopped():
+            return
+        with suppress(OutOfTimeError):  # the time is over, so `run` ends before the first rollout
+            if shown := demonstrate(self._resolved, self._parts.learner, kept, self.progress.until):
+                self._reporter.console.say(shown)
 
     def _tell_rollout(self, rollout: Any, ended: list[tuple[float, int]]) -> None:
         moment, progress = self._moment, self.progress
