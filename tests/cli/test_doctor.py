@@ -61,7 +61,7 @@ def test_nothing_to_say_of_a_healthy_machine() -> None:
         ({"usable_cores": 2, "quota_cores": 1.5, "affinity_cores": 2}, "warn", "cores", "not a whole number"),
         ({"memory_available": GIB // 4}, "warn", "memory", "use few workers"),
         ({"shared_memory": None}, "problem", "shared memory", "TMPDIR"),
-        ({"shared_memory": "temporary file"}, "warn", "shared memory", "a folder in memory"),
+        ({"shared_memory": "temporary file"}, "warn", "shared memory", "a RAM disk"),
         ({"shm_free": GIB // 16}, "warn", "/dev/shm", "--shm-size"),
         ({"open_file_limit": 64}, "warn", "open files", "ulimit -n"),
         ({"open_file_limit": 12}, "problem", "open files", "ulimit -n"),

@@ -254,7 +254,7 @@ def test_weights_that_are_no_numbers_end_the_training_and_keep_the_last_good_che
     exploding = {"env": Adjustable, "env_kwargs": {"explode_after": 2 * 32 + 5}, "checkpoint_every": 1}
     with pytest.raises(TrainingError, match="after rollout 2") as failure:
         run(tmp_path / "run", schedule=schedule, acting=acting, steps=9 * ROLLOUT, **exploding)
-    assert "resume" in str(failure.value)
+    assert "--init-from RUN" in str(failure.value)
     kept = Run.load(tmp_path / "run")
     assert kept.checkpoint().step == 2 * ROLLOUT
     assert all(np.isfinite(tensor.numpy()).all() for tensor in kept.checkpoint().policy.values())
