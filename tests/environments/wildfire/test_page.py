@@ -39,7 +39,7 @@ def test_targets_that_are_missed_are_said() -> None:
             result["growth"][-1]["nanoseconds_per_n_log_n"] = 80
         rows = wildfire_page.tables(result)["targets"].splitlines()[2:]
         assert [row.endswith("| **no** |") for row in rows] == [True, False, False, False]
-        assert rows[0].split("|")[1] == reached[number].split("|")[1]
+        assert rows[0][:25] == reached[number][:25]  # the end of a name may tell the fastest backend
 
 
 def test_the_published_agent_beats_the_plain_ways_on_enough_landscapes() -> None:
