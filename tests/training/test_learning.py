@@ -50,7 +50,7 @@ CASES = [
     Case(f"{HERE}:RememberCue", 1, 40_000, 0.95, "gru"),
 ]
 FOR_THE_PROOF = [
-    *(Case("CartPole-v1", seed, 50_000, 475.0) for seed in range(1, 6)),  # the promised budget is 100,000 steps
+    *(Case("CartPole-v1", seed, 100_000, 475.0) for seed in range(1, 6)),  # with 50,000, it depends on rounding
     Case("tests.training.picture_worlds:Quarters", 1, 20_000, 3.6),
     Case("Acrobot-v1", 1, 60_000, -100.0),
     Case("Pendulum-v1", 1, 100_000, -300.0),

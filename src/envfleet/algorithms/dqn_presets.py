@@ -14,7 +14,7 @@ _CLASSIC = Preset(
         "rollout_steps": 32,
         "train_frequency": 2,
         "minibatch_size": 64,
-        "learning_rate": 2.3e-3,
+        "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
         "hidden": (128, 128),
         "target_update_frequency": 128,
