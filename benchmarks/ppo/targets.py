@@ -154,8 +154,10 @@ def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def at_least(name: str, measured: Mapping[str, float] | None, wanted: float, why: str = "") -> Target:
-    """`why` explains a target that is missed."""
+    """`why` explains a target that is missed; without a known reason, the spread may."""
     middle = None if measured is None else measured["median"]
+    if measured is not None and not why and measured["median"] < wanted <= measured.get("upper", 0.0):
+        why = f"the middle half of the rounds spreads from {measured['lower']:.2f} to {measured['upper']:.2f}"
     return {**_target(name, f">= {wanted:g}", middle, middle is not None and middle >= wanted), "why": why}
 
 
