@@ -25,10 +25,11 @@ from benchmarks.peers.install import versions
 from benchmarks.rows import PEER_ROWS, ROWS, TABLE_ROWS
 from benchmarks.sessions import Duration
 from benchmarks.startup import measure_startup
+from benchmarks.step_time import measure_step_time
 from benchmarks.tables import render_page
 from benchmarks.workloads import HASHED_BYTES, PYTHON_ITERATIONS
 
-PARTS = ("tables", "threads", "growth", "startup")
+PARTS = ("tables", "step_time", "threads", "growth", "startup")
 TABLE_WORKLOADS = ("cartpole", "halfcheetah", "breakout", "python")
 
 
@@ -69,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for n_envs in options.envs
             for workload in options.workloads
         ]
+    if "step_time" in options.parts:
+        results["step_time"] = measure_step_time(procedure)
     if "threads" in options.parts:
         results["threads"] = measure_threads(procedure)
     if "growth" in options.parts:

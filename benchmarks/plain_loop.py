@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 
 import numpy as np
@@ -43,12 +45,54 @@ class Meeting:
         self._away[self._place] = 0
 
 
-def build_loop(
-    workload: Workload, n_envs: int, first_env: int, steps: Meeting | None = None, stored: int = 0
-) -> Stepper:
+def add_barriers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    parser.add_argument("--in-step", type=int, help="descriptor of the barrier after every step")
+
+
+class Barriers:
+    """The barrier before each measurement and the one after every step, as far as the options ask for them."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._start = Meeting(*options.barrier) if options.barrier else None
+        self._steps = Meeting(options.in_step, *options.barrier[1:]) if options.in_step is not None else None
+
+    def wait_for_others(self) -> None:
+        """Begin the measurement together."""
+        if self._steps is not None:
+            self._steps.leave()  # the others may still be warming up, and must not wait for this process
+        if self._start is not None:
+            self._start.wait()
+        if self._steps is not None:
+            self._steps.come_back()
+
+    def after_every_step(self, stepper: Stepper) -> Stepper:
+        """Return the stepper that also waits for the other processes after every step."""
+        steps = self._steps
+        if steps is None:
+            return stepper
+
+        def advance() -> int:
+            count = stepper.advance()
+            steps.wait()
+            return count
+
+        return replace(stepper, advance=advance, pause=_both(stepper.pause, steps.leave), resume=steps.come_back)
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        first()
+        second()
+
+    return call
+
+
+def build_loop(workload: Workload, n_envs: int, first_env: int, stored: int = 0, stretch: int = 1) -> Stepper:
     """Build `n_envs` environments, the first with index `first_env`, with the seeds the fleet would use.
 
-    They keep the observations of the last `stored` steps.
+    They keep the observations of the last `stored` steps. `stretch` is the fewest environment steps between two
+    readings of the clock.
     """
     envs = [workload.make_env() for _ in range(n_envs)]
     space = envs[0].observation_space
@@ -56,7 +100,7 @@ def build_loop(
     for index, env in enumerate(envs):
         env.reset(seed=first_env + index)
     rows = cycle([list(row) for row in batches_of_actions(workload, n_envs, first_env)])
-    sweeps_per_stretch = max(1, SMALLEST_STRETCH // n_envs)
+    sweeps_per_stretch = max(1, stretch // n_envs)
     steps_per_stretch = sweeps_per_stretch * n_envs
 
     def advance() -> int:
@@ -68,17 +112,13 @@ def build_loop(
                     observation, _ = env.reset()
                 if row is not None:
                     row[i] = observation
-            if steps is not None:
-                steps.wait()
         return steps_per_stretch
 
     def close() -> None:
         for env in envs:
             env.close()
 
-    if steps is None:
-        return Stepper(advance, close)
-    return Stepper(advance, close, pause=steps.leave, resume=steps.come_back)
+    return Stepper(advance, close)
 
 
 def main() -> None:
@@ -86,23 +126,17 @@ def main() -> None:
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--envs", type=int, required=True)
     parser.add_argument("--first-env", type=int, default=0)
-    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
-    parser.add_argument("--in-step", type=int, help="descriptor of the barrier after every step")
+    add_barriers(parser)
     parser.add_argument("--store", type=int, default=0, help="keep the observations of this many steps")
     options = parser.parse_args()
-    start = Meeting(*options.barrier) if options.barrier else None
-    steps = Meeting(options.in_step, *options.barrier[1:]) if options.in_step is not None else None
+    barriers = Barriers(options)
+    stretch = SMALLEST_STRETCH if options.in_step is None else 1
 
-    def wait_for_others() -> None:
-        if steps is not None:
-            steps.leave()  # the others may still be warming up, and must not wait for this process
-        if start is not None:
-            start.wait()
-        if steps is not None:
-            steps.come_back()
+    def build() -> Stepper:
+        workload = WORKLOADS[options.workload]
+        return barriers.after_every_step(build_loop(workload, options.envs, options.first_env, options.store, stretch))
 
-    workload = WORKLOADS[options.workload]
-    serve(lambda: build_loop(workload, options.envs, options.first_env, steps, options.store), wait_for_others)
+    serve(build, barriers.wait_for_others)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.soak import RESULTS, SAMPLE_SECONDS
 from benchmarks.tables import ROOT, table_line, targets_table, write_or_check
+from benchmarks.wanted import target
 
 PAGE, PICTURE = ROOT / "docs" / "soak.md", ROOT / "docs" / "images" / "soak.png"
 KEPT, CALM = "#1f6feb", "#999999"
@@ -117,11 +118,7 @@ def _targets(soak: Soak, calm: Soak) -> list[dict[str, Any]]:
         ("worker processes left", "<=", 0, soak["children_left"]),
         ("final return divided by that of the undisturbed run", ">=", 0.95, soak["last_return"] / calm["last_return"]),
     )
-    reached = {"<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b}
-    return [
-        {"target": text, "wanted": f"{sign} {limit:g}", "measured": value, "reached": reached[sign](value, limit)}
-        for text, sign, limit, value in wanted
-    ]
+    return [target(text, sign, limit, value) for text, sign, limit, value in wanted]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import ROWS
+from benchmarks.step_time import PIECES
 from benchmarks.targets import check_targets, ratio_of_rows
 from benchmarks.workloads import WORKLOADS
 
@@ -72,6 +73,8 @@ def render_page(results: dict[str, Any]) -> str:
         sections += [f"## {n_envs} environments", "Steps per second · share of the limit (quartiles)."]
         sections += ["\n".join(_table(tables, brief=False)), *_absences(tables)]
         sections += ["How many times as fast the fleet's `step` is:", "\n".join(_times_table(tables))]
+    if "step_time" in results:
+        sections += ["## Where the time of a `step` goes", "\n".join(_step_time(results["step_time"]))]
     if "growth" in results:
         sections += ["## Overhead by number of environments", "\n".join(_growth(results["growth"]))]
     if "speedup" in results.get("threads", {}):
@@ -110,7 +113,7 @@ def _times_table(tables: list[dict[str, Any]]) -> Iterator[str]:
     for name in dict.fromkeys(name for table in tables for name in table["rows"]):
         if not name.startswith("fleet"):
             times = [ratio_of_rows(table, "fleet-step", name) for table in tables]
-            yield table_line(ROWS[name].title, *("–" if value is None else f"{value:.2f}" for value in times))
+            yield table_line(ROWS[name].title, *("–" if value is None else f"{value['median']:.2f}" for value in times))
 
 
 def _absences(tables: list[dict[str, Any]]) -> Iterator[str]:
@@ -132,6 +135,21 @@ def _growth(growth: list[dict[str, Any]]) -> Iterator[str]:
         limit, overhead, share = point["limit_microseconds"], point["overhead_microseconds"], point["share"]
         spread = f"{share['median']:.2f} ({share['lower']:.2f}–{share['upper']:.2f})"
         yield table_line(f"{point['n_envs']:,}", point["processes"], f"{limit:.2f}", f"{overhead:.2f}", spread)
+
+
+def _step_time(rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield (
+        "Microseconds of one `step` of all environments, medians. The environments take as long as in the limit in "
+        "lockstep. The workers' own work is checking, copying and counting. The caller's own work is writing actions "
+        "and copying results; no environment steps meanwhile. The rest passes while one process notices that another "
+        "has finished, or waits for the slower core."
+    )
+    yield ""
+    yield table_line("", "environments", "whole step", *PIECES.values())
+    yield table_line("---", *["---:"] * (2 + len(PIECES)))
+    for row in rows:
+        pieces = [f"{row['microseconds'][piece]['median']:,.0f}" for piece in ("step", *PIECES)]
+        yield table_line(WORKLOADS[row["workload"]].title, f"{row['n_envs']:,}", *pieces)
 
 
 def _threads(threads: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from benchmarks.ppo.page import RESULTS as PPO_RESULTS
 from benchmarks.ppo.page import spread
 from benchmarks.ppo.rounds import ratio
 from benchmarks.tables import ROOT, rounded, table_line, targets_table, with_block, write_or_check
+from benchmarks.wanted import at_least
 
 SEEDS = (1, 2, 3)
 MINUTES = 5
@@ -234,13 +235,13 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
     gain, in_all = collecting[0] / collecting[1], times[0]["all"] / times[1]["all"]
     allowed = times[0]["all"] / (times[0]["learning"] + collecting[0] / possible["median"])
     return [
-        _at_least(
+        at_least(
             f"collecting is {gain:.2f} times as fast on all cores; share of independent processes' speed-up "
             f"({spread(possible)})",
             gain / possible["median"],
             LEAST_COLLECTING,
         ),
-        _at_least(
+        at_least(
             f"training is {in_all:.2f} times as fast; share of the speed-up that collecting allows ({allowed:.2f})",
             in_all / allowed,
             LEAST_IN_ALL,
@@ -251,13 +252,9 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
 def _ahead(parallel: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, runs in others.items():
         speed = parallel["steps_per_second"] / fmean(run["steps"] / run["seconds"] for run in runs)
-        yield _at_least(f"steps per second divided by those of Stable-Baselines3, {name}", speed, 1.0)
+        yield at_least(f"steps per second divided by those of Stable-Baselines3, {name}", speed, 1.0)
         difference = parallel["final_return"] - fmean(run["return"] for run in runs)
-        yield _at_least(f"final return minus that of Stable-Baselines3, {name}", difference, 0.0)
-
-
-def _at_least(name: str, measured: float, wanted: float) -> dict[str, Any]:
-    return {"target": name, "wanted": f">= {wanted:g}", "measured": measured, "reached": measured >= wanted}
+        yield at_least(f"final return minus that of Stable-Baselines3, {name}", difference, 0.0)
 
 
 if __name__ == "__main__":

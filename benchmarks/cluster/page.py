@@ -11,6 +11,7 @@ from benchmarks.cluster.driver import ENVS_PER_NODE, STEPS
 from benchmarks.cluster.model import Constants, Load, first_limit, share_of_linear
 from benchmarks.load import BUSY_CORES
 from benchmarks.tables import ROOT, machine_line, render_main, table_line, targets_table
+from benchmarks.wanted import at_least, at_most
 
 RESULTS, PAGE = ROOT / "docs" / "benchmarks" / "cluster.json", ROOT / "docs" / "benchmarks-cluster.md"
 Figures = Mapping[str, Any]
@@ -168,37 +169,28 @@ def _targets(results: Figures) -> Iterator[dict[str, Any]]:
     for name, wanted in WANTED_SHARE.items() if "scaling" in results else ():
         share = results["scaling"]["share"][name]["median"]
         schedule, nodes = name.split()
-        yield _at_least(f"share of linear with {nodes} nodes, `{schedule}`", wanted, share)
+        yield at_least(f"share of linear with {nodes} nodes, `{schedule}`", share, wanted)
     if "rollouts" in results:
         small, large = results["rollouts"]["small"], results["rollouts"]["large"]
         why = "the reason is not known yet; a single call of an actor takes about a millisecond"
-        yield _at_most("a small rollout: ms more than `processes`", 4.0, 1000 * small["more"]["median"], why)
+        yield at_most("a small rollout: ms more than `processes`", 1000 * small["more"]["median"], 4.0, why)
         per_megabyte = 1000 * large["more"]["median"] / large["megabytes"]
-        yield _at_most("a large rollout: ms more per MB", 2.0, per_megabyte, "the reason is not known yet")
+        yield at_most("a large rollout: ms more per MB", per_megabyte, 2.0, "the reason is not known yet")
     if "model" in results:
         worst = max(abs(_error(cell)) for cell in results["model"]["checked"])
-        yield _at_most("largest error of the model", WANTED_ERROR, worst)
+        yield at_most("largest error of the model", worst, WANTED_ERROR)
     if "soak" in results:
         soak = results["soak"]
-        yield _at_most("rows lost per killed node", ENVS_PER_NODE, soak["lost_rows"] / max(1, soak["kills"]))
+        yield at_most("rows lost per killed node", soak["lost_rows"] / max(1, soak["kills"]), ENVS_PER_NODE)
         why = "a few MB stay for each killed node; it is not known yet what holds them"
-        yield _at_most("memory growth in MB", 4.0, soak["growth_mb"], why)
+        yield at_most("memory growth in MB", soak["growth_mb"], 4.0, why)
         grown = soak["descriptors_after"] - soak["descriptors_before"]
-        yield _at_most("open descriptors, last minus first third", 2, grown)
-        yield _at_least("return of the last 100 episodes", 475, soak["last_return"])
+        yield at_most("open descriptors, last minus first third", grown, 2)
+        yield at_least("return of the last 100 episodes", soak["last_return"], 475)
 
 
 def _error(cell: Figures) -> float:
     return float(cell["expected"] / cell["measured"] - 1.0)
-
-
-def _at_least(target: str, wanted: float, measured: float) -> dict[str, Any]:
-    return {"target": target, "wanted": f">= {wanted:g}", "measured": measured, "reached": measured >= wanted}
-
-
-def _at_most(target: str, wanted: float, measured: float, why: str = "") -> dict[str, Any]:
-    reached = measured <= wanted
-    return {"target": target, "wanted": f"<= {wanted:g}", "measured": measured, "reached": reached, "why": why}
 
 
 def _spread(found: Figures, factor: float, form: str) -> str:

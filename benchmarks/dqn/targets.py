@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.ppo.rounds import ratio
-from benchmarks.ppo.targets import at_least, times_peer
-
-Target = dict[str, Any]
+from benchmarks.ppo.targets import times_peer
+from benchmarks.wanted import Target, at_least
 
 
 def check_targets(results: Mapping[str, Any]) -> list[Target]:

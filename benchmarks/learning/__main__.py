@@ -34,11 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.tasks:
         path = page.FOLDER / f"{name}.json"
         results = _circumstances(TASKS[name])
+        cpu = results["machine"]["cpu"]
         if path.exists() and not options.again:
-            results["runs"] = json.loads(path.read_text())["runs"]
+            earlier = json.loads(path.read_text())
+            results["runs"] = [{**run, "cpu": run.get("cpu", earlier["machine"]["cpu"])} for run in earlier["runs"]]
         for library, seed in _missing(TASKS[name], results["runs"]):
             print(f"{name}: {library}, seed {seed}", file=sys.stderr, flush=True)
-            results["runs"].append({"library": library, **_run(name, library, seed, options.backend)})
+            results["runs"].append({"library": library, "cpu": cpu, **_run(name, library, seed, options.backend)})
             page.FOLDER.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(results, ensure_ascii=False).replace('{"library"', '\n {"library"') + "\n")
     return page.main([])

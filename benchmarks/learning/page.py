@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.learning.tasks import TASKS, Task
 from benchmarks.tables import ROOT, table_line, targets_table, write_or_check
+from benchmarks.wanted import at_least, at_most
 
 FOLDER, PAGE = ROOT / "docs" / "learning", ROOT / "docs" / "learning.md"
 TITLES = {"envfleet": "Envfleet", "stable-baselines3": "Stable-Baselines3"}
@@ -145,7 +146,8 @@ def render_page(results: Sequence[Mapping[str, Any]]) -> str:
 def _description(task: Task, result: Mapping[str, Any]) -> str:
     machine = result["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in (machine["libraries"] | result["libraries"]).items())
-    where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({machine['cpu']})."
+    processors = ", ".join(dict.fromkeys(run.get("cpu", machine["cpu"]) for run in result["runs"]))
+    where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({processors})."
     if not task.beside_peer:
         own = {**task.settings, **task.settings.get("env_kwargs", {})}
         flags = "".join(_flag(name, own[name]) for name in own if name != "env_kwargs")
@@ -234,35 +236,30 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     if task.least is not None:
         for run in ours:
             name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
-            yield _at_least(name, run["evaluation"]["mean"], task.least)
+            yield at_least(name, run["evaluation"]["mean"], task.least)
     if task.least_in_training is not None:
         for run in ours:
             name = f"{_title(task)}, seed {run['seed']}: mean of the last {task.recent} training episodes"
-            yield _at_least(name, end_of_curve(run, task.recent), task.least_in_training)
+            yield at_least(name, end_of_curve(run, task.recent), task.least_in_training)
     if task.least_held_out is not None:
         for run in ours:
             episodes = run["evaluation"]["episodes"]
             name = f"{_title(task)}, seed {run['seed']}: mean of {episodes} episodes on {task.splits[1]}"
-            yield _at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
+            yield at_least(name, run["evaluation"]["held_out"]["mean"], task.least_held_out)
             trial = run["evaluation"]["held_out"].get("trial")
             if task.least_last_episode is not None and trial:
-                yield _at_least(f"{name}, last episode of the trial", trial[-1], task.least_last_episode)
+                yield at_least(f"{name}, last episode of the trial", trial[-1], task.least_last_episode)
     if task.most_held_out is not None:
         for run in ours:
             found = run["evaluation"]["held_out"]["mean"]
             name = f"{_title(task)}, seed {run['seed']}: a control, on {task.splits[1]}"
-            wanted = f"<= {_number(task.most_held_out)}"
-            yield {"target": name, "wanted": wanted, "measured": found, "reached": found <= task.most_held_out}
+            yield at_most(name, found, task.most_held_out)
     if ours and theirs:
         name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's lowest seed"
         lowest = min(end_of_curve(run, task.recent) for run in theirs)
-        yield _at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
+        yield at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
         lowest = min(run["evaluation"]["mean"] for run in theirs)
-        yield _at_least(f"{name}, evaluation", fmean(run["evaluation"]["mean"] for run in ours), lowest)
-
-
-def _at_least(name: str, measured: float, wanted: float) -> dict[str, Any]:
-    return {"target": name, "wanted": f">= {_number(wanted)}", "measured": measured, "reached": measured >= wanted}
+        yield at_least(f"{name}, evaluation", fmean(run["evaluation"]["mean"] for run in ours), lowest)
 
 
 if __name__ == "__main__":

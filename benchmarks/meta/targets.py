@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.ppo.rounds import ratio
-from benchmarks.ppo.targets import at_least
-
-Target = dict[str, Any]
+from benchmarks.wanted import Target, at_least
 
 # Table -> row, the row that it is compared with, the least ratio.
 WANTED = {

@@ -197,6 +197,7 @@ def _comparisons(name: str, rows: Mapping[str, Any]) -> dict[str, dict[str, dict
         columns["speed-up"] = {
             "workers": ratio(rows, "workers", "worker"),
             "processes": ratio(rows, "processes", "process"),
+            "waiting": ratio(rows, "waiting", "process"),
         }
     return columns
 

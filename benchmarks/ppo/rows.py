@@ -26,14 +26,18 @@ class Measured(Protocol):
 class Together:
     """Independent processes that begin each measurement at the same time; their speeds are added up."""
 
-    def __init__(self, module: str, arguments: Sequence[object], processes: int) -> None:
-        with tempfile.TemporaryFile() as shared:  # memory for the barrier; unnamed, so nothing is left
-            shared.truncate(16 * processes)
+    def __init__(self, module: str, arguments: Sequence[object], processes: int, *, in_step: bool = False) -> None:
+        """With `in_step` they also wait for each other after every cycle."""
+        # Memory for the barriers; unnamed, so nothing is left behind.
+        with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
+            for file in (shared, steps):
+                file.truncate(16 * processes)
+            arguments = [*arguments, *(("--in-step", steps.fileno()) if in_step else ())]
             self._sessions = [
                 Session(
                     module,
                     [*arguments, "--barrier", shared.fileno(), place, processes],
-                    descriptors=[shared.fileno()],
+                    descriptors=[shared.fileno(), steps.fileno()],
                 )
                 for place in range(processes)
             ]
@@ -77,10 +81,13 @@ def our_row(name: str, title: str, settings: dict[str, Any], *, collect_only: bo
     return Row(name, title, lambda: Session("benchmarks.ppo.training_session", arguments), ours=True)
 
 
-def independent_collectors(name: str, title: str, settings: dict[str, Any], processes: int) -> Row:
-    """Return a row of independent processes that collect without communication."""
+def independent_collectors(
+    name: str, title: str, settings: dict[str, Any], processes: int, *, in_step: bool = False
+) -> Row:
+    """Return a row of processes that collect without communication; with `in_step` they wait after each rollout."""
     arguments = ["--settings", json.dumps(settings), "--collect-only"]
-    return Row(name, title, lambda: Together("benchmarks.ppo.training_session", arguments, processes))
+    module = "benchmarks.ppo.training_session"
+    return Row(name, title, lambda: Together(module, arguments, processes, in_step=in_step))
 
 
 def stable_baselines3_rows(sizes: Sizes, *, recurrent: bool = False) -> list[Row]:

@@ -116,6 +116,9 @@ def _scaling(name: str, title: str, env: str, procedure: Procedure, network: str
         our_row("workers", f"Envfleet, {cores} workers", sizes.ours(workers=cores, **groups), collect_only=True),
         our_row("worker", "Envfleet, 1 worker", sizes.ours(workers=1, **groups), collect_only=True),
         independent_collectors("processes", f"{cores} independent processes", part.ours(**alone), cores),
+        independent_collectors(
+            "waiting", "the same, waiting for each other after every rollout", part.ours(**alone), cores, in_step=True
+        ),
         independent_collectors("process", "1 process", sizes.ours(**alone), 1),
     ]
     return _table(name, title, rows, procedure, sizes=sizes)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from benchmarks.plain_loop import Meeting
+from benchmarks.plain_loop import Barriers, add_barriers
 from benchmarks.stepping import Stepper, serve
 
 WARM_UPDATES = 2
@@ -85,10 +85,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=json.loads, required=True, help="settings of envfleet.PPO, as JSON")
     parser.add_argument("--collect-only", action="store_true", help="collect rollouts without learning")
-    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    add_barriers(parser)
     options = parser.parse_args()
-    wait = Meeting(*options.barrier).wait if options.barrier else lambda: None
-    serve(lambda: build_training(options.settings, learns=not options.collect_only), wait)
+    barriers = Barriers(options)
+
+    def build() -> Stepper:
+        return barriers.after_every_step(build_training(options.settings, learns=not options.collect_only))
+
+    serve(build, barriers.wait_for_others)
 
 
 if __name__ == "__main__":

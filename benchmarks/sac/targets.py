@@ -7,10 +7,9 @@ from typing import Any
 
 from benchmarks.interleave import quartiles
 from benchmarks.ppo.rounds import fastest, ratio
-from benchmarks.ppo.targets import at_least
 from benchmarks.sac.tables import LENGTHS, MEMORIES
+from benchmarks.wanted import Target, at_least
 
-Target = dict[str, Any]
 # Known reasons for missed targets.
 SMALL_OPERATIONS = "besides its products, an update makes some hundred small operations; JAX compiles them into a few"
 STEP_BY_STEP = "most of the time goes to a small product for each step, and ours saves only some of the passes"
