@@ -21,12 +21,12 @@ import envfleet
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.backends import ray_cluster, ray_link
 from envfleet.fleet.cluster import ClusterSettings
-from tests.cluster.training import train_in
+from tests.cluster.training import WORLDS, train_in
 from tests.fleet.simulators import Counter
 
 __all__ = ["RUNS"]
 
-RUNS = [("gru", "sync"), ("masks", "overlap"), ("dqn", "overlap")]
+RUNS = list(itertools.product(WORLDS, ["sync", "overlap"]))
 
 
 def runs(folder: Path) -> dict[str, str]:
@@ -34,7 +34,8 @@ def runs(folder: Path) -> dict[str, str]:
     where: dict[str, Any] = {"backend": "ray", "workers": 2, "numerics": "strict"}
     found = {}
     for world, schedule in RUNS:
-        found[f"{world}-{schedule}"] = train_in(folder / world, world, schedule=schedule, **where)
+        name = f"{world}-{schedule}"
+        found[name] = train_in(folder / name, world, schedule=schedule, **where)
     return found
 
 

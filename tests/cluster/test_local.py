@@ -65,12 +65,13 @@ def test_errors_say_what_to_do(program: Any) -> None:
 
 
 def test_the_manifest_has_the_numerics_and_no_address(program: Any) -> None:
-    for world, _ in RUNS:
-        text = (program[1] / world / "manifest.json").read_text()
+    for world, schedule in RUNS:
+        folder = program[1] / f"{world}-{schedule}"
+        text = (folder / "manifest.json").read_text()
         manifest = json.loads(text)
         (host,) = manifest["numerics"]["hosts"]
         assert host["blas"] == manifest["numerics"]["here"]["blas"]
-        recorded = text + (program[1] / world / "config.yaml").read_text()
+        recorded = text + (folder / "config.yaml").read_text()
         assert "address" not in recorded and "runtime_env" not in recorded and "127.0.0.1" not in recorded
 
 

@@ -158,7 +158,7 @@ def four() -> Iterator[NamespaceCluster]:
         yield made
 
 
-@pytest.mark.parametrize(("world", "schedule"), list(itertools.product(["ppo", "dqn"], ["sync", "overlap"])))
+@pytest.mark.parametrize(("world", "schedule"), list(itertools.product(WORLDS, ["sync", "overlap"])))
 def test_four_nodes_give_the_weights_of_one_machine(
     world: str, schedule: str, four: NamespaceCluster, reference: Any, tmp_path: Path
 ) -> None:

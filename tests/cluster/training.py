@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from envfleet.algorithms.settings import DQN, PPO
+from envfleet.algorithms.settings import DQN, PPO, SAC
 from envfleet.errors import EnvfleetError
 from envfleet.training import resume, train
 from envfleet.training.callbacks import Callback, Moment
@@ -53,6 +53,21 @@ WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
             "learning_starts": 128,
             "replay_size": 512,
             "train_frequency": 16,
+            "hidden": (16,),
+        },
+    ),
+    "sac": (
+        SAC,
+        {
+            "env": "Pendulum-v1",
+            "n_envs": 16,
+            "group_size": 4,
+            "rollout_steps": 8,
+            "steps": 16 * 8 * 8,
+            "learning_starts": 128,
+            "replay_size": 512,
+            "minibatch_size": 32,
+            "updates_per_step": 0.25,
             "hidden": (16,),
         },
     ),
