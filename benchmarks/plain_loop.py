@@ -127,10 +127,11 @@ def main() -> None:
     parser.add_argument("--envs", type=int, required=True)
     parser.add_argument("--first-env", type=int, default=0)
     add_barriers(parser)
+    parser.add_argument("--wait-every", type=int, default=1, help="with --in-step: wait after this many steps")
     parser.add_argument("--store", type=int, default=0, help="keep the observations of this many steps")
     options = parser.parse_args()
     barriers = Barriers(options)
-    stretch = SMALLEST_STRETCH if options.in_step is None else 1
+    stretch = SMALLEST_STRETCH if options.in_step is None else options.envs * options.wait_every
 
     def build() -> Stepper:
         workload = WORKLOADS[options.workload]

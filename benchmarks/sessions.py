@@ -145,9 +145,12 @@ class Limit:
     """One independent process per core, each stepping its share of the environments in a plain loop.
 
     With `in_step` they wait for each other after every step. No `step` of all environments can be faster than that.
+    With `wait_every` they do so only after that many steps, as workers wait after a rollout.
     """
 
-    def __init__(self, workload: str, n_envs: int, processes: int, *, in_step: bool = False) -> None:
+    def __init__(
+        self, workload: str, n_envs: int, processes: int, *, in_step: bool = False, wait_every: int = 1
+    ) -> None:
         processes = min(processes, n_envs)
         firsts = [n_envs * index // processes for index in range(processes + 1)]
         # Memory for the barriers; unnamed, so nothing is left behind.
@@ -162,7 +165,7 @@ class Limit:
                         *("--envs", firsts[place + 1] - firsts[place]),
                         *("--first-env", firsts[place]),
                         *("--barrier", shared.fileno(), place, processes),
-                        *(("--in-step", steps.fileno()) if in_step else ()),
+                        *(("--in-step", steps.fileno(), "--wait-every", wait_every) if in_step else ()),
                     ],
                     descriptors=[shared.fileno(), steps.fileno()],
                 )

@@ -69,3 +69,8 @@ def _measure(workload: str, n_envs: int, procedure: Procedure) -> dict[str, dict
                 }
                 rounds.append(divide(n_envs, **rates, fleet=fleet.measure(duration)))
     return {piece: quartiles(pieces[piece] for pieces in rounds) for piece in rounds[0]}
+
+
+def middle(row: dict[str, Any], piece: str) -> str:
+    """Return the median of a piece for a page. The rest of a step can come out slightly negative, by noise: that is 0."""
+    return f"{max(0.0, row['microseconds'][piece]['median']):,.0f}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import ROWS
-from benchmarks.step_time import PIECES
+from benchmarks.step_time import PIECES, middle
 from benchmarks.targets import check_targets, ratio_of_rows
 from benchmarks.workloads import WORKLOADS
 
@@ -148,7 +148,7 @@ def _step_time(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield table_line("", "environments", "whole step", *PIECES.values())
     yield table_line("---", *["---:"] * (2 + len(PIECES)))
     for row in rows:
-        pieces = [f"{row['microseconds'][piece]['median']:,.0f}" for piece in ("step", *PIECES)]
+        pieces = [middle(row, piece) for piece in ("step", *PIECES)]
         yield table_line(WORKLOADS[row["workload"]].title, f"{row['n_envs']:,}", *pieces)
 
 

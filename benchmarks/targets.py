@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.interleave import quartiles
 from benchmarks.rows import PEER_ROWS, ROWS
-from benchmarks.step_time import PIECES
+from benchmarks.step_time import PIECES, middle
 from benchmarks.wanted import Target, at_least, at_most, below, target
 from benchmarks.workloads import WORKLOADS
 
@@ -65,9 +65,8 @@ def ratio_of_rows(table: dict[str, Any], ours: str, theirs: str) -> dict[str, fl
 
 def _reason(row: dict[str, Any]) -> str:
     """Say where the time of a `step` goes, to explain a missed target."""
-    medians = {piece: found["median"] for piece, found in row["microseconds"].items()}
-    pieces = ", ".join(f"{medians[piece]:,.0f} {title}" for piece, title in PIECES.items())
-    return f"of {medians['step']:,.0f} µs per step: {pieces}"
+    pieces = ", ".join(f"{middle(row, piece)} {title}" for piece, title in PIECES.items())
+    return f"of {middle(row, 'step')} µs per step: {pieces}"
 
 
 def _share_targets(table: dict[str, Any], reason: str) -> Iterator[Target]:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.ppo.random_session import STEPS
 from benchmarks.ppo.rounds import Procedure, measure_rows
 from benchmarks.ppo.rows import Lockstep, Row, our_row
 from benchmarks.sessions import Session
@@ -23,6 +24,11 @@ def collecting(workload: str, n_envs: int, procedure: Procedure) -> Table:
     random, pipes = "benchmarks.ppo.random_session", "benchmarks.meta.pipes_session"
     rows = [
         Row("limit", "independent processes, no policy", lambda: Lockstep(workload, n_envs, procedure.cores)),
+        Row(
+            "waiting",
+            "the same, waiting for each other after every rollout",
+            lambda: Lockstep(workload, n_envs, procedure.cores, in_step=True, wait_every=STEPS),
+        ),
         Row("random", "Envfleet, random actions", lambda: Session(random, arguments), ours=True),
         Row("pipes-random", "a process per environment, random actions", lambda: Session(pipes, arguments)),
         our_row("recurrent", "Envfleet, GRU in the workers", settings(workload, n_envs), collect_only=True),
@@ -40,8 +46,8 @@ def settings(workload: str, n_envs: int) -> dict[str, Any]:
         "memory": "gru",
         "memory_size": UNITS,
         "hidden": HIDDEN,
-        "rollout_steps": 128,
-        "sequence_length": 128,
+        "rollout_steps": STEPS,
+        "sequence_length": STEPS,
         "backend": "processes",
         "steps": 10**12,
         "seed": 0,

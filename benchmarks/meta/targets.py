@@ -23,5 +23,16 @@ def check_targets(results: Mapping[str, Any]) -> list[Target]:
         rows = table["rows"]
         for ours, other, wanted in WANTED[name]:
             words = f"{table['title']}: {rows[ours]['title']}, relative to {rows[other]['title']}"
-            targets.append(at_least(words, ratio(rows, ours, other), wanted))
+            targets.append(at_least(words, ratio(rows, ours, other), wanted, _reason(rows, ours, other)))
     return targets
+
+
+def _reason(rows: Mapping[str, Any], ours: str, other: str) -> str:
+    """Explain a missed target by what was measured of its parts."""
+    reasons = []
+    waiting = ratio(rows, "waiting", "limit")
+    if other == "limit" and waiting:
+        reasons.append(f"processes that wait for each other after every rollout reach {waiting['median']:.2f}")
+    if time := rows[ours].get("time"):
+        reasons.append(f"the policy takes {time['acting']:.0%} of the time")
+    return "; ".join(reasons)

@@ -97,7 +97,7 @@ def shared_memory_counted_once(pid: int) -> int:
 
 
 def _machine_seconds() -> float:
-    """CPU time used by all processes of the machine."""
+    """CPU time used by all processes of the machine, and by other virtual machines on the same cores."""
     times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
+    idle = times.idle + getattr(times, "iowait", 0.0)
     return float(sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0))
