@@ -72,5 +72,5 @@ def _measure(workload: str, n_envs: int, procedure: Procedure) -> dict[str, dict
 
 
 def middle(row: dict[str, Any], piece: str) -> str:
-    """Return the median of a piece for a page. The rest of a step can come out slightly negative, by noise: that is 0."""
+    """Return the median of a piece for a page; a rest that is negative by noise counts as 0."""
     return f"{max(0.0, row['microseconds'][piece]['median']):,.0f}"
