@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import envfleet
+from envfleet.fleet import auto
 from envfleet.fleet.auto import StepCost, choose, measure
 from envfleet.fleet.spec import default_group_count, stepping_group_count
 from tests.fleet.backends import same, trace
@@ -100,6 +102,26 @@ def test_steps_that_wait_are_told_from_steps_that_compute() -> None:
     assert waiting.waits
     assert waiting.seconds >= 5e-3 > waiting.cpu_seconds
     assert "of it computed" in str(waiting) and "of it computed" not in str(busy)
+
+
+def test_a_queue_for_the_core_is_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that others keep from its core, and that gave up the core now and then, as for Python's own lock."""
+    clock = SimpleNamespace(seconds=0.0)
+
+    class Queued(Counter):
+        def step(self, action: Any) -> Any:
+            clock.seconds += 0.028  # of which 2 ms were computed
+            return super().step(action)
+
+    clocks = SimpleNamespace(perf_counter=lambda: clock.seconds, process_time=lambda: clock.seconds * 2 / 28)
+    monkeypatch.setattr(auto, "time", clocks)
+    monkeypatch.setattr(auto, "voluntary_switches", lambda: int(clock.seconds * 100))
+    monkeypatch.setattr(auto, "queued_seconds", lambda: 0.0)
+    assert measure(Queued(), 1, 1).waits
+    monkeypatch.setattr(auto, "queued_seconds", lambda: clock.seconds * 26 / 28)
+    cost = measure(Queued(), 1, 1)
+    assert not cost.waits
+    assert cost.seconds == pytest.approx(2e-3)
 
 
 def test_workers_are_honoured_or_the_line_says_what_limits_them(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from envfleet.fleet.os_compat import voluntary_switches
+from envfleet.fleet.os_compat import queued_seconds, voluntary_switches
 from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.wording import duration
@@ -75,7 +75,8 @@ def _measured(env: Any, seed: int) -> StepCost:
             seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
         if time.perf_counter() >= deadline:
             break
-    # On a busy machine the CPU share is low too, but a step that really waits gives up its core voluntarily.
+    # Where the queue is not known, the CPU share is low on a busy machine too. But a step that really waits gives up its
+    # core voluntarily.
     now = voluntary_switches()
     gave_way = now is None or switches is None or now - switches >= total / 2
     if gave_way and cpu_seconds < WAITS_BELOW * seconds:
@@ -84,8 +85,11 @@ def _measured(env: Any, seed: int) -> StepCost:
 
 
 def _timed(env: Any, agent: RandomAgent, deadline: float) -> tuple[int, float, float]:
-    """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds."""
-    began, cpu_began = time.perf_counter(), time.process_time()
+    """Play until the deadline or `MOST_STEPS`. Return steps, seconds without those in the queue for a core, and CPU seconds.
+
+    On a busy machine a step also waits for its core. That says nothing about the environment.
+    """
+    began, cpu_began, queued = time.perf_counter(), time.process_time(), queued_seconds()
     _, info = env.reset()
     steps = 0
     while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
@@ -93,7 +97,8 @@ def _timed(env: Any, agent: RandomAgent, deadline: float) -> tuple[int, float, f
         steps += 1
         if terminated or truncated:
             _, info = env.reset()
-    return steps, time.perf_counter() - began, time.process_time() - cpu_began
+    elapsed, cpu_elapsed = time.perf_counter() - began, time.process_time() - cpu_began
+    return steps, elapsed - (queued_seconds() - queued), cpu_elapsed
 
 
 @dataclass(frozen=True)

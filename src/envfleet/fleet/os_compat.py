@@ -26,6 +26,7 @@ __all__ = [
     "name_process",
     "nameless_file",
     "open_pidfd",
+    "queued_seconds",
     "uses_linux",
     "voluntary_switches",
     "wait_ready",
@@ -135,6 +136,15 @@ def voluntary_switches() -> int | None:
         return None
     whose = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # the thread's own: Linux
     return resource.getrusage(whose).ru_nvcsw
+
+
+def queued_seconds() -> float:
+    """Seconds that this thread was ready to run while others had its core; 0 if the system does not count them."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):  # not Linux, or built without it
+        return 0.0
 
 
 def name_process(name: str) -> None:
