@@ -75,8 +75,8 @@ def _measured(env: Any, seed: int) -> StepCost:
             seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
         if time.perf_counter() >= deadline:
             break
-    # Where the queue is not known, the CPU share is low on a busy machine too. But a step that really waits gives up its
-    # core voluntarily.
+    # Where the queue is not known, the CPU share is low on a busy machine too. But a step that really waits gives up
+    # its core voluntarily.
     now = voluntary_switches()
     gave_way = now is None or switches is None or now - switches >= total / 2
     if gave_way and cpu_seconds < WAITS_BELOW * seconds:
@@ -85,9 +85,9 @@ def _measured(env: Any, seed: int) -> StepCost:
 
 
 def _timed(env: Any, agent: RandomAgent, deadline: float) -> tuple[int, float, float]:
-    """Play until the deadline or `MOST_STEPS`. Return steps, seconds without those in the queue for a core, and CPU seconds.
+    """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds.
 
-    On a busy machine a step also waits for its core. That says nothing about the environment.
+    On a busy machine a step also queues for its core. Those seconds do not count.
     """
     began, cpu_began, queued = time.perf_counter(), time.process_time(), queued_seconds()
     _, info = env.reset()
