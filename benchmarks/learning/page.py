@@ -36,13 +36,8 @@ _PEERS = {
 
 
 def _title(task: Task) -> str:
-    own = [f"{_said(value)} {name.replace('_', ' ')}" for name, value in task.settings.get("env_kwargs", {}).items()]
     algorithm = [task.algorithm.upper()] if task.algorithm != "ppo" else []
-    return ", ".join([task.env, *own, *algorithm, *([task.note] if task.note else [])])
-
-
-def _said(value: Any) -> str:
-    return {True: "with", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return ", ".join([task.env, *algorithm, *([task.note] if task.note else [])])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -181,7 +176,7 @@ def _table(task: Task, runs: Sequence[Run]) -> Iterator[str]:
             run["seed"],
             f"{run['steps']:,}",
             _number(end_of_curve(run, task.recent)),
-            *(f"{_number(each['mean'])} ± {_number(each['std'])}{_trial(each)}" for each in figures),
+            *(f"{_number(each['mean'])} ± {_number(each['std'], like=each['mean'])}{_trial(each)}" for each in figures),
         )
 
 
@@ -191,9 +186,10 @@ def _trial(figures: Mapping[str, Any]) -> str:
     return f" (first and last episode {_number(returns[0])} and {_number(returns[-1])})" if len(returns) > 1 else ""
 
 
-def _number(value: float) -> str:
-    """Format a return, with decimals if it is small."""
-    return f"{value:,.0f}" if abs(value) >= 20 else f"{value:.2f}"
+def _number(value: float, like: float | None = None) -> str:
+    """Format a return, with decimals if it is small, or if `like` is."""
+    size = abs(value if like is None else like)
+    return f"{value:.2f}" if size < 20 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
 
 
 def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
