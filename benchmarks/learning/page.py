@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.learning.tasks import TASKS, Task
 from benchmarks.tables import ROOT, table_line, targets_table, write_or_check
 from benchmarks.wanted import at_least, at_most
+from envfleet.runs.plot import steps_text
 
 FOLDER, PAGE = ROOT / "docs" / "learning", ROOT / "docs" / "learning.md"
 TITLES = {"envfleet": "Envfleet", "stable-baselines3": "Stable-Baselines3"}
@@ -94,7 +95,7 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
             axes.plot([], [], color=colour, label=f"{title}, {len(curves)} seeds")
     _draw_wanted(axes, task, max(run["steps"] for run in runs))
     axes.set_xlabel("environment steps")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+    axes.xaxis.set_major_formatter(lambda value, _: steps_text(value))
     axes.set_ylabel(f"return, mean of the last {task.recent} training episodes")
     axes.set_title(_title(task))
     axes.grid(alpha=0.25)
@@ -108,7 +109,9 @@ def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
 def _draw_wanted(axes: Any, task: Task, steps: int) -> None:
     """Draw lines at the target returns, and published returns up to this number of steps."""
     grey = "#666666"
-    for wanted, words in ((task.least, "in evaluation"), (task.least_in_training, "in training")):
+    held_out = f"on {task.splits[1]}"
+    targets = ((task.least, "in evaluation"), (task.least_in_training, "in training"), (task.least_held_out, held_out))
+    for wanted, words in targets:
         if wanted is not None:
             axes.axhline(wanted, color=grey, linewidth=1, linestyle="--", label=f"target {words}: {wanted:g}")
     if task.published is None:
