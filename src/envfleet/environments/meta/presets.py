@@ -31,11 +31,6 @@ _BANDIT = Preset(
     },
     for_memory=True,
 )
-# Long trials of a bandit need a larger memory, and some entropy, or the agent settles for an arm too early. With 100
-# pulls and 3 million steps, held-out returns were 74.5 with this memory, 72.3 with this entropy, and 70.6 with neither
-# (one seed each, 1,500 tasks).
-_LONG_BANDIT = {"memory_size": 128, "entropy_coefficient": 0.003}
-_LONG_TRIAL = 50  # steps
 # A rollout is one trial of each environment. With a rate of 1e-3 and raw rewards, a run on PointRobotSparse fell from a
 # return of 41 to 11 after two million steps; with these values it kept rising (one seed each).
 _ROBOT = Preset(
@@ -178,6 +173,4 @@ def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
     longest = min(_LONGEST_SEQUENCE, steps)
     sequence = next(length for length in range(longest, 0, -1) if steps % length == 0)
     fitted = {**preset.values, "rollout_steps": steps, "sequence_length": sequence}
-    if preset is _BANDIT and trial >= _LONG_TRIAL:
-        fitted |= _LONG_BANDIT
     return {**presets, "ppo": replace(preset, values=fitted)}
