@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
+import threading
 import weakref
 from typing import Any
 
@@ -60,6 +62,34 @@ def test_a_host_that_is_lost_again_and_again_ends_in_an_error() -> None:
         unplug(fleet, 1)
         with pytest.raises(envfleet.WorkerError, match=r"died 2 times within 300 s.*its host was unplugged"):
             fleet.step(ACTIONS)
+
+
+def test_a_host_ends_while_it_shows_the_progress_of_its_workers() -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    def slow_memory(worker: int) -> int:
+        asked.set()
+        go.wait(10.0)
+        return 1
+
+    with make() as fleet:
+        fleet.reset()
+        link = fleet._supervisor.backend._placement.links[0]  # type: ignore[attr-defined]
+        host = link.host
+        host.backend.memory, host._weighed = slow_memory, -math.inf
+        found: list[Any] = []
+        threads = [threading.Thread(target=lambda: found.append(host.signs()))]
+        threads[0].start()
+        assert asked.wait(10.0)
+        threads.append(threading.Thread(target=link.unplug))
+        threads[1].start()
+        threads[1].join(0.3)  # it has to wait
+        go.set()
+        for thread in threads:
+            thread.join()
+        assert len(found[0]) in (0, 2)  # 0 if the host's own thread asked first, and the end came second
+        assert host.signs() == []
+        assert fleet.step(ACTIONS)[4]["restarted"].any()
 
 
 def test_a_lost_host_is_not_kept() -> None:

@@ -13,6 +13,7 @@ environments.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,8 @@ class Host:
         self._died: dict[int, str] = {}
         self._memory: dict[int, int] = {}
         self._weighed = -MEMORY_SECONDS
+        self._signing = threading.Lock()  # while held, the host is not closed
+        self._has_signs = False
 
     # --- workers
 
@@ -155,6 +158,7 @@ class Host:
             self._words = self._arrays.control.words
             no_limit = Timeouts(None, None)  # the caller's supervisor finds hung workers, by their signs of life
             self._waiter = Waiter(self.backend, self._arrays.control, no_limit, self._look_for_deaths)
+            self._has_signs = True
         groups = self._of_worker[worker]
         if rows is not None:
             self._transfer.paste_everything(rows, groups)
@@ -283,12 +287,13 @@ class Host:
 
     def signs(self) -> list[Sign]:
         """The progress of every worker. Any thread may call this."""
-        if self._arrays is None:
-            return []
-        if time.monotonic() - self._weighed > MEMORY_SECONDS:
-            self._weighed = time.monotonic()
-            self._memory = {worker: self.backend.memory(worker) for worker in list(self._of_worker)}
-        return [self._sign(worker) for worker in list(self._of_worker)]
+        with self._signing:
+            if not self._has_signs:
+                return []
+            if time.monotonic() - self._weighed > MEMORY_SECONDS:
+                self._weighed = time.monotonic()
+                self._memory = {worker: self.backend.memory(worker) for worker in list(self._of_worker)}
+            return [self._sign(worker) for worker in list(self._of_worker)]
 
     def _sign(self, worker: int) -> Sign:
         assert self._arrays is not None
@@ -303,6 +308,8 @@ class Host:
 
     def close(self, seconds: float) -> None:
         """Tell all workers to stop and wait for them."""
+        with self._signing:
+            self._has_signs = False
         if self._arrays is not None:
             for worker in self._of_worker:
                 self._words[self._arrays.control.worker(worker, WorkerWord.STOP)] = 1
