@@ -141,6 +141,24 @@ class Session:
         return lines[-1][:300] if lines else f"ended with code {self._process.wait()} and no message"
 
 
+def start_together(module: str, arguments: Sequence[Sequence[object]], *, in_step: bool = False) -> list[Session]:
+    """Start a process for each of these arguments; they share a barrier, and with `in_step` one after every step."""
+    processes = len(arguments)
+    # Memory for the barriers; unnamed, so nothing is left behind.
+    with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
+        for file in (shared, steps):
+            file.truncate(16 * processes)
+        waiting = ["--in-step", steps.fileno()] if in_step else []
+        return [
+            Session(
+                module,
+                [*own, "--barrier", shared.fileno(), place, processes, *waiting],
+                descriptors=[shared.fileno(), steps.fileno()],
+            )
+            for place, own in enumerate(arguments)
+        ]
+
+
 class Limit:
     """One independent process per core, each stepping its share of the environments in a plain loop.
 
@@ -153,24 +171,16 @@ class Limit:
     ) -> None:
         processes = min(processes, n_envs)
         firsts = [n_envs * index // processes for index in range(processes + 1)]
-        # Memory for the barriers; unnamed, so nothing is left behind.
-        with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
-            for file in (shared, steps):
-                file.truncate(16 * processes)
-            self.sessions = [
-                Session(
-                    "benchmarks.plain_loop",
-                    [
-                        *("--workload", workload),
-                        *("--envs", firsts[place + 1] - firsts[place]),
-                        *("--first-env", firsts[place]),
-                        *("--barrier", shared.fileno(), place, processes),
-                        *(("--in-step", steps.fileno(), "--wait-every", wait_every) if in_step else ()),
-                    ],
-                    descriptors=[shared.fileno(), steps.fileno()],
-                )
-                for place in range(processes)
+        shares = [
+            [
+                *("--workload", workload),
+                *("--envs", firsts[place + 1] - firsts[place]),
+                *("--first-env", firsts[place]),
+                *(("--wait-every", wait_every) if in_step else ()),
             ]
+            for place in range(processes)
+        ]
+        self.sessions = start_together("benchmarks.plain_loop", shares, in_step=in_step)
 
     def wait_until_ready(self) -> None:
         for session in self.sessions:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.plain_loop import Meeting
+from benchmarks.plain_loop import Barriers, add_barriers
 from benchmarks.ppo.workloads import SIZES
 from benchmarks.stepping import Stepper, serve
 
@@ -105,15 +105,14 @@ def main() -> None:
     parser.add_argument("--workload", choices=BODIES, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--channels-last", action="store_true")
-    parser.add_argument("--barrier", type=int, nargs=3, metavar=("DESCRIPTOR", "PLACE", "PLACES"))
+    add_barriers(parser)
     options = parser.parse_args()
     parts = options.barrier[2] if options.barrier else 1
-    wait = Meeting(*options.barrier).wait if options.barrier else lambda: None
     serve(
         lambda: build_arithmetic(
             options.workload, threads=options.threads, channels_last=options.channels_last, parts=parts
         ),
-        wait,
+        Barriers(options).wait_for_others,
     )
 
 

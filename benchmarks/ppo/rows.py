@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from benchmarks.peers.install import python_of, reason_of_absence
 from benchmarks.ppo.workloads import Sizes
-from benchmarks.sessions import Duration, Limit, Session, SessionError
+from benchmarks.sessions import Duration, Limit, Session, SessionError, start_together
 
 LIBRARY = "stable-baselines3"
 
@@ -28,19 +27,7 @@ class Together:
 
     def __init__(self, module: str, arguments: Sequence[object], processes: int, *, in_step: bool = False) -> None:
         """With `in_step` they also wait for each other after every cycle."""
-        # Memory for the barriers; unnamed, so nothing is left behind.
-        with tempfile.TemporaryFile() as shared, tempfile.TemporaryFile() as steps:
-            for file in (shared, steps):
-                file.truncate(16 * processes)
-            arguments = [*arguments, *(("--in-step", steps.fileno()) if in_step else ())]
-            self._sessions = [
-                Session(
-                    module,
-                    [*arguments, "--barrier", shared.fileno(), place, processes],
-                    descriptors=[shared.fileno(), steps.fileno()],
-                )
-                for place in range(processes)
-            ]
+        self._sessions = start_together(module, [arguments] * processes, in_step=in_step)
 
     def wait_until_ready(self) -> None:
         for session in self._sessions:

@@ -37,40 +37,22 @@ _PPO: dict[str, Any] = {
     "sequence_length": 8,
     "memory_size": 16,
 }
+_REPLAY: dict[str, Any] = {
+    "n_envs": 16,
+    "group_size": 4,
+    "rollout_steps": 8,
+    "steps": 16 * 8 * 8,
+    "learning_starts": 128,
+    "replay_size": 512,
+    "hidden": (16,),
+}
 WORLDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ppo": (PPO, _PPO),
     "gru": (PPO, {**_PPO, "memory": "gru"}),
     "masks": (PPO, {**_PPO, "env": Masked}),
     "dict": (PPO, {**_PPO, "env": Nested}),
-    "dqn": (
-        DQN,
-        {
-            "env": "CartPole-v1",
-            "n_envs": 16,
-            "group_size": 4,
-            "rollout_steps": 8,
-            "steps": 16 * 8 * 8,
-            "learning_starts": 128,
-            "replay_size": 512,
-            "train_frequency": 16,
-            "hidden": (16,),
-        },
-    ),
-    "sac": (
-        SAC,
-        {
-            "env": "Pendulum-v1",
-            "n_envs": 16,
-            "group_size": 4,
-            "rollout_steps": 8,
-            "steps": 16 * 8 * 8,
-            "learning_starts": 128,
-            "replay_size": 512,
-            "minibatch_size": 32,
-            "updates_per_step": 0.25,
-            "hidden": (16,),
-        },
-    ),
+    "dqn": (DQN, {**_REPLAY, "env": "CartPole-v1", "train_frequency": 16}),
+    "sac": (SAC, {**_REPLAY, "env": "Pendulum-v1", "minibatch_size": 32, "updates_per_step": 0.25}),
 }
 
 
