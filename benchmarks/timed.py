@@ -1,9 +1,10 @@
 """Make the comparisons shown in docs/compare.md: `python -m benchmarks.timed FOLDER`.
 
 It makes timed runs on one core and on all cores, with three seeds each and the commands that the page shows. On
-CoinRun, Stable-Baselines3 trains with the same settings. Runs go one at a time, seed by seed; nothing else should use
-the machine. FOLDER keeps the runs, and finished runs are not repeated. The figures go to docs/compare/ and into the
-page.
+CoinRun, Stable-Baselines3 trains with the same settings. Afterwards it measures how much faster independent processes
+collect on all cores than one process does: the limit of the gain. Runs go one at a time, seed by seed; nothing else
+should use the machine. FOLDER keeps the runs, and finished runs are not repeated. The figures go to docs/compare/ and
+into the page.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.peers.install import python_of, reason_of_absence, version_of
-from benchmarks.ppo.page import RESULTS as PPO_RESULTS
 from benchmarks.ppo.page import spread
-from benchmarks.ppo.rounds import ratio
+from benchmarks.ppo.rounds import Procedure, ratio
+from benchmarks.ppo.tables import TABLES
 from benchmarks.tables import ROOT, rounded, table_line, targets_table, with_block, write_or_check
 from benchmarks.wanted import at_least
 
 SEEDS = (1, 2, 3)
 MINUTES = 5
+SCALING_ROUNDS, SCALING_SECONDS = 7, 3.0
 PEER = "stable-baselines3"
 VECTORS = {"dummy": "DummyVecEnv", "subproc": "SubprocVecEnv"}
 WAYS = {"sequential": "sequential", "parallel": "processes"}  # our runs, and the backend of each
@@ -40,7 +42,7 @@ LEAST_COLLECTING, LEAST_IN_ALL = 0.95, 0.9
 
 @dataclass(frozen=True)
 class Subject:
-    """One training task: its flags, and the table in benchmarks/ppo.json with independent processes' speed-up."""
+    """One training task: its flags, and the table of `benchmarks.ppo` that measures independent processes."""
 
     name: str
     title: str
@@ -91,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.subjects:
             make_runs(SUBJECTS[name], options.folder.resolve())
             keep_figures(SUBJECTS[name], options.folder.resolve())
+            measure_scaling(SUBJECTS[name])
     page = with_block(PAGE.read_text(), render(), START, END)
     return write_or_check({PAGE: page}, FOLDER, "benchmarks.timed --page", check=options.check)
 
@@ -155,6 +158,17 @@ def keep_figures(subject: Subject, folder: Path) -> None:
         (kept / "others.json").write_text(json.dumps({"version": version, "runs": others}, indent=1) + "\n")
 
 
+def measure_scaling(subject: Subject) -> None:
+    """Measure one process and independent processes on this machine, in turns; write docs/compare/NAME/scaling.json."""
+    from envfleet.machine import usable_cores
+
+    def report(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    table = TABLES[subject.scaling](Procedure(usable_cores(), SCALING_ROUNDS, SCALING_SECONDS, report))
+    (FOLDER / subject.name / "scaling.json").write_text(json.dumps(table["rows"], indent=1) + "\n")
+
+
 # ---- the page
 
 
@@ -183,9 +197,7 @@ def _section(subject: Subject, comparison: Mapping[str, Any]) -> Iterator[str]:
         f"Learning takes {learning:.0%} of the time on one core. It is not faster on all cores: the learner keeps its "
         "number of threads, because that number affects the numerical results."
     )
-    gains = _gains(subject, sequential, parallel)
-    if gains:
-        yield "\n".join(targets_table([*gains, *_ahead(parallel, others)]))
+    yield "\n".join(targets_table([*_gains(subject, sequential, parallel), *_ahead(parallel, others)]))
 
 
 def _table(sequential: Mapping[str, Any], parallel: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[str]:
@@ -221,11 +233,8 @@ def _others(subject: Subject) -> dict[str, list[dict[str, float]]]:
 
 
 def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the targets for collecting and for training; `benchmarks.ppo` measures the independent processes."""
-    table = json.loads(PPO_RESULTS.read_text())["tables"].get(subject.scaling)
-    if table is None:
-        return []
-    possible = ratio(table["rows"], "processes", "process")
+    """Return the targets for collecting and for training, beside the speed-up of independent processes."""
+    possible = ratio(json.loads((FOLDER / subject.name / "scaling.json").read_text()), "processes", "process")
     assert possible is not None
     times = [
         {"learning": group["time_shares"]["learning"] / group["steps_per_second"], "all": 1 / group["steps_per_second"]}

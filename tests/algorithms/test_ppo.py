@@ -217,17 +217,29 @@ def test_the_update_stops_where_the_policy_has_moved_too_far() -> None:
 
 
 def test_schedules_fall_in_a_line() -> None:
-    settings = settings_of(learning_rate_schedule="linear", clip_range_schedule="linear")
+    schedules = dict.fromkeys(("learning_rate", "clip_range", "entropy_coefficient"), "linear")
+    settings = settings_of(**{f"{name}_schedule": schedule for name, schedule in schedules.items()})
     learner, rollout = learner_of(settings), rollout_of(settings)
     for progress, left in ((0.0, 1.0), (0.25, 0.75), (1.0, 0.0), (1.5, 0.0)):
         before = learner.weights().copy()
         metrics = learner.learn(rollout, progress)
         assert metrics["train/learning_rate"] == pytest.approx(1e-3 * left)
         assert metrics["train/clip_range"] == pytest.approx(0.2 * left)
+        assert metrics["train/entropy_coefficient"] == pytest.approx(0.01 * left)
         assert np.array_equal(before, learner.weights()) == (left == 0.0)
     constant = learner_of(settings_of()).learn(rollout, 0.9)
     assert constant["train/learning_rate"] == pytest.approx(1e-3)
     assert constant["train/clip_range"] == pytest.approx(0.2)
+    assert constant["train/entropy_coefficient"] == pytest.approx(0.01)
+
+
+def test_the_scheduled_weight_of_the_entropy_is_the_one_that_counts() -> None:
+    falling = learner_of(settings_of(entropy_coefficient=0.4, entropy_coefficient_schedule="linear"))
+    quarter, full = (learner_of(settings_of(entropy_coefficient=each)) for each in (0.1, 0.4))
+    rollout = rollout_of(settings_of())
+    for learner in (falling, quarter, full):
+        learner.learn(rollout, 0.75)
+    assert falling.weights().tobytes() == quarter.weights().tobytes() != full.weights().tobytes()
 
 
 def test_the_same_rollout_gives_the_same_bytes_and_another_number_another_shuffle() -> None:

@@ -28,7 +28,7 @@ from envfleet.algorithms.adam import FlatAdam
 from envfleet.algorithms.divergence import refuse_nan
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.ppo_batch import Batch
-from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, explained_variance
+from envfleet.algorithms.ppo_metrics import LossTerms, PPOUpdateMetrics, Rates, explained_variance
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.settings import PPO
 from envfleet.algorithms.values import RolloutValues
@@ -52,7 +52,7 @@ _SHUFFLE = 12  # key of the random streams that shuffle minibatches
 class _Minibatch:
     """Values that all parts of a minibatch share."""
 
-    clip: float
+    rates: Rates
     share: float  # weight of one row in the mean
     mean: Tensor | float = 0.0  # of the advantages, over the rows that happened
     std: Tensor | float = 1.0
@@ -96,24 +96,21 @@ class PPOLearner(Learner):
         OutOfTimeError, even in the middle of an update.
         """
         settings = self._settings
-        rate = settings.learning_rate * share_of_rate(
-            settings.learning_rate_schedule, begun, reached, warmup=settings.learning_rate_warmup
-        )
-        clip = settings.clip_range * share_of_rate(settings.clip_range_schedule, begun)
+        rates = self._rates(begun, reached)
         values, returns, batch = self._targets(rollout)
         update_metrics = PPOUpdateMetrics()
         stopped = False
         for epoch in range(settings.epochs):
             for index in self._minibatches(batch, rollout.number, epoch):
                 check_time(until)
-                self._step(batch, index, rate, clip, update_metrics)
+                self._step(batch, index, rates, update_metrics)
                 if settings.target_kl is not None and update_metrics.newest_kl() > 1.5 * settings.target_kl:
                     stopped = True
                     break
             if stopped:
                 break
         self.updates += update_metrics.count
-        metrics = update_metrics.means(settings, clip)
+        metrics = update_metrics.means(settings.value_coefficient, rates)
         remedy = " (normalise_observations, normalise_rewards)"
         refuse_nan(f"rollout {rollout.number}", self._flat.data, metrics=metrics, remedy=remedy)
         if settings.normalise_observations:
@@ -124,11 +121,20 @@ class PPOLearner(Learner):
         return {
             **metrics,
             "train/explained_variance": explained_variance(values[rollout.valid], returns[rollout.valid]),
-            "train/learning_rate": rate,
-            "train/clip_range": clip,
+            "train/learning_rate": rates.learning,
+            "train/clip_range": rates.clip,
+            "train/entropy_coefficient": rates.entropy,
             "train/n_updates": float(self.updates),
             "train/early_stop": float(stopped),
         }
+
+    def _rates(self, begun: float, reached: float | None) -> Rates:
+        settings, warmup = self._settings, self._settings.learning_rate_warmup
+        return Rates(
+            settings.learning_rate * share_of_rate(settings.learning_rate_schedule, begun, reached, warmup=warmup),
+            settings.clip_range * share_of_rate(settings.clip_range_schedule, begun),
+            settings.entropy_coefficient * share_of_rate(settings.entropy_coefficient_schedule, begun),
+        )
 
     # --- targets
 
@@ -169,22 +175,22 @@ class PPOLearner(Learner):
 
     # --- the gradient step
 
-    def _step(self, batch: Batch, index: Tensor, rate: float, clip: float, update_metrics: PPOUpdateMetrics) -> None:
+    def _step(self, batch: Batch, index: Tensor, rates: Rates, update_metrics: PPOUpdateMetrics) -> None:
         """Make one gradient step on a minibatch, split over the learner's threads."""
         settings, copies = self._settings, self._copies
         advantages = batch.collected[1].index_select(0, index)
         if batch.memory is not None:
             advantages = advantages[batch.valid.index_select(0, index)]
-        minibatch = _Minibatch(clip, 1.0 / max(1, advantages.numel()))
+        minibatch = _Minibatch(rates, 1.0 / max(1, advantages.numel()))
         if settings.normalise_advantages and advantages.numel() > 1:
             std, mean = torch.std_mean(advantages)
-            minibatch = _Minibatch(clip, minibatch.share, mean, std + 1e-8)
+            minibatch = _Minibatch(rates, minibatch.share, mean, std + 1e-8)
         parts = index.tensor_split(min(copies.count, len(index)))
         rows = copies.work(lambda copy, part: self._gradient(copy, batch.rows(part), minibatch), parts)
         gradient = copies.gradient(len(parts))
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
-        self._adam.step(rate)
+        self._adam.step(rates.learning)
         update_metrics.add(rows, norm)
 
     def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> LossTerms:
@@ -204,7 +210,7 @@ class PPOLearner(Learner):
         score = copy.policy.distribution.score(parameters, part.actions, part.mask)
 
         # L_policy = -min(r A, clip(r) A), and d r / d log p = r: no gradient if the clipped term is smaller.
-        clip = minibatch.clip
+        clip = minibatch.rates.clip
         log_ratio = score.log_probs - log_probs
         ratio = log_ratio.exp()
         gain, clipped_gain = ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip).mul_(advantages)
@@ -222,8 +228,8 @@ class PPOLearner(Learner):
 
         # The entropy is maximised, so its loss is its negative.
         entropy_gradient = None
-        if settings.entropy_coefficient:
-            entropy_gradient = torch.full_like(score.entropy, -settings.entropy_coefficient) * share
+        if minibatch.rates.entropy:
+            entropy_gradient = torch.full_like(score.entropy, -minibatch.rates.entropy) * share
 
         copy.gradient_pass.backward(score.vjp(log_probs_gradient, entropy_gradient), values_gradient)
         rows = (torch.minimum(gain, clipped_gain), log_ratio, error, score.entropy)

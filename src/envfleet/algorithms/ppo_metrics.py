@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from envfleet.algorithms.ppo_settings import PPO
-
-__all__ = ["LossTerms", "PPOUpdateMetrics", "explained_variance"]
+__all__ = ["LossTerms", "PPOUpdateMetrics", "Rates", "explained_variance"]
 
 Array = np.ndarray[Any, Any]
 LossTerms = tuple[Tensor, ...]  # gain, log-ratio, value error, entropy: each [row]
+
+
+class Rates(NamedTuple):
+    """The values that follow a schedule, for one rollout."""
+
+    learning: float
+    clip: float
+    entropy: float
 
 
 class PPOUpdateMetrics:
@@ -35,21 +41,20 @@ class PPOUpdateMetrics:
     def newest_kl(self) -> float:
         return float(_divergence(torch.cat([rows[1] for rows in self._newest])).mean())
 
-    def means(self, settings: PPO, clip: float) -> dict[str, float]:
+    def means(self, value_coefficient: float, rates: Rates) -> dict[str, float]:
         """Return means over all minibatches, under the usual metric names."""
         if not self._rows:  # no valid step: all workers died before their first one
             return {}
         gain, log_ratio, error, entropy = (torch.cat(parts) for parts in zip(*self._rows, strict=True))
         policy_loss, value_loss = -float(gain.mean()), float(error.square().mean())
         mean_entropy = float(entropy.mean())
-        value_part, entropy_part = settings.value_coefficient * value_loss, settings.entropy_coefficient * mean_entropy
         return {
-            "train/loss": policy_loss + value_part - entropy_part,
+            "train/loss": policy_loss + value_coefficient * value_loss - rates.entropy * mean_entropy,
             "train/policy_gradient_loss": policy_loss,
             "train/value_loss": value_loss,
             "train/entropy": mean_entropy,
             "train/approx_kl": float(_divergence(log_ratio).mean()),
-            "train/clip_fraction": float(((log_ratio.exp() - 1.0).abs() > clip).float().mean()),
+            "train/clip_fraction": float(((log_ratio.exp() - 1.0).abs() > rates.clip).float().mean()),
             "train/gradient_norm": float(torch.stack(self._norms).mean()),
         }
 

@@ -102,6 +102,7 @@ class PPO(TrainingSettings):
         None, "Clipping of the value function: how far a value may move; by default values are not clipped.", above=0
     )
     entropy_coefficient: float = setting(0.0, "Weight of the entropy bonus.", minimum=0)
+    entropy_coefficient_schedule: RateSchedule = setting("constant", SCHEDULES_HELP)
     value_coefficient: float = setting(0.5, "Weight of the value loss.", minimum=0)
     max_gradient_norm: float = setting(
         0.5, "Gradient clipping: gradients with a larger norm are scaled down to it.", above=0
