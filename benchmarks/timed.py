@@ -178,6 +178,8 @@ def render() -> str:
         path = FOLDER / subject.name / "comparison.json"
         if path.exists():
             sections += list(_section(subject, json.loads(path.read_text())))
+        else:
+            sections += [f"### {subject.title}", "This comparison has not been made with this version yet."]
     return "\n\n".join(sections)
 
 
