@@ -95,6 +95,12 @@ def test_a_run_that_was_resumed_with_other_settings(tmp_path: Path) -> None:
     assert (check.answer, check.facts) == ("no", "resumed with other settings: b: backend, workers")
 
 
+def test_every_group_with_one_seed_is_named(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{"lam": 0.9}, {"lam": 0.95}, {"algorithm": "dqn"}]
+    paths = [make_run(tmp_path / str(at), **each) for at, each in enumerate(settings)]
+    assert answers(*paths)[SEEDS].facts.startswith("ppo, lam 0.9, ppo, lam 0.95, dqn have one seed")
+
+
 @pytest.mark.parametrize(("count", "answer"), [(3, "no"), (5, "yes")])
 def test_several_seeds(tmp_path: Path, count: int, answer: str) -> None:
     paths = [

@@ -64,7 +64,7 @@ _NOT_COUNTED = frozenset(
 )
 _NAMED_FIRST = ("algorithm", "env", "backend", "workers", "n_envs", "schedule")
 _SPEAK_FOR_THEMSELVES = ("algorithm", "env", "backend")  # "sequential" needs no "backend" before it
-_LONGEST_VALUE = 30  # characters of a value in a group's name
+_LONGEST_VALUES = (30, 60)  # characters of a value in a group's name; more if names are equal otherwise
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class RunGroup:
 def group_runs(runs: Sequence[Run], *, ignoring: Collection[str] = ()) -> list[RunGroup]:
     """Group runs by their settings, in order of first appearance.
 
-    A label has only the settings needed to tell the groups apart. Settings in `ignoring` may differ within a group,
-    e.g. CHANGES_NO_RESULT for curves over steps.
+    A label has only the settings needed to tell the groups apart; no two are equal. Settings in `ignoring` may differ
+    within a group, e.g. CHANGES_NO_RESULT for curves over steps.
     """
     members: dict[str, list[Run]] = {}
     for run in runs:
@@ -96,11 +96,11 @@ def differing_settings(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[
     """Settings that are not the same in all, each with its values in order; None if unset."""
     counted = [counted_settings(each) for each in settings]
     names = dict.fromkeys([*_NAMED_FIRST, *(name for each in counted for name in each)])
-    if len({str(each.get("algorithm")) for each in counted}) > 1:
-        # Settings that only one algorithm has follow from the algorithm.
-        names = {name: None for name in names if all(name in each for each in counted)}
-    values = {name: [each.get(name) for each in counted] for name in names}
-    return {name: found for name, found in values.items() if len({_as_json(value) for value in found}) > 1}
+    return {
+        name: [_value(name, each) for each in counted]
+        for name in names
+        if len({text for text in _comparable(name, counted) if text is not None}) > 1
+    }
 
 
 def counted_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,37 +129,73 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def _key(settings: Mapping[str, Any]) -> str:
     counted = counted_settings(settings)
-    return json.dumps(
-        {name: _as_json(value) for name, value in counted.items() if not _is_unset(value)}, sort_keys=True
-    )
+    return json.dumps({name: text for name in counted if (text := _as_json(name, counted))}, sort_keys=True)
 
 
-def _as_json(value: Any) -> str:
-    """A comparable value. A setting that is off equals one that an older version did not have."""
-    return json.dumps(None if _is_unset(value) else value, sort_keys=True, default=str)
+def _comparable(name: str, counted: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """The setting of each as comparable text; None if its algorithm does not have the setting.
+
+    Whether it has one follows from the algorithm, so that is no further difference. Any algorithm can have arguments of
+    the environment.
+    """
+    algorithms = {str(each.get("algorithm")) for each in counted if name in each}
+    return [
+        _as_json(name, each) if name.startswith("env_kwargs.") or str(each.get("algorithm")) in algorithms else None
+        for each in counted
+    ]
 
 
-def _is_unset(value: Any) -> bool:
+def _as_json(name: str, counted: Mapping[str, Any]) -> str:
+    """A setting as comparable text, empty if unset."""
+    if name not in counted or (not _is_inner(name) and _is_off(counted[name])):
+        return ""
+    return json.dumps(counted[name], sort_keys=True, default=str)
+
+
+def _is_inner(name: str) -> bool:
+    """Whether it is a value inside a setting, e.g. an argument of the environment: recorded only if given."""
+    return "." in name
+
+
+def _is_off(value: Any) -> bool:
+    """Whether a setting is off, which equals one that an older version did not have."""
     return value is None or value is False or (isinstance(value, list | dict) and not value)
 
 
+def _value(name: str, counted: Mapping[str, Any]) -> Any:
+    """The value to show: None if unset, so one that was given as None is "none", as on the command line."""
+    value = counted.get(name)
+    return "none" if value is None and name in counted and _is_inner(name) else value
+
+
 def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    counted = [counted_settings(each) for each in settings]
     differences = differing_settings(settings)
-    chosen: list[str] = []
+    chosen: dict[str, list[str | None]] = {}
     told_apart = 1
     for name in differences:
-        columns = [differences[each] for each in [*chosen, name]]
-        now = len({tuple(map(_as_json, row)) for row in zip(*columns, strict=True)})
+        columns = [*chosen.values(), _comparable(name, counted)]
+        now = len(set(zip(*columns, strict=True)))
         if now > told_apart:
-            chosen, told_apart = [*chosen, name], now
+            chosen[name], told_apart = columns[-1], now
     if not chosen:
         return [f"{each.get('algorithm', '')} on {each.get('env', '')}" for each in settings]
-    rows = zip(*(differences[name] for name in chosen), strict=True)
-    return [", ".join(_named(name, value) for name, value in zip(chosen, row, strict=True)) for row in rows]
+    labels: list[str] = []
+    for longest in _LONGEST_VALUES:
+        labels = [
+            ", ".join(_named(name, differences[name][at], longest) for name in chosen if chosen[name][at] is not None)
+            for at in range(len(settings))
+        ]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [
+        f"{label} ({labels[: at + 1].count(label)})" if labels.count(label) > 1 else label
+        for at, label in enumerate(labels)
+    ]
 
 
-def _named(name: str, value: Any) -> str:
+def _named(name: str, value: Any, longest: int) -> str:
     text = "default" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
-    if len(text) > _LONGEST_VALUE:
-        text = f"{text[: _LONGEST_VALUE - 1]}…"
+    if len(text) > longest:
+        text = f"{text[: longest - 1]}…"
     return text if name in _SPEAK_FOR_THEMSELVES and value is not None else f"{name.removeprefix('env_kwargs.')} {text}"
