@@ -16,6 +16,7 @@ from envfleet.runs import plot
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.metrics import read_metrics
 from tests.cli.conftest import SMALL, train
+from tests.runs.making import make_run
 
 
 def _picture(path: Path) -> Any:
@@ -96,6 +97,17 @@ def test_other_settings_and_environments_are_drawn_apart(trained: Path, seeds: l
     texts = _texts(tmp_path / "all.svg")
     assert "CartPole-v1, Acrobot-v1" in texts  # the title
     assert {"CartPole-v1: slow", "Acrobot-v1: other"} <= set(texts)
+
+
+def test_own_environments_with_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / f"{module}-{seed}", seed=seed, env=f"{module}:make", manifest={"env": "make"})
+        for module in ("one", "two")
+        for seed in (1, 2)
+    ]
+    assert cli.main(["plot", *map(str, runs), "--output", str(tmp_path / "both.svg")]) == 0
+    mean = "ppo, mean of seeds 1, 2 (band: lowest to highest)"
+    assert {"make", f"one:make: {mean}", f"two:make: {mean}"} <= set(_texts(tmp_path / "both.svg"))
 
 
 def test_steps_at_the_axis_are_exact(trained: Path, tmp_path: Path) -> None:

@@ -124,6 +124,15 @@ def test_runs_of_the_same_seed_are_no_further_evidence(tmp_path: Path) -> None:
     assert first["seeds"] == [1] and len(first["runs"]) == 2
 
 
+def test_own_environments_with_the_same_name_are_not_compared(tmp_path: Path) -> None:
+    for name, env in (("a", "one:make"), ("b", "two:make")):
+        make_run(tmp_path / name, env=env, manifest={"env": "make"})
+    comparison = compare_runs([tmp_path])
+    assert [group["speedup"] for group in comparison.to_json()["groups"]] == [None, None]
+    assert any("different environments (one:make, two:make)" in note for note in comparison.notes)
+    assert report_of(comparison, []).startswith("Comparison on make\n")
+
+
 def test_different_environments_are_compared_each_with_its_own(tmp_path: Path) -> None:
     make_run(tmp_path / "a", speed=100.0)
     make_run(tmp_path / "b", speed=150.0, backend="threads", workers=2)

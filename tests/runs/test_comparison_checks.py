@@ -95,6 +95,13 @@ def test_a_run_that_was_resumed_with_other_settings(tmp_path: Path) -> None:
     assert (check.answer, check.facts) == ("no", "resumed with other settings: b: backend, workers")
 
 
+def test_own_environments_with_the_same_name(tmp_path: Path) -> None:
+    for name, env in (("a", "one:make"), ("b", "two:make")):
+        make_run(tmp_path / name, env=env, manifest={"env": "make"})
+    check = answers(tmp_path / "a", tmp_path / "b")[ENVIRONMENT]
+    assert (check.answer, check.facts) == ("no", "there are one:make, two:make")
+
+
 def test_every_group_with_one_seed_is_named(tmp_path: Path) -> None:
     settings: list[dict[str, Any]] = [{"lam": 0.9}, {"lam": 0.95}, {"algorithm": "dqn"}]
     paths = [make_run(tmp_path / str(at), **each) for at, each in enumerate(settings)]

@@ -36,7 +36,7 @@ class _Curve:
     @classmethod
     def of(cls, path: str | Path) -> _Curve:
         run = Run.load(path)
-        curve = cls(run, run.metrics, str(run.manifest.get("env", run.settings.get("env", ""))))
+        curve = cls(run, run.metrics, str(run.settings.get("env") or run.manifest.get("env", "")))
         if not any(len(curve.points(name)[0]) for name in (RETURN, EVALUATION)):
             raise SettingsError(
                 f"no episode of {run.folder.shown} has ended yet, so there is nothing to draw",
@@ -93,7 +93,7 @@ def _common(group: Sequence[_Curve]) -> tuple[Array, Array] | None:
 
 
 def _title(curves: Sequence[_Curve]) -> str:
-    return ", ".join(dict.fromkeys(curve.env for curve in curves))
+    return ", ".join(dict.fromkeys(str(curve.run.manifest.get("env", curve.env)) for curve in curves))
 
 
 # ---- drawing ----

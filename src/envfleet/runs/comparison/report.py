@@ -14,12 +14,17 @@ from envfleet.runs.comparison.run_metrics import ALL_PROCESSES, RunMetrics
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["REPORT_WIDTH", "Row", "explanations_of", "report_of", "table_rows"]
+__all__ = ["REPORT_WIDTH", "Row", "explanations_of", "report_of", "table_rows", "title_of"]
 
 NOT_RECORDED = "not recorded"
 REPORT_WIDTH = 110
 
 Row = tuple[str, list[str]]  # name, and a cell for each group
+
+
+def title_of(comparison: RunComparison) -> str:
+    """The title, with the short names of the environments."""
+    return f"Comparison on {', '.join(dict.fromkeys(run.summary.env for run in comparison.runs))}"
 
 
 def table_rows(comparison: RunComparison) -> list[Row]:
@@ -101,7 +106,7 @@ def _table(comparison: RunComparison, rows: Sequence[Row], first: int, end: int)
 
 def report_of(comparison: RunComparison, checks: Sequence[Check], width: int = REPORT_WIDTH) -> str:
     """The whole report as text, for the terminal and for comparison_report.txt."""
-    lines = [f"Comparison on {', '.join(comparison.envs)}", "", *_tables(comparison, width), ""]
+    lines = [title_of(comparison), "", *_tables(comparison, width), ""]
     for line in explanations_of(comparison):
         lines += _wrapped(line, width)
     lines += ["", "Runs"]

@@ -66,7 +66,8 @@ class RunMetrics:
 
     @property
     def env(self) -> str:
-        return self.summary.env
+        """The environment as the user gave it: the manifest's name of `one:make` and `two:make` is the same."""
+        return str(self.settings.get("env") or self.summary.env)
 
     @property
     def seed(self) -> int | None:

@@ -11,7 +11,7 @@ from envfleet.runs.comparison.comparison import RunComparison
 from envfleet.runs.comparison.curves import panels_of
 from envfleet.runs.comparison.page import page_of
 from envfleet.runs.comparison.picture import picture_of
-from envfleet.runs.comparison.report import explanations_of, report_of, table_rows
+from envfleet.runs.comparison.report import explanations_of, report_of, table_rows, title_of
 from envfleet.runs.durable import write_whole, writing
 
 __all__ = ["write_comparison"]
@@ -22,7 +22,7 @@ def write_comparison(comparison: RunComparison, checks: Sequence[Check], folder:
     folder = Path(folder)
     panels = panels_of(comparison)
     labels = [group.label for group in comparison.groups]
-    title = f"Comparison on {', '.join(comparison.envs)}"
+    title = title_of(comparison)
     explanations, rows = explanations_of(comparison), table_rows(comparison)
     page = page_of(title, labels, rows, panels, checks, explanations, comparison.notes)
     figures = {**comparison.to_json(), "checks": [check.to_json() for check in checks]}
