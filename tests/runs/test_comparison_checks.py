@@ -102,6 +102,19 @@ def test_own_environments_with_the_same_name(tmp_path: Path) -> None:
     assert (check.answer, check.facts) == ("no", "there are one:make, two:make")
 
 
+@pytest.mark.parametrize(("began", "answer"), [(1_500_000.0, "yes"), (1_900_005.0, "no")])
+def test_a_run_made_during_the_pause_of_another_had_the_machine_to_itself(
+    tmp_path: Path, began: float, answer: str
+) -> None:
+    load = {"system/cpu_percent_others": 2.0}
+    metrics = make_run(tmp_path / "a", more=load) / "metrics.jsonl"
+    lines = metrics.read_text().splitlines()
+    lines[2:] = [line.replace('"time": 10', '"time": 19') for line in lines[2:]]  # resumed days later
+    metrics.write_text("\n".join(lines) + "\n")
+    make_run(tmp_path / "b", more=load, learning_rate=0.1, began=began)
+    assert answers(tmp_path / "a", tmp_path / "b")[ALONE].answer == answer
+
+
 def test_every_group_with_one_seed_is_named(tmp_path: Path) -> None:
     settings: list[dict[str, Any]] = [{"lam": 0.9}, {"lam": 0.95}, {"algorithm": "dqn"}]
     paths = [make_run(tmp_path / str(at), **each) for at, each in enumerate(settings)]

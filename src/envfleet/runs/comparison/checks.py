@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal
 
 from envfleet.runs.comparison.comparison import RunComparison
@@ -125,12 +125,12 @@ def _machine_was_free(runs: Sequence[RunMetrics]) -> Check:
 
 
 def _overlap(first: RunMetrics, second: RunMetrics) -> bool:
-    intervals = (first.interval, second.interval)
-    if _machine(first) != _machine(second) or intervals[0] is None or intervals[1] is None:
+    if _machine(first) != _machine(second):
         return False
-    (begin, end), (other_begin, other_end) = intervals[0], intervals[1]
-    shared = min(end, other_end) - max(begin, other_begin)
-    return shared > _OVERLAP * min(end - begin, other_end - other_begin)
+    pairs = product(first.intervals, second.intervals)
+    shared = sum(max(0.0, min(end, other_end) - max(begin, other)) for (begin, end), (other, other_end) in pairs)
+    shortest = min(sum(end - begin for begin, end in run.intervals) for run in (first, second))
+    return shared > _OVERLAP * shortest
 
 
 def _one_difference(comparison: RunComparison) -> Check:

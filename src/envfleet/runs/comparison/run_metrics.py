@@ -24,6 +24,7 @@ Array = np.ndarray[Any, Any]
 ALL_PROCESSES, WORKERS_ONLY = "all processes", "the workers only"
 _WORKER = re.compile(r"fleet/worker_(\d+)/(?:busy_share|memory_mb)")
 _WINDOW = 100  # episodes averaged in a recorded return, once there are enough
+_PAUSE = 1.0  # seconds; a shorter gap between two updates is only the time to write a row
 
 
 class Series:
@@ -225,12 +226,18 @@ class RunMetrics:
         busy = self._series(lambda row: _of_workers(row, "busy_share", sum)).values
         return 100.0 * float(busy.mean()) if len(busy) else None
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Wall-clock start and end of the run."""
-        times = [row["time"] for row in self.rows if math.isfinite(_of(row, "time"))]
-        first = next((second for second in self._elapsed if second > 0), 0.0)
-        return (min(times) - first, max(times)) if times else None
+    @cached_property
+    def intervals(self) -> list[tuple[float, float]]:
+        """Wall-clock starts and ends of training, without the time between a stop and a resume."""
+        found: list[tuple[float, float]] = []
+        spent = np.diff([0.0, *self._elapsed])
+        updates = [(_of(row, "time"), own) for row, own in zip(self.rows, spent, strict=True) if own > 0]
+        for begin, end in sorted((time - own, time) for time, own in updates if math.isfinite(time)):
+            if found and begin <= found[-1][1] + _PAUSE:
+                found[-1] = (found[-1][0], max(found[-1][1], end))
+            else:
+                found.append((begin, end))
+        return found
 
     def series(self, name: str) -> Series:
         """The series of a metric."""
