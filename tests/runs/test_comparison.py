@@ -8,6 +8,7 @@ import pytest
 
 from envfleet.errors import SettingsError
 from envfleet.runs.comparison.comparison import compare_runs
+from envfleet.runs.comparison.curves import panels_of
 from envfleet.runs.comparison.report import report_of, table_rows
 from envfleet.runs.folder import RunFolder
 from tests.runs.making import make_run
@@ -122,6 +123,22 @@ def test_runs_of_the_same_seed_are_no_further_evidence(tmp_path: Path) -> None:
     first, _ = compare_runs([tmp_path]).to_json()["groups"]
     assert first["final_return"] == 50.0 and first["final_return_interval"] is None
     assert first["seeds"] == [1] and len(first["runs"]) == 2
+
+
+def test_bands_are_over_seeds(tmp_path: Path) -> None:
+    for name, seed, value in (("a", 1, 40), ("b", 1, 60)):
+        make_run(tmp_path / name, seed=seed, returns=(1, 2, 3, value))
+    make_run(tmp_path / "other", learning_rate=0.1)
+    for panel in panels_of(compare_runs([tmp_path]))[:3]:
+        one, two, whole = (line for line in panel.lines if line.group == 0)
+        assert [(line.name, line.kind) for line in (one, two)] == [("a", "run"), ("b", "run")]
+        assert whole.low is None and whole.high is None
+        assert whole.y[-1] == pytest.approx((one.y[-1] + two.y[-1]) / 2)
+    make_run(tmp_path / "c", seed=2, returns=(1, 2, 3, 80))
+    returns = panels_of(compare_runs([tmp_path]))[0]
+    (whole,) = (line for line in returns.lines if line.group == 0 and line.kind == "group")
+    assert whole.low is not None and whole.high is not None
+    assert (whole.low[-1], whole.y[-1], whole.high[-1]) == (50.0, 65.0, 80.0)
 
 
 def test_own_environments_with_the_same_name_are_not_compared(tmp_path: Path) -> None:

@@ -120,26 +120,42 @@ def _lines(
     """One line per group for all its seeds, and one per run if there are several."""
     lines = []
     for number, group in enumerate(groups):
-        curves = {run.name: (place_of(series), series.values) for run in group.runs if len(series := series_of(run))}
+        curves = {run: (place_of(series), series.values) for run in group.runs if len(series := series_of(run))}
         if not curves:
             continue
         if len(curves) > 1:
-            lines += [Line(number, name, *_thinned(*curve), kind="run") for name, curve in curves.items()]
-        lines.append(_together(number, group.label, list(curves.values())))
+            lines += [Line(number, run.name, *_thinned(*curve), kind="run") for run, curve in curves.items()]
+        by_seed: dict[int | None, list[tuple[Array, Array]]] = {}
+        for run, curve in curves.items():
+            by_seed.setdefault(run.seed, []).append(curve)
+        lines.append(_together(number, group.label, [_mean(each) for each in by_seed.values()]))
     return lines
 
 
-def _together(number: int, label: str, curves: Sequence[tuple[Array, Array]]) -> Line:
-    """Interquartile mean of the curves over their common range, with its 95 % interval."""
+def _mean(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Mean of the runs of one seed, which are no further evidence."""
     if len(curves) == 1:
-        return Line(number, label, *_thinned(*curves[0]))
+        return curves[0]
+    places, values = _aligned(curves)
+    return places, values.mean(axis=0)
+
+
+def _aligned(curves: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Places in the common range of the curves, and the values there [curve, place]."""
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     if last < first:  # the ranges do not overlap
         first, last = min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves)
     places = np.linspace(first, last, _POINTS)
-    values = np.array([np.interp(places, x, y) for x, y in curves])  # [run, place]
+    return places, np.array([np.interp(places, x, y) for x, y in curves])
+
+
+def _together(number: int, label: str, curves: Sequence[tuple[Array, Array]]) -> Line:
+    """Interquartile mean of the curves of several seeds over their common range, with its 95 % interval."""
+    if len(curves) == 1:
+        return Line(number, label, *_thinned(*curves[0]))
+    places, values = _aligned(curves)  # [seed, place]
     drawn = np.random.default_rng(0).integers(len(curves), size=(_RESAMPLES, len(curves)))
-    resampled = np.swapaxes(values[drawn], 1, 2)[..., None]  # [resample, place, run, task]
+    resampled = np.swapaxes(values[drawn], 1, 2)[..., None]  # [resample, place, seed, task]
     low, high = np.percentile(interquartile_mean(resampled), (2.5, 97.5), axis=0)
     middle = interquartile_mean(values.T[..., None])
     return Line(number, label, _plain(places), _plain(middle), low=_plain(low), high=_plain(high))
