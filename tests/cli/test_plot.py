@@ -110,6 +110,12 @@ def test_own_environments_with_the_same_name_are_told_apart(tmp_path: Path) -> N
     assert {"make", f"one:make: {mean}", f"two:make: {mean}"} <= set(_texts(tmp_path / "both.svg"))
 
 
+def test_a_folder_whose_name_begins_with_an_underscore_is_in_the_legend(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "_run")  # without evaluations, so nothing else is in the legend
+    assert cli.main(["plot", str(run), "--output", str(tmp_path / "curve.svg")]) == 0
+    assert "_run" in _texts(tmp_path / "curve.svg")
+
+
 def test_steps_at_the_axis_are_exact(trained: Path, tmp_path: Path) -> None:
     values = [0, 250, 2500, 5000, 7500, 12_500, 999_999, 1_250_000, 2e9]
     assert [plot.steps_text(value) for value in values] == [

@@ -108,12 +108,16 @@ def _draw(groups: Sequence[Sequence[_Curve]], output: Path, title: str) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     several = len({group[0].env for group in groups}) > 1
+    # Pairs of our own, because the legend that axes collect has no label that begins with an underscore.
+    handles: list[Any] = []
+    labels: list[str] = []
     evaluated = False
     for place, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
         colour = COLOURS[place % len(COLOURS)]
-        named = f"{group[0].env}: {label}" if several else label
-        evaluated |= (_draw_run if len(group) == 1 else _draw_seeds)(axes, group, colour, named)
-    handles, labels = axes.get_legend_handles_labels()
+        line, has_evaluations = (_draw_run if len(group) == 1 else _draw_seeds)(axes, group, colour)
+        handles.append(line)
+        labels.append(f"{group[0].env}: {label}" if several else label)
+        evaluated |= has_evaluations
     if evaluated:
         colour = COLOURS[0] if len(groups) == 1 else "#57606a"
         handles.append(Line2D([], [], color=colour, marker="o", markersize=5, linestyle=""))
@@ -144,22 +148,25 @@ def _chance(groups: Sequence[Sequence[_Curve]]) -> dict[str, float]:
     return {env: sum(values) / len(values) for env, values in found.items() if values}
 
 
-def _draw_run(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
-    """Draw one run: a line, and a dot for each evaluation. Returns whether it has evaluations."""
+def _draw_run(axes: Any, group: Sequence[_Curve], colour: str) -> tuple[Any, bool]:
+    """Draw one run: a line, and a dot for each evaluation. Returns the line and whether there are evaluations."""
     (curve,) = group
-    axes.plot(*curve.points(RETURN), color=colour, linewidth=1.6, label=label)
+    (line,) = axes.plot(*curve.points(RETURN), color=colour, linewidth=1.6)
     steps, scores = curve.points(EVALUATION)
     if len(steps):
         axes.plot(steps, scores, "o", color=colour, markersize=5)
-    return len(steps) > 0
+    return line, len(steps) > 0
 
 
-def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> bool:
-    """Draw the seeds of one experiment: their mean in a band, and dots for evaluations at steps that all have."""
+def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str) -> tuple[Any, bool]:
+    """Draw the seeds of one experiment: their mean in a band, and dots for evaluations at steps that all have.
+
+    Returns as `_draw_run`.
+    """
     common = _common(group)
     assert common is not None, "a group has steps in common"
     steps, returns = common
-    axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.6, label=label)
+    (line,) = axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.6)
     axes.fill_between(steps, returns.min(axis=0), returns.max(axis=0), color=colour, alpha=0.18, linewidth=0)
     scores = [dict(zip(*(part.tolist() for part in curve.points(EVALUATION)), strict=True)) for curve in group]
     shared = sorted(set.intersection(*map(set, scores)))
@@ -168,7 +175,7 @@ def _draw_seeds(axes: Any, group: Sequence[_Curve], colour: str, label: str) -> 
         mean = values.mean(axis=0)
         ends = np.abs(np.array([values.min(axis=0), values.max(axis=0)]) - mean)
         axes.errorbar(shared, mean, ends, fmt="o", color=colour, markersize=5, elinewidth=1)
-    return bool(shared)
+    return line, bool(shared)
 
 
 def _labels(groups: Sequence[Sequence[_Curve]]) -> list[str]:
