@@ -249,7 +249,7 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
         at_least(
             f"collecting is {gain:.2f} times as fast on all cores; share of independent processes' speed-up "
             f"({spread(possible)})",
-            gain / possible["median"],
+            {"median": gain / possible["median"], "lower": gain / possible["upper"], "upper": gain / possible["lower"]},
             LEAST_COLLECTING,
         ),
         at_least(
