@@ -48,4 +48,5 @@ def _has_image(space: spaces.Space[Any]) -> bool:
         return any(_has_image(part) for part in space.spaces.values())
     if isinstance(space, spaces.Tuple):
         return any(_has_image(part) for part in space.spaces)
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 32
+    # The two larger sides are the picture's: channels or stacked frames may come first or last.
+    return isinstance(space, spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= 32
