@@ -20,6 +20,7 @@ from envfleet.policies.distributions import (
     MultiCategorical,
     build_distribution,
 )
+from envfleet.policies.distributions.bounds import Bounds
 
 
 def _noise(distribution: Distribution, rows: int, seed: int = 0) -> Tensor:
@@ -130,6 +131,22 @@ def test_the_environment_gets_the_type_and_the_exact_bounds_of_its_space(dtype: 
         sent = Gaussian(space, bounds, 0.0).to_env(torch.tensor([[-90.0, 90.0], [0.6, 0.02]])).numpy()
         assert all(row in space for row in sent)
         assert sent[0].tolist() == [space.low[0], space.high[0]]
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (spaces.Box(0, 10, (2,), np.uint8), [[0, 10], [0, 10], [3, 4]]),
+        (spaces.Box(-5, 5, (2,), np.int8), [[-1, 5], [-5, 5], [3, 4]]),
+    ],
+    ids=str,
+)
+def test_whole_numbers_that_their_dtype_cannot_hold_become_the_nearer_bound(
+    space: spaces.Box, expected: list[list[int]]
+) -> None:
+    actions, bounds = torch.tensor([[-1.0, 300.0], [-200.0, 11.4], [2.6, 4.4]]), Bounds(space)
+    for sent in (bounds.clipped(actions).numpy(), bounds.clipped_in_numpy(actions.numpy())):
+        assert sent.dtype == space.dtype and sent.tolist() == expected
 
 
 def test_discrete_actions_begin_where_the_space_begins() -> None:

@@ -24,6 +24,7 @@ ACTIONS: list[spaces.Space[Any]] = [
     spaces.Box(-0.3, 0.5, (2,), np.float32),
     spaces.Box(-1.0, 1.0, (2, 3), np.float64),
     spaces.Box(-3, 4, (2,), np.int64),
+    spaces.Box(0, 10, (2,), np.uint8),
 ]
 
 

@@ -28,6 +28,7 @@ from envfleet.algorithms.experience import build_experience, in_chunks
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.clock import check_time
+from envfleet.policies.devices import to_device
 from envfleet.policies.distributions import forbid
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.q_manual_gradients import make_q_gradient_pass
@@ -49,7 +50,6 @@ class DQNLearner(Learner):
         self, settings: DQN, policy: QPolicy, observation_space: Any, *, n_envs: int, seed: int, device: torch.device
     ) -> None:
         self._settings, self._seed, self.device = settings, seed, device
-        self._on_cpu = device.type == "cpu"
         self.policy = policy.to(device)
         self._flat = FlatParameters(self.policy)
         self._target = copy.deepcopy(self.policy)
@@ -263,8 +263,7 @@ class DQNLearner(Learner):
         self.experience.begin_fresh_episodes()
 
     def _tensor(self, array: Array) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self._on_cpu else tensor.to(self.device)
+        return to_device(array, self.device)
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in arrays.items()}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envfleet.policies.devices import to_device
 from envfleet.policies.inputs import JoinedInputs
 from envfleet.policies.policy import Observations, Policy
 from envfleet.rollout.arrays import Rollout
@@ -44,15 +45,15 @@ class Batch:
                 """[time, env, ...] -> [piece and env, time, ...]"""
                 parts = array.reshape(pieces, piece_length, envs, *array.shape[2:]).swapaxes(1, 2)
                 flat = np.ascontiguousarray(parts.reshape(pieces * envs, piece_length, *array.shape[2:]))
-                return torch.from_numpy(flat).to(device)
+                return to_device(flat, device)
 
             starts = cut(rollout.starts)
-            memory = torch.from_numpy(rollout.memory[:pieces].reshape(pieces * envs, -1)).to(device)
+            memory = to_device(rollout.memory[:pieces].reshape(pieces * envs, -1), device)
         else:
 
             def cut(array: Array) -> Tensor:
                 """[time, env, ...] -> [row, ...]"""
-                return torch.from_numpy(array.reshape(time * envs, *array.shape[2:])).to(device)
+                return to_device(array.reshape(time * envs, *array.shape[2:]), device)
 
         return cls(
             _seen(policy, {name: cut(array[:-1]) for name, array in rollout.observations.items()}),

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envfleet.policies.devices import to_device
 from envfleet.policies.inputs import Inputs
 from envfleet.policies.sac_networks import Actor, Encoded, Encoder
 from envfleet.policies.soft_actions import Choices
@@ -110,10 +111,10 @@ def split_transitions(
 
     def part_of(part: slice) -> Part:
         def tensor(array: Array) -> Tensor:
-            return _on(device, array[part])
+            return to_device(array[part], device)
 
         def both(now: Array, following: Array) -> Tensor:
-            return _on(device, np.concatenate([now[part], following[part]]))
+            return to_device(np.concatenate([now[part], following[part]]), device)
 
         return Part(
             seen=None,
@@ -140,7 +141,7 @@ def split_sequences(batch: Sequences, noise: Noise, inputs: Inputs, parts: int, 
     def part_of(part: slice) -> Part:
         def tensor(array: Array) -> Tensor:  # [time, batch, ...] -> [rows, ...]
             some = array[:, part]
-            return _on(device, some.reshape(-1, *some.shape[2:]))
+            return to_device(some.reshape(-1, *some.shape[2:]), device)
 
         def both(now: Array, following: Array) -> Tensor:
             return tensor(np.concatenate([now, following]))
@@ -171,8 +172,3 @@ def _slices(rows: int, parts: int) -> Iterator[slice]:
 
 def _each(arrays: Array | None, tensor: Callable[[Array], Tensor]) -> list[Tensor | None]:
     return [None] * 3 if arrays is None else [tensor(array) for array in arrays]
-
-
-def _on(device: torch.device, array: Array) -> Tensor:
-    tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.to(device)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from envfleet.policies.devices import to_device
 from envfleet.policies.policy import Policy
 from envfleet.rollout.arrays import Rollout
 
@@ -68,8 +69,8 @@ class RolloutValues:
             memory = starts = None
             if remembers:
                 tensors = self._tensors(steps)
-                memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
-                starts = torch.from_numpy(rollout.starts[part]).to(self._device)
+                memory = to_device(rollout.memory[start // length], self._device)
+                starts = to_device(rollout.starts[part], self._device)
             else:
                 tensors = self._tensors({name: array.reshape(-1, *array.shape[2:]) for name, array in steps.items()})
             actions, mask = tensors.pop("actions"), tensors.pop("mask", None)
@@ -81,9 +82,9 @@ class RolloutValues:
     def _row_values(self, rows: dict[str, Array], memory: Array | None) -> Array:
         """Return flat values of observations `[time, env, ...]`; with memory `[env, memory]`, of a single time step."""
         if memory is not None:
-            starts = torch.zeros(1, len(memory), dtype=torch.bool)
-            held = torch.from_numpy(np.ascontiguousarray(memory))
-            return _array(self._policy.values(self._tensors(rows), held.to(self._device), starts)).reshape(-1)
+            starts = to_device(np.zeros((1, len(memory)), np.bool_), self._device)
+            held = to_device(np.ascontiguousarray(memory), self._device)
+            return _array(self._policy.values(self._tensors(rows), held, starts)).reshape(-1)
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in rows.items()}
         count = len(next(iter(flat.values())))
         parts = [
@@ -94,13 +95,13 @@ class RolloutValues:
 
     def _piece_values(self, rollout: Rollout, start: int, length: int) -> Array:
         part = slice(start, start + length)
-        memory = torch.from_numpy(rollout.memory[start // length]).to(self._device)
-        starts = torch.from_numpy(rollout.starts[part]).to(self._device)
+        memory = to_device(rollout.memory[start // length], self._device)
+        starts = to_device(rollout.starts[part], self._device)
         rows = {name: array[part] for name, array in rollout.observations.items()}
         return _array(self._policy.values(self._tensors(rows), memory, starts))
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
-        return {name: torch.from_numpy(array).to(self._device) for name, array in arrays.items()}
+        return {name: to_device(array, self._device) for name, array in arrays.items()}
 
 
 def _array(tensor: Tensor) -> Array:

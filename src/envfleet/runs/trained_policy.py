@@ -12,6 +12,7 @@ from gymnasium import spaces
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import flat_mask, leaves_of, pick
 from envfleet.policies.description import describe_space, space_from
+from envfleet.policies.devices import to_device
 from envfleet.policies.kinds import describe_kind, settings_from
 from envfleet.policies.protocol import ActingPolicy, PolicyBuilder, RanksActions
 from envfleet.policies.weights import load_weights
@@ -112,7 +113,7 @@ class TrainedPolicy:
         if deterministic:
             actions, self._memory = self.policy.best_actions(observations, self._memory, allowed)
         else:
-            noise = torch.from_numpy(self.policy.draw_noise(self._generator, (rows,))).to(self._device)
+            noise = to_device(self.policy.draw_noise(self._generator, (rows,)), self._device)
             acted = self.policy.act(observations, self._memory, noise, allowed)
             actions, self._memory = acted.actions, acted.memory
         result = self.policy.to_env(actions).cpu().numpy().astype(self.action_space.dtype, copy=False)
@@ -160,14 +161,14 @@ class TrainedPolicy:
             parts[leaf.name] = value[None] if single else value
         if len(kinds) > 1:
             raise SettingsError("some entries of the observation are single and some are batches, expected one kind")
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in parts.items()}
-        return {name: tensor.to(self._device) for name, tensor in tensors.items()}, kinds.pop()
+        tensors = {name: to_device(np.ascontiguousarray(value), self._device) for name, value in parts.items()}
+        return tensors, kinds.pop()
 
     def _mask(self, mask: Any, rows: int) -> torch.Tensor:
         flat, size = self._flat_mask(mask), self.policy.mask_size
         if len(flat) not in (1, rows):
             raise SettingsError(f"received {len(flat)} masks for {rows} observations, expected one or {rows}")
-        return torch.from_numpy(np.broadcast_to(flat, (rows, size)).copy()).to(self._device)
+        return to_device(np.broadcast_to(flat, (rows, size)).copy(), self._device)
 
     def _flat_mask(self, mask: Any) -> Array:
         size = self.policy.mask_size
