@@ -157,6 +157,17 @@ def test_the_target_follows_all_at_once_or_a_little() -> None:
     assert torch.equal(hard._target_flat.data, hard._flat.data)
 
 
+@pytest.mark.parametrize("follows", [{"target_rate": 0.05}, {"target_update_frequency": 1_000}])
+def test_both_networks_read_observations_normalised_alike(follows: dict[str, Any]) -> None:
+    learner, world = learner_of(normalise_observations=True, **follows), World(0, choices=4)
+    for _ in range(2):
+        learner.learn(world.rollout(4), 0.0)
+        online, target = (policy.inputs.normaliser_of("") for policy in (learner.policy, learner._target))
+        assert online is not None and target is not None and online.mean.all()
+        assert torch.equal(target.mean, online.mean) and torch.equal(target.inverse_std, online.inverse_std)
+    assert learner.updates
+
+
 def test_it_learns_in_proportion_to_what_was_collected() -> None:
     learner, world = learner_of(train_frequency=5, gradient_steps=2, learning_starts=24), World(0, choices=4)
     learner.learn(world.rollout(4), 0.0)  # 12 steps: too few to start

@@ -118,6 +118,8 @@ class DQNLearner(Learner):
                 {name: torch.from_numpy(array[:-1]) for name, array in rollout.observations.items()},
                 torch.from_numpy(rollout.valid),
             )
+            # Both networks read the same inputs: old statistics in the target would shift its values.
+            self._target.restore_normaliser(self.policy.normaliser_state())
         update_metrics = DQNUpdateMetrics()
         if self._collected >= settings.learning_starts:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
