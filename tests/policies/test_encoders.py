@@ -53,6 +53,17 @@ def test_vectors_are_joined_in_the_order_of_the_space() -> None:
     np.testing.assert_allclose(_joined(space, observations), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("high", [0, 1, 10, 255])
+def test_bytes_are_scaled_by_their_upper_bound(high: int) -> None:
+    space = spaces.Box(0, high, (2,), np.uint8)
+    largest = min(high, 1)
+    np.testing.assert_allclose(_joined(space, {"": np.array([[0, high]], np.uint8)}), [[0, largest]], rtol=1e-6)
+    shape, pictures = (10, 10, 2), torch.full((1, 10, 10, 2), high, dtype=torch.uint8)
+    of_bytes, of_floats = image_encoder("auto", _leaf(shape, high=high)), image_encoder("auto", _leaf(shape, float, 1))
+    of_floats.load_state_dict(of_bytes.state_dict())
+    torch.testing.assert_close(of_bytes(pictures), of_floats(torch.full((1, *shape), float(largest))))
+
+
 def test_a_plain_float_vector_is_read_without_a_copy() -> None:
     inputs = JoinedInputs(checked_leaves(spaces.Box(-1, 1, (3,))), [], normalise=False)
     observation = torch.randn(4, 3)

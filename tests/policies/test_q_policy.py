@@ -89,6 +89,14 @@ def test_cells_have_a_value_each(shape: tuple[int, ...]) -> None:
         build_q_policy(grid, spaces.Discrete(7), QSettings(network="cells"), seed=0)
 
 
+def test_cells_of_bytes_are_scaled_by_their_upper_bound() -> None:
+    settings, actions = QSettings(network="cells"), spaces.Discrete(16)
+    of_bytes = build_q_policy(spaces.Box(0, 10, (2, 4, 4), np.uint8), actions, settings, seed=0)
+    of_floats = build_q_policy(spaces.Box(0, 1, (2, 4, 4), np.float32), actions, settings, seed=0)
+    cells = torch.randint(0, 11, (3, 2, 4, 4), dtype=torch.uint8)
+    torch.testing.assert_close(of_bytes.q_values({"": cells}), of_floats.q_values({"": cells.float() / 10.0}))
+
+
 def test_blocks_of_cells_have_a_value_each() -> None:
     grid = spaces.Box(0.0, 1.0, (9, 8, 8), np.float32)
     cells = build_q_policy(grid, spaces.Discrete(64), QSettings(network="cells", dueling=False), seed=0)

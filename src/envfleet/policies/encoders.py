@@ -6,14 +6,13 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
-from envfleet.policies.inputs import JoinedInputs
+from envfleet.policies.inputs import JoinedInputs, scale_of
 from envfleet.policies.weights import HIDDEN_GAIN, RESIDUAL_GAIN, orthogonal, parameters_of, refuse_too_large
 
 __all__ = [
@@ -71,9 +70,7 @@ class _ImageEncoder(nn.Module):
         self.channels, self.height, self.width = leaf.shape
         if self._channels_last:
             self.height, self.width, self.channels = leaf.shape
-        top = getattr(leaf.space, "high", np.inf)
-        # Floats are not scaled, unless their upper bound of 255 shows that they hold byte values.
-        self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 or np.all(top == 255.0) else 1.0
+        self._scale = scale_of(leaf)
         self.convolutions = self._build_convolutions()
         self._initialise_convolutions()
         with torch.no_grad():

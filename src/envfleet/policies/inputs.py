@@ -10,17 +10,26 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.spaces import Leaf, leaves_of, rebuild
+from envfleet.fleet.spaces import Leaf, bounds_of, leaves_of, rebuild
 from envfleet.policies.normalise import ObservationNormaliser
 
-__all__ = ["Inputs", "JoinedInputs", "NestedInputs", "checked_leaves", "is_image"]
-
-_UINT8_SCALE = 1.0 / 255.0
+__all__ = ["Inputs", "JoinedInputs", "NestedInputs", "checked_leaves", "is_image", "scale_of"]
 
 
 def is_image(leaf: Leaf) -> bool:
     """Whether the leaf is an image or a frame stack: a Box of three dimensions, uint8 or float."""
     return isinstance(leaf.space, spaces.Box) and len(leaf.shape) == 3 and leaf.dtype.kind in "fu"
+
+
+def scale_of(leaf: Leaf) -> float:
+    """The factor that brings the bytes of a Box to [0, 1].
+
+    Other numbers are not scaled, unless their upper bound of 255 shows that they hold byte values.
+    """
+    _, high = bounds_of(leaf.space)
+    if leaf.dtype == np.uint8:
+        return 1.0 / max(1.0, float(high.max()))
+    return 1.0 / 255.0 if np.all(high == 255) else 1.0
 
 
 def checked_leaves(space: spaces.Space[Any]) -> list[Leaf]:
@@ -143,13 +152,13 @@ class _Numbers(nn.Module):
         super().__init__()
         self.size = int(np.prod(leaf.shape))
         self._as_is = leaf.dtype == np.float32
-        self._bytes = leaf.dtype == np.uint8
+        self._scale = scale_of(leaf) if leaf.dtype == np.uint8 else None
         self._flat = len(leaf.shape) == 1
         self._normalise = None if normaliser is None else normaliser.forward
 
     def forward(self, values: Tensor) -> Tensor:
         if not self._as_is:
-            values = values * _UINT8_SCALE if self._bytes else values.float()
+            values = values.float() if self._scale is None else values * self._scale
         if self._normalise is not None:
             values = self._normalise(values)
         return values if self._flat else values.reshape(len(values), self.size)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch.nn import functional
 
 from envfleet.errors import SettingsError
 from envfleet.policies.encoders import Trunk, build_trunk
-from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image
+from envfleet.policies.inputs import Inputs, JoinedInputs, NestedInputs, checked_leaves, is_image, scale_of
 from envfleet.policies.own_networks import ROWS, dummy_pass, own_module, own_trunk, shape_of
 from envfleet.policies.q_settings import Q_NETWORKS, QSettings
 from envfleet.policies.weights import HIDDEN_GAIN, VALUE_HEAD_GAIN, orthogonal, refuse_too_large
@@ -168,7 +167,7 @@ class _CellValues(QNetwork):
         if leaf is None or not is_image(leaf):
             raise SettingsError("the network 'cells' needs one grid [channels, height, width] as the observation")
         self._last, self._block = _grid_of(leaf.shape, actions)
-        self._scale = 1.0 / 255.0 if leaf.dtype == np.uint8 else 1.0
+        self._scale = scale_of(leaf)
         seen = leaf.shape[2] if self._last else leaf.shape[0]
         widths = list(pairwise((seen, *channels)))
         refuse_too_large(f"layers of {' and '.join(map(str, channels))} channels", sum(9 * n * m for n, m in widths))
