@@ -72,6 +72,7 @@ def test_a_plain_float_vector_is_read_without_a_copy() -> None:
 
 def test_what_counts_as_an_image() -> None:
     assert is_image(_leaf((84, 84, 3))) and is_image(_leaf((10, 10, 4), np.float32, 1.0))
+    assert is_image(_leaf((10, 10, 4), np.bool_, 1))
     assert not is_image(_leaf((84, 84))) and not is_image(_leaf((4, 4, 4), np.int64))
 
 

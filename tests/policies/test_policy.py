@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import leaves_of, pick
 from envfleet.policies.body import ActorCritic
+from envfleet.policies.encoders import GridCNN
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.protocol import Acted
@@ -25,6 +26,7 @@ from tests.policies import own_networks
 
 VECTOR = spaces.Box(-3, 3, (4,))
 PICTURE = spaces.Box(0, 255, (10, 10, 2), np.uint8)
+FLAGS = spaces.Box(0, 1, (10, 10, 4), np.bool_)  # as in MinAtar
 MIXED = spaces.Dict({"picture": PICTURE, "vector": spaces.Box(-3, 3, (2,)), "choice": spaces.Discrete(3)})
 ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), spaces.Box(-1, 1, (2,))]
 
@@ -49,7 +51,9 @@ def _act(policy: Policy, observations: dict[str, Tensor], *, seed: int = 0, mask
 
 
 @pytest.mark.parametrize("action_space", ACTIONS, ids=str)
-@pytest.mark.parametrize("observation_space", [VECTOR, PICTURE, MIXED], ids=["vector", "picture", "mixed"])
+@pytest.mark.parametrize(
+    "observation_space", [VECTOR, PICTURE, FLAGS, MIXED], ids=["vector", "picture", "flags", "mixed"]
+)
 @pytest.mark.parametrize("shared", [True, False])
 def test_evaluate_and_values_say_what_act_said(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], shared: bool
@@ -69,6 +73,15 @@ def test_evaluate_and_values_say_what_act_said(
     assert all(action_space.contains(row) for row in sent)
     (found.log_probs.sum() + found.values.sum() + found.entropy.sum()).backward()
     assert all(parameter.grad is not None for parameter in policy.parameters())
+
+
+def test_grids_of_flags_are_images() -> None:
+    policy = build_policy(FLAGS, spaces.Discrete(3), PolicySettings(), seed=1)
+    (encoder,) = (module for module in policy.modules() if isinstance(module, GridCNN))
+    flags = _observations(FLAGS, 8)[""]
+    assert flags.dtype == torch.bool and flags.any() and not flags.all()
+    assert _act(policy, {"": flags}).actions.shape == (8,)
+    assert torch.equal(encoder(flags), encoder(flags.float()))
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

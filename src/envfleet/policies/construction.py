@@ -57,7 +57,8 @@ def _our_trunks(
         images = []  # images are flattened to vectors
     elif network != "auto" and not images:
         raise SettingsError(
-            f"network is {network!r}, but the observation has no image (a Box of three dimensions, uint8 or float)",
+            f"network is {network!r}, but the observation has no image: a Box of three dimensions, of uint8, bool "
+            "or float",
             hint="use network 'auto' or 'mlp'",
         )
     inputs = JoinedInputs(leaves, images, normalise=settings.normalise_observations)

@@ -17,8 +17,8 @@ __all__ = ["Inputs", "JoinedInputs", "NestedInputs", "checked_leaves", "is_image
 
 
 def is_image(leaf: Leaf) -> bool:
-    """Whether the leaf is an image or a frame stack: a Box of three dimensions, uint8 or float."""
-    return isinstance(leaf.space, spaces.Box) and len(leaf.shape) == 3 and leaf.dtype.kind in "fu"
+    """Whether the leaf is an image or a frame stack: a Box of three dimensions, uint8, bool or float."""
+    return isinstance(leaf.space, spaces.Box) and len(leaf.shape) == 3 and leaf.dtype.kind in "fub"
 
 
 def scale_of(leaf: Leaf) -> float:

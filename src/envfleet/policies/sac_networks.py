@@ -205,7 +205,8 @@ def _build_features(
     images = [] if network == "mlp" else [leaf for leaf in leaves if is_image(leaf)]
     if network not in ("auto", "mlp") and not images:
         raise SettingsError(
-            f"network is {network!r}, but the observation has no image (a Box of three dimensions, uint8 or float)",
+            f"network is {network!r}, but the observation has no image: a Box of three dimensions, of uint8, bool "
+            "or float",
             hint="use network 'auto' or 'mlp'",
         )
     inputs = JoinedInputs(leaves, images, normalise=normalise)
