@@ -108,7 +108,9 @@ class EnvContext:
         return f"environment {last}" if self.together == 1 else f"one of environments {self.env_index} to {last}"
 
     def __str__(self) -> str:
-        parts = [self.where, f"during {self.operation}", f"seed {self.seed}"]
+        parts = [self.where, f"during {self.operation}"]
+        if self.seed is not None:
+            parts.append(f"seed {self.seed}")
         if self.task is not None:
             parts.append(f"task {self.task!r}")
         if self.step is not None:

@@ -145,6 +145,22 @@ class MaskedCounter(Counter):
         return super().step(action)
 
 
+class GivenMask(gymnasium.Env[Any, Any]):
+    """Has two actions and gives the same mask at every step, whether it fits or not."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, mask: Any, *, at_end: bool = False) -> None:
+        self._mask, self._at_end = mask, at_end
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {} if self._at_end else {"action_mask": self._mask}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), float(action), False, self._at_end, {"action_mask": self._mask}
+
+
 class LateMaskedCounter(Counter):
     """Gives no mask at a reset; allows only the last action in the second step of an episode."""
 

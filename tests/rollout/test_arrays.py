@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,20 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from envfleet.errors import SettingsError
+from envfleet.errors import EnvError, SettingsError
 from envfleet.policies.settings import PolicySettings
 from envfleet.rollout.arrays import Column, Rollout, RolloutShape
 from tests.rollout.collecting import ENVS, PIECE, SEED, STEPS, collecting, is_written, kept
-from tests.rollout.envs import Counter, LateMaskedCounter, MaskedCounter, NestedCounter, Page, diary, mask_of
+from tests.rollout.envs import (
+    Counter,
+    GivenMask,
+    LateMaskedCounter,
+    MaskedCounter,
+    NestedCounter,
+    Page,
+    diary,
+    mask_of,
+)
 
 Array = np.ndarray[Any, Any]
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
@@ -133,6 +143,21 @@ def test_masks_are_those_of_each_step(acting: str) -> None:
             ends = table(pages, "final")[time, env]
             assert rollout.final_masks is not None and len(k)
             assert np.array_equal(rollout.final_masks[k, env], [mask_of(*end, MaskedCounter.mask_size) for end in ends])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("mask", [[1], np.array([1, 0, 1], np.int8)], ids=["one", "three"])
+def test_a_mask_of_another_size_is_an_error_of_its_environment(acting: str, at_end: bool, mask: Any) -> None:
+    said = rf"info\['action_mask'\] has {len(mask)} entries, expected 2: one per action \(environment 0, during"
+    with pytest.raises(EnvError, match=said), collecting(partial(GivenMask, mask, at_end=at_end), acting=acting) as rig:
+        rig.collect(0)
+
+
+@BOTH_WAYS
+def test_a_tuple_of_numbers_is_one_mask(acting: str) -> None:
+    with collecting(partial(GivenMask, (0, 1)), acting=acting) as rig:
+        assert (rig.collect(0).columns["actions"] == 1).all()
 
 
 @BOTH_WAYS

@@ -102,8 +102,13 @@ def row_of(array: Array, index: int) -> Any:
 
 
 def flat_mask(mask: Any) -> Array:
-    """The action mask as one array; for a MultiDiscrete, Gymnasium uses a tuple with one mask per part."""
-    return np.concatenate(mask, axis=-1) if isinstance(mask, tuple) else np.asarray(mask)
+    """The action mask as one array; for a MultiDiscrete, Gymnasium uses a tuple with one mask per part.
+
+    A tuple of numbers is one mask.
+    """
+    if not isinstance(mask, tuple):
+        return np.asarray(mask)
+    return np.concatenate([np.atleast_1d(part) for part in mask], axis=-1)
 
 
 class BatchWriter:

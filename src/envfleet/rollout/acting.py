@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import spaces
 
+from envfleet.errors import EnvContext, EnvError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.memory import aligned
 from envfleet.fleet.spaces import flat_mask, leaves_of
@@ -188,11 +189,21 @@ class RolloutRecorder:
         """Record the action masks of environment i of the group: for its next step, and at the end of an episode."""
         final = info.get("final_info")
         if isinstance(final, dict) and self._actor.mask_size and final.get("action_mask") is not None:
-            self._final_mask[i] = flat_mask(final["action_mask"]).reshape(-1)
+            self._final_mask[i] = self._checked_mask(i, final["action_mask"])
         mask = info.get("action_mask")
         if mask is not None and self._actor.mask_size:
+            self._mask[i] = self._checked_mask(i, mask)
             self._masked[0] = 1
-            self._mask[i] = flat_mask(mask).reshape(-1)
+
+    def _checked_mask(self, i: int, mask: Any) -> Array:
+        flat, size = flat_mask(mask).reshape(-1), self._actor.mask_size
+        if len(flat) != size:  # a single entry would apply to all actions
+            raise EnvError(
+                f"info['action_mask'] has {len(flat)} entries, expected {size}: one per action",
+                EnvContext(self._rows.start + i, "reset or step"),
+                hint="give the mask one entry per action, 1 where it is allowed",
+            )
+        return flat
 
     def ended(
         self, t: int, terminated: Array, truncated: Array, lost: Array, statistics: EpisodeStatistics, final: Any
