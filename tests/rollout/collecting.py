@@ -24,7 +24,7 @@ from envfleet.rollout.collectors import CentralCollector, WorkerCollector
 from envfleet.rollout.routine import ActingRoutine
 
 Array = np.ndarray[Any, Any]
-SEED, ENVS, STEPS, PIECE = 3, 8, 24, 8
+SEED, ENVS, GROUP, STEPS, PIECE = 3, 8, 4, 24, 8
 SENTINEL = {"f": np.nan, "i": -77, "u": 201}
 # Not written by a rollout: these arrays outlive it.
 _LASTING = {"weights", "progress", "carried", "allowed", "masked"}
@@ -88,7 +88,7 @@ def collecting(
     fleet = build_fleet(
         makers_of(env, n_envs),
         GroupSettings(SEED, AutoresetMode.SAME_STEP, OnError(on_error)),
-        Hosting(**{"backend": "sequential", "group_size": 4, **hosting}),
+        Hosting(**{"backend": "sequential", "group_size": GROUP, **hosting}),
         timeouts=timeout,
         routine=routine if acting == "worker" else None,
     )

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from envfleet.policies.policy import Policy
 from envfleet.policies.settings import PolicySettings
 from envfleet.rollout.arrays import Rollout
-from tests.rollout.collecting import ENVS, PIECE, STEPS, collecting
+from tests.fleet.loop_back import use_loop_back
+from tests.rollout.collecting import ENVS, GROUP, PIECE, SEED, STEPS, collecting
 from tests.rollout.envs import ACTIONS, Counter, MaskedCounter
 
 Array = np.ndarray[Any, Any]
@@ -90,6 +92,36 @@ def test_with_masks(acting: str, memory: str, kind: type[Counter]) -> None:
         rollout = rig.collect(3)
         without = recomputed(rig.policy, rollout, with_masks=False)
         assert np.abs(without - rollout.columns["log_probs"]).max() > 0.01  # the masks make a difference
+
+
+class LateSwitches(Counter):
+    """Four switches. Only environments with an odd seed of one group give a mask, in the third step of an episode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiBinary(4)
+
+    def current_info(self) -> dict[str, Any]:
+        given = self.seed >= SEED + GROUP and self.seed % 2 and self.time == 2
+        return {"action_mask": np.array([0, 1, 0, 1], np.int8)} if given else {}
+
+
+@pytest.mark.parametrize(
+    ("acting", "hosting"),
+    [("worker", {}), ("central", {}), ("worker", {"backend": "threads", "workers": 2})],
+    ids=["worker", "central", "without shared memory"],
+)
+def test_with_late_masks_of_switches(acting: str, hosting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows before the first mask, and groups that never give one, allow every switch."""
+    if hosting:
+        use_loop_back("loop-back", monkeypatch)
+    with collecting(LateSwitches, acting=acting, **hosting) as rig:
+        rollout = rig.collect(0)
+        seeds, _, times = rollout.observations[""].transpose(2, 0, 1)
+        given = (seeds >= SEED + GROUP) & (seeds % 2 == 1) & (times == 2)
+        assert rollout.masks is not None and given.any()
+        assert np.array_equal(rollout.masks, np.where(given[..., None], [False, True, False, True], True))
+        np.testing.assert_allclose(recomputed(rig.policy, rollout), rollout.columns["log_probs"], atol=1e-5)
 
 
 def test_memory_must_be_zeroed_where_episodes_begin_for_them_to_be_equal() -> None:

@@ -170,7 +170,7 @@ class RolloutRecorder:
             scratch[...] = rows
             views.observations[name][t] = rows
         if self._masked[0]:
-            views.masks[t] = self._mask
+            np.logical_not(self._mask, out=views.forbidden[t])
 
     def decide(self, t: int) -> Array:
         """Return the actions of step t."""
@@ -273,7 +273,7 @@ class _BufferViews:
 
         self.seconds = arrays["seconds"][buffer][group]
         self.rewards, self.terminated, self.truncated = part("rewards"), part("terminated"), part("truncated")
-        self.valid, self.masks = part("valid"), part("masks")
+        self.valid, self.forbidden = part("valid"), part("forbidden")
         self.memory, self.final_memory, self.final_masks = part("memory"), part("final_memory"), part("final_masks")
         self.episode_returns, self.episode_lengths = part("episode_returns"), part("episode_lengths")
         self.episode_numbers = [part(name) for name in arrays if name.startswith("episode_numbers/")]

@@ -80,7 +80,8 @@ class RolloutShape:
             ExtraArray("valid", (b, t, n), "|b1", _WRITTEN),
             ExtraArray("episode_returns", (b, t, n), "<f8", _AT_ENDS),
             ExtraArray("episode_lengths", (b, t, n), "<i8", _AT_ENDS),
-            ExtraArray("masks", (b, t + 1, n, self.mask_size), "|b1", replace(_WRITTEN, only_if="masked")),
+            # Zero allows an action: rows before the first mask are never written, so that they take no memory.
+            ExtraArray("forbidden", (b, t + 1, n, self.mask_size), "|b1", replace(_WRITTEN, only_if="masked")),
             ExtraArray("memory", (b, -(-t // self.piece_length) + 1, n, self.memory_size), "<f4", _WRITTEN),
             ExtraArray("final_memory", (b, t, n, self.memory_size), "<f4", _FINALS),
             ExtraArray("final_masks", (b, t, n, self.mask_size), "|b1", replace(_FINALS, only_if="masked")),
@@ -98,7 +99,7 @@ class RolloutShape:
     @property
     def learned_bytes(self) -> int:
         """Bytes of the arrays that every rollout writes: all but finals, masks and episode statistics."""
-        rare = ("final", "masks", "episode_")
+        rare = ("final", "forbidden", "episode_")
         return sum(
             int(np.prod(array.shape, dtype=np.int64)) * np.dtype(array.dtype).itemsize
             for array in self.arrays()
@@ -108,7 +109,7 @@ class RolloutShape:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One buffer of the arrays, as views."""
+    """One buffer of the arrays, as views; masks are a copy."""
 
     number: int
     observations: dict[str, Array]  # leaf name -> [time + 1, env, ...]
@@ -143,7 +144,7 @@ class Rollout:
             finals=named("finals/"),
             columns=named("columns/"),
             episode_numbers=named("episode_numbers/"),
-            masks=arrays["masks"][buffer] if arrays["masked"][0] else None,
+            masks=~arrays["forbidden"][buffer] if arrays["masked"][0] else None,
             final_masks=arrays["final_masks"][buffer] if arrays["masked"][0] else None,
             **{name: arrays[name][buffer] for name in _PLAIN},
         )

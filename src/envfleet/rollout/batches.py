@@ -71,8 +71,8 @@ class RolloutBatch:
             ours, theirs = self._arrays[name][0], arrays[name][buffer]
             if name == "seconds":  # [group, 2]
                 ours[slot] = theirs[group]
-            elif "masks" in name and not masked:
-                ours[:, to] = True  # in case a later group of this batch has the first mask
+            elif name in ("forbidden", "final_masks") and not masked:
+                ours[:, to] = name == "final_masks"  # all allowed, in case a later group of this batch has a mask
             elif name.startswith("final"):
                 ours[:finals, to] = theirs[:finals, rows]
             else:
