@@ -20,13 +20,12 @@ from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.sequences import WHOLE, SequenceSampler, SequenceSpec
 from tests.fleet.loop_back import use_loop_back
 from tests.fleet.pools import CounterPool
-from tests.rollout.collecting import ENVS, SEED, STEPS, Rig, collecting, kept
+from tests.rollout.collecting import ENVS, GROUP, PIECE, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary, length_of
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.usefixtures("start_method")
 BOTH_WAYS = pytest.mark.parametrize("acting", ["worker", "central"])
-GROUP = 4
 STRUCK, STEP = 1, 10  # the environment that fails, and the step in which it fails
 PROCESSES = {"backend": "processes", "workers": 2, "group_size": GROUP}
 
@@ -190,6 +189,22 @@ def test_both_ways_of_acting_give_the_same_rows_around_a_death(env: str, tmp_pat
             found.append([arrays["observations/"], arrays["rewards"], valid.copy(), log_probs, actions])
     for one, two in zip(*found, strict=True):
         assert one.tobytes() == two.tobytes()
+
+
+def test_a_death_at_the_start_of_a_piece_loses_the_step_before_it(tmp_path: Path) -> None:
+    """The memory before the lost step is gone, so the value that the step before would bootstrap from is unknown."""
+    env = partial(Counter, fault=Fault("kill", SEED + STRUCK, PIECE, str(tmp_path / "struck")))
+    with collecting(env, acting="worker", memory="gru", **PROCESSES) as rig:
+        rollout = rig.collect(0)
+        ended = rollout.ended[PIECE - 1, :GROUP]
+        assert ended.any() and not ended.all()
+        expected = np.ones((STEPS, ENVS), bool)
+        expected[PIECE, :GROUP] = False
+        expected[PIECE - 1, :GROUP] = ended  # nothing is bootstrapped at the end of an episode
+        assert np.array_equal(rollout.valid, expected)
+        assert not rollout.rewards[~expected].any() and rollout.rewards[PIECE - 1, :GROUP][ended].all()
+        assert not rollout.memory[1, :GROUP].any()
+        assert rig.collect(1).valid.all()
 
 
 def test_a_group_that_was_finished_keeps_its_rollout(tmp_path: Path) -> None:

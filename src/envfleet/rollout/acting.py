@@ -229,13 +229,19 @@ class RolloutRecorder:
     def lose(self, t: int) -> None:
         """Mark step t as never happened: the worker died in it, so every episode of the group was cut before it."""
         views = self._now
-        views.valid[t] = False
-        views.rewards[t] = 0.0
-        for column in views.columns:
-            column[t] = 0
+        self._drop(t, np.ones(self._size, np.bool_))
         self._memory[...] = 0.0
         if self._actor.memory_size and t % self._piece_length == 0:
             views.memory[t // self._piece_length] = 0.0
+            if t:  # the memory before step t is gone, so the step before cannot be bootstrapped, unless it was the last
+                self._drop(t - 1, ~(views.terminated[t - 1] | views.truncated[t - 1]))
+
+    def _drop(self, t: int, envs: Array) -> None:
+        views = self._now
+        views.valid[t, envs] = False
+        views.rewards[t, envs] = 0.0
+        for column in views.columns:
+            column[t, envs] = 0
 
     def store_rewards(self, t: int, rewards: Array) -> None:
         self._now.rewards[t] = rewards
