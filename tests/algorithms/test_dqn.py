@@ -19,7 +19,7 @@ from envfleet.policies.q_manual_gradients import _AutogradQPass
 from envfleet.policies.q_policy import build_q_policy
 from envfleet.policies.weights import load_weights
 from envfleet.rollout.replay import Experience
-from tests.rollout.test_replay import World
+from tests.rollout.test_replay import World, lost_rollout
 
 ENVS = 3
 SPACE = spaces.Box(-np.inf, np.inf, (2,), np.float64)
@@ -176,6 +176,15 @@ def test_it_learns_in_proportion_to_what_was_collected() -> None:
     assert learner.updates == 4
     learner.learn(world.rollout(4), 0.0)
     assert learner.updates == 9  # 9.6 rounded down
+
+
+@pytest.mark.parametrize("prioritised", [True, False])
+def test_lost_steps_alone_are_nothing_to_learn_from(prioritised: bool) -> None:
+    learner = learner_of(learning_starts=1, train_frequency=4, prioritised=prioritised)
+    world = World(0, choices=4)
+    assert np.isnan(learner.learn(lost_rollout(world), 0.0)["train/loss"]) and learner.updates == 0
+    learner.learn(world.rollout(4), 0.0)
+    assert learner.updates == 3  # none are due for the lost steps
 
 
 def test_exploration_falls_linearly_or_by_a_factor() -> None:

@@ -21,7 +21,7 @@ from envfleet.rollout.replay import Experience
 from envfleet.rollout.sequences import Sequences
 from tests.algorithms.sac_reference import Reference, part_of_even_choice
 from tests.rollout.made import rollout_of
-from tests.rollout.test_replay import ENVS, GAMMA, World
+from tests.rollout.test_replay import ENVS, GAMMA, World, lost_rollout
 from tests.training.test_timed import Clock
 
 SIZE, ROWS, ACTIONS, CHOICES = 6, 16, 2, 4
@@ -275,6 +275,14 @@ def test_updates_are_in_proportion_to_the_collected_steps(ratio: float, updates:
     assert found == updates
     learner.learn(world.rollout(4), 0.0)
     assert learner.updates == int(36 * ratio)
+
+
+def test_lost_steps_alone_are_nothing_to_learn_from() -> None:
+    learner, world = worldly()
+    assert np.isnan(learner.learn(lost_rollout(world), 0.0)["train/critic_loss"]) and learner.updates == 0
+    learner.learn(world.rollout(4), 0.0)
+    assert learner.updates == 4 * ENVS  # none are due for the lost steps
+    learner.close()
 
 
 def test_updates_can_be_counted_per_rollout() -> None:

@@ -82,6 +82,13 @@ class World:
         return total, (env, float(time + steps)), factor
 
 
+def lost_rollout(world: World) -> Rollout:
+    """A rollout of which no step happened."""
+    made = world.rollout(4)
+    none, every = np.zeros_like(made.valid), np.ones_like(made.valid)
+    return replace(made, valid=none, terminated=none, truncated=every, rewards=np.zeros_like(made.rewards))
+
+
 def replay_of(capacity: int, *, mask_size: int = 0) -> Replay:
     return Replay(ReplaySpec(SPACE, ((), np.int64), capacity=capacity, n_envs=ENVS, mask_size=mask_size))
 

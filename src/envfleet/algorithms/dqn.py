@@ -121,7 +121,7 @@ class DQNLearner(Learner):
             # Both networks read the same inputs: old statistics in the target would shift its values.
             self._target.restore_normaliser(self.policy.normaliser_state())
         update_metrics = DQNUpdateMetrics()
-        if self._collected >= settings.learning_starts:
+        if self._collected >= settings.learning_starts and not self.experience.replay.nothing_happened:
             self._owed += rollout.rewards.size * settings.gradient_steps / settings.train_frequency
             for batch, importance_weights in self.experience.batches(int(self._owed), self.updates):
                 check_time(until)

@@ -162,7 +162,7 @@ class SACLearner(Learner):
                 torch.from_numpy(rollout.valid),
             )
         metrics = SACUpdateMetrics()
-        if self._collected >= settings.learning_starts:
+        if self._collected >= settings.learning_starts and not self.experience.replay.nothing_happened:
             per_rollout = settings.updates_per_rollout
             self._owed += per_rollout or rollout.rewards.size * settings.updates_per_step
             due, before = int(self._owed), self.updates

@@ -110,6 +110,12 @@ class Replay:
         """Number of stored steps, including those that never happened."""
         return self.filled * self.n_envs
 
+    @property
+    def nothing_happened(self) -> bool:
+        """Whether there is no step to sample: the buffer is empty, or all of its steps were lost."""
+        newest = self.status_rows(1) & HAPPENED  # usually enough
+        return not newest.any() and not (self._status & HAPPENED).any()
+
     # --- writing
 
     def add(self, rollout: Rollout) -> Array:
