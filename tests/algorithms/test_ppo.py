@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from envfleet.algorithms.ppo import PPOLearner
+from envfleet.algorithms.ppo import PPOLearner, clipped_errors
 from envfleet.algorithms.ppo_metrics import explained_variance
 from envfleet.errors import TrainingError
 from envfleet.policies.encoders import NatureCNN
@@ -126,6 +126,15 @@ def rollout_of_pictures(settings: Any, policy: Policy, number: int) -> Rollout:
     moved = log_probs + 0.3 * generator.normal(size=(STEPS, ENVS)).astype(np.float32)
     columns = {"actions": actions, "log_probs": moved}
     return dataclasses.replace(rollout, observations={"": observations}, finals={"": finals}, columns=columns)
+
+
+def test_a_value_that_is_not_clipped_has_a_gradient_whatever_its_rounding() -> None:
+    """In float32, -0.1 + (0.05 - -0.1) is above 0.05. The others are clipped; the last one's own error is larger."""
+    values, old_values = torch.tensor([0.05, 0.5, -0.5, 0.5]), torch.tensor([-0.1, 0.1, 0.1, 0.1])
+    returns = torch.tensor([0.0, 1.0, -0.6, -1.0])
+    errors, counted = clipped_errors(values, old_values, returns, 0.2)
+    torch.testing.assert_close(errors, torch.tensor([0.05, 0.7, 0.5, 1.5]))
+    torch.testing.assert_close(counted, torch.tensor([0.05, 0.0, 0.0, 1.5]))
 
 
 @pytest.mark.parametrize("kind", list(SPACES))

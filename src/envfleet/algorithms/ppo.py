@@ -42,7 +42,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.vtrace import vtrace
 from envfleet.seeding import stream
 
-__all__ = ["PPOLearner"]
+__all__ = ["PPOLearner", "clipped_errors"]
 
 Array = np.ndarray[Any, Any]
 _SHUFFLE = 12  # key of the random streams that shuffle minibatches
@@ -56,6 +56,18 @@ class _Minibatch:
     share: float  # weight of one row in the mean
     mean: Tensor | float = 0.0  # of the advantages, over the rows that happened
     std: Tensor | float = 1.0
+
+
+def clipped_errors(values: Tensor, old_values: Tensor, returns: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """Return the errors of clipped values, and those of them that have a gradient (0 elsewhere).
+
+    The larger of the two errors counts, as in the original implementation: of the value, and of the value that moved no
+    farther than `limit`. Both are the same without clipping; rounding must not decide between them.
+    """
+    error, moved = values - returns, values - old_values
+    clipped = old_values + moved.clamp(-limit, limit) - returns
+    counted = torch.where((moved.abs() <= limit) | (error.abs() >= clipped.abs()), error, 0.0)
+    return torch.maximum(error.abs(), clipped.abs()), counted
 
 
 class PPOLearner(Learner):
@@ -216,14 +228,10 @@ class PPOLearner(Learner):
         gain, clipped_gain = ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip).mul_(advantages)
         log_probs_gradient = gain * (gain <= clipped_gain) * -share
 
-        # L_value = (V - R)^2; with clipping, the larger of the two errors counts, as in the original implementation.
-        error = values - returns
-        counted = error
+        # L_value = (V - R)^2, with clipping by `clipped_errors`.
+        error = counted = values - returns
         if settings.clip_range_values is not None:
-            limit = settings.clip_range_values
-            clipped_error = old_values + (values - old_values).clamp_(-limit, limit) - returns
-            counted = torch.where(error.abs() >= clipped_error.abs(), error, 0.0)
-            error = torch.maximum(error.abs(), clipped_error.abs())
+            error, counted = clipped_errors(values, old_values, returns, settings.clip_range_values)
         values_gradient = counted * (2.0 * settings.value_coefficient) * share
 
         # The entropy is maximised, so its loss is its negative.
