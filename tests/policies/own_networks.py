@@ -25,6 +25,19 @@ class Encoder(nn.Module):
         return features
 
 
+class Embedded(nn.Module):
+    """Looks the category of a Discrete up, counted from its start."""
+
+    def __init__(self, observation_space: spaces.Discrete) -> None:
+        super().__init__()
+        self.start = int(observation_space.start)
+        self.table = nn.Embedding(int(observation_space.n), 6)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        features: Tensor = self.table(observation - self.start)
+        return features
+
+
 class BadEncoder(nn.Module):
     """Returns a scalar instead of one row per observation."""
 

@@ -279,6 +279,14 @@ def test_a_network_of_the_user_sees_the_observation_as_its_space_has_it() -> Non
     assert acted.memory.shape == (4, 128)
 
 
+@pytest.mark.parametrize("start", [1, 0, -9])
+def test_a_network_of_the_user_is_tried_with_numbers_of_its_space(start: int) -> None:
+    """An observation of zeros is none of Discrete(5, start=1)."""
+    space = spaces.Discrete(5, start=start)
+    policy = build_policy(space, ACTIONS[0], PolicySettings(network=own_networks.Embedded), seed=0)
+    assert _act(policy, _observations(space, 4)).actions.shape == (4,)
+
+
 def test_a_network_is_imported_by_name() -> None:
     settings = PolicySettings(network="tests.policies.own_networks:Encoder", shared=False)
     policy = build_policy(MIXED, ACTIONS[0], settings, seed=0)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import envfleet
 from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.fleet.spaces import Leaf, bounds_of
 from envfleet.importing import imported
 from envfleet.policies.encoders import Trunk
 from envfleet.policies.inputs import Inputs
@@ -52,12 +53,17 @@ def own_module(given: str | Callable[..., Any], role: str, *spaces_of_it: spaces
 
 
 def dummy_pass(module: nn.Module, inputs: Inputs, what: str) -> Any:
-    """Return the module's output for `ROWS` observations of zeros."""
-    observations = {leaf.name: torch.from_numpy(np.zeros((ROWS, *leaf.shape), leaf.dtype)) for leaf in inputs.leaves}
-    prepared = inputs(observations)[0]
+    """Return the module's output for `ROWS` observations of zeros, or of the nearest numbers that the space has."""
+    prepared = inputs({leaf.name: torch.from_numpy(_nearest_to_zero(leaf)) for leaf in inputs.leaves})[0]
     hint = f"its forward is called with {_shapes_in(prepared)}: a batch of observations and nothing else"
     with torch.no_grad(), _own_code(what, f"for {ROWS} observations", hint):
         return module(prepared)
+
+
+def _nearest_to_zero(leaf: Leaf) -> np.ndarray[Any, Any]:
+    low, high = bounds_of(leaf.space)
+    zeros = np.zeros((ROWS, *leaf.shape), leaf.dtype)
+    return np.minimum(np.maximum(zeros, low), high).astype(leaf.dtype, copy=False)
 
 
 @contextmanager
