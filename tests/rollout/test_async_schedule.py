@@ -232,6 +232,7 @@ def test_a_killed_run_may_have_cut_the_last_line_of_its_order(tmp_path: Path) ->
     for update in range(3):
         writer.write(update, [], 0)
     path.write_text(path.read_text()[:-9])
+    assert Order.read(path).updates == 2
     OrderWriter(path, [[0], [1]], 2)
     first, *updates, resumed = map(json.loads, path.read_text().splitlines())
     assert first["groups"] == [[0], [1]]

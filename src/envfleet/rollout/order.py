@@ -56,10 +56,16 @@ class OrderWriter:
 
 def _update_in(line: str) -> float:
     """The update of a line, -1 for a line of another kind; infinite for the cut last line of a killed run."""
+    content = _parsed(line)
+    return math.inf if content is None else float(content.get("update", -1))
+
+
+def _parsed(line: str) -> Any:
+    """The content of a line; None for the cut last line of a killed run."""
     try:
-        return float(json.loads(line).get("update", -1))
+        return json.loads(line)
     except ValueError:
-        return math.inf
+        return None
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,10 @@ class Order:
     def read(cls, path: Path) -> Order:
         """Read a file of `OrderWriter`; raise SettingsError if it cannot be replayed."""
         try:
-            first, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+            written = path.read_text().splitlines()
+            if len(written) > 1 and _parsed(written[-1]) is None:
+                del written[-1]
+            first, *lines = map(json.loads, written)
             if first["order"] != FORMAT:
                 raise ValueError(f"it has format {first['order']}, expected {FORMAT}")
             changed = [line for line in lines if "resumed" in line or line["lost"]]
