@@ -73,7 +73,8 @@ def measure(steps: int, rounds: int) -> dict[str, Any]:
             began = perf_counter()
             for _ in range(BATCHES_PER_ROUND):
                 if name == "replay":
-                    replay.take(replay.uniform_entries(generator, BATCH), steps=1, gamma=0.99)
+                    entries = replay.uniform_entries(generator, BATCH)
+                    replay.take_batches(entries[None], steps=1, gamma=0.99)
                 else:
                     memory.take(generator.integers(len(memory), size=2 * BATCH), axis=0)
             if number >= 0:

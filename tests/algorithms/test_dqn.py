@@ -216,14 +216,14 @@ def test_priorities_follow_the_errors_and_never_name_a_step_that_did_not_happen(
     for _ in range(12):
         learner.learn(world.rollout(4), 0.0)
     tree, everything = learner.experience.priorities, np.arange(learner.experience.replay.rows * ENVS)
-    priorities, happened = tree.priorities(everything), learner.experience.replay.happened(everything)
+    priorities, happened = tree.state(), learner.experience.replay.happened(everything)
     assert (priorities[~happened] == 0.0).all() and (priorities[happened] > 0.0).all()
     ((taken, importance_weights),) = learner.experience.batches(1, learner.updates)
     assert importance_weights is not None and importance_weights.max() == 1.0
     with torch.no_grad():
         learner._step(taken, importance_weights, 0.001, DQNUpdateMetrics())
     distinct = np.flatnonzero(np.bincount(taken.entries) == 1)
-    assert len(np.unique(tree.priorities(distinct))) > 4
+    assert len(np.unique(tree.state()[distinct])) > 4
 
 
 def test_a_learner_put_back_goes_on_as_if_nothing_had_been() -> None:

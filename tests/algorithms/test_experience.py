@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from envfleet.algorithms.experience import BatchSpec, ReplayedExperience
 from envfleet.rollout.replay_spec import ReplaySpec
-from tests.rollout.made import rollout_of
+from tests.rollout.made import rollout_of, transitions_at
 from tests.rollout.test_replay import ENVS, GAMMA, SPACE, World, bytes_of
 
 
@@ -30,7 +30,7 @@ def test_the_last_steps_of_a_batch_lead_to_its_last_observations(prioritised: bo
         experience.add(replace(rollout, env_ids=columns))
     replay = experience.replay
     first = np.arange(8 * ENVS).reshape(8, ENVS)
-    taken = replay.take(first[-3:].reshape(-1), steps=3, gamma=GAMMA)
+    taken = transitions_at(replay, first[-3:].reshape(-1), steps=3, gamma=GAMMA)
     led_to = taken.following[""].reshape(3, ENVS, 2)
     assert (led_to[..., 1] == 8.0).all()  # the time after the last step; never 1000 or more
     np.testing.assert_allclose(taken.discounts.reshape(3, ENVS)[:, 0], [GAMMA**3, GAMMA**2, GAMMA], rtol=1e-6)
@@ -53,7 +53,7 @@ def test_an_episode_that_a_rollout_does_not_continue_is_saved_as_cut() -> None:
     later = experience.pieces()
     again.restore(experience.state(), {name: piece or pieces[name] for name, piece in later.items()})
     for each in (experience, again):
-        taken = each.replay.take(3 * ENVS + np.arange(ENVS), steps=3, gamma=GAMMA)
+        taken = transitions_at(each.replay, 3 * ENVS + np.arange(ENVS), steps=3, gamma=GAMMA)
         assert taken.following[""].tolist() == [[0.0, 6.0], [1.0, 4.0], [2.0, 6.0]]
 
 

@@ -102,7 +102,7 @@ def assert_same_updates(
         steps = []
         for epoch in range(settings.epochs):
             order = stream(SEED, 12, rollout.number, epoch).permutation(STEPS * ENVS)
-            for part in np.array_split(order, settings.minibatches):
+            for part in np.array_split(order, -(-STEPS * ENVS // settings.minibatch_size)):
                 paper.step(plain, chosen(rows, part))
                 steps.append(paper.metrics)
         metrics = learner.learn(rollout, 0.0)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from envfleet.rollout.arrays import Rollout
+from envfleet.rollout.replay import Experience, Replay
 
-__all__ = ["rollout_of"]
+__all__ = ["rollout_of", "transitions_at"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,3 +32,9 @@ def rollout_of(
         seconds=np.zeros((1, 2)),
         **steps,
     )
+
+
+def transitions_at(replay: Replay, entries: Array, *, steps: int, gamma: float) -> Experience:
+    """Return the n-step transitions that begin at these entries, as one batch."""
+    (found,) = replay.take_batches(entries[None], steps=steps, gamma=gamma)
+    return found

@@ -22,6 +22,7 @@ from tests.fleet.loop_back import use_loop_back
 from tests.fleet.pools import CounterPool
 from tests.rollout.collecting import ENVS, GROUP, PIECE, SEED, STEPS, Rig, collecting, kept
 from tests.rollout.envs import Counter, Fault, diary, length_of
+from tests.rollout.made import transitions_at
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.usefixtures("start_method")
@@ -239,7 +240,7 @@ def assert_transitions_happened(replay: Replay) -> None:
     entries = np.arange(replay.rows * ENVS)
     entries = entries[replay.happened(entries)]
     for steps in (1, 3):
-        taken = replay.take(entries, steps=steps, gamma=1.0)
+        taken = transitions_at(replay, entries, steps=steps, gamma=1.0)
         seen, led_to = (part[""].astype(int).tolist() for part in (taken.observations, taken.following))
         for here, there, total, discount in zip(seen, led_to, taken.returns, taken.discounts, strict=True):
             seed, episode, first = here

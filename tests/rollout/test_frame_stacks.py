@@ -14,7 +14,7 @@ from envfleet.errors import SettingsError
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
-from tests.rollout.made import rollout_of
+from tests.rollout.made import rollout_of, transitions_at
 from tests.rollout.test_replay import bytes_of
 
 Array = np.ndarray[Any, Any]
@@ -84,7 +84,9 @@ def assert_same(single: Replay, whole: Replay) -> None:
     for steps in (1, 3):
         if not len(ours):
             continue
-        one, other = (replay.take(at, steps=steps, gamma=GAMMA) for replay, at in ((single, ours), (whole, theirs)))
+        one, other = (
+            transitions_at(replay, at, steps=steps, gamma=GAMMA) for replay, at in ((single, ours), (whole, theirs))
+        )
         for name in ("actions", "returns", "discounts"):
             assert np.array_equal(getattr(one, name), getattr(other, name))
         assert np.array_equal(one.observations[""], other.observations[""])
@@ -149,7 +151,7 @@ def test_a_frame_is_stored_once_and_in_its_type() -> None:
     world = StackedWorld(1, 4, last=False, padding="reset")
     small = replay_of(world.space, 60, 4)
     small.add(world.rollout(20))
-    taken = small.take(all_entries(small), steps=1, gamma=GAMMA)
+    taken = transitions_at(small, all_entries(small), steps=1, gamma=GAMMA)
     assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
 
 

@@ -16,7 +16,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.sum_tree import SumTree
-from tests.rollout.made import rollout_of
+from tests.rollout.made import rollout_of, transitions_at
 
 Array = np.ndarray[Any, Any]
 ENVS = 3
@@ -107,7 +107,7 @@ def assert_as_defined(replay: Replay, world: World, steps: int) -> None:
     """Compare every step that is still stored with the definition."""
     entries = np.arange(replay.rows * ENVS)
     entries = entries[replay.happened(entries)]
-    taken = replay.take(entries, steps=steps, gamma=GAMMA)
+    taken = transitions_at(replay, entries, steps=steps, gamma=GAMMA)
     assert len(entries)
     for i in range(len(entries)):
         env, time = (int(value) for value in taken.observations[""][i])
@@ -165,7 +165,7 @@ def test_masks_are_those_of_where_the_value_is_taken(known: bool, put_back: bool
         replay.put_rows(rows)
     entries = np.arange(9 * ENVS)
     entries = entries[replay.happened(entries)]
-    taken = replay.take(entries, steps=1, gamma=GAMMA)
+    taken = transitions_at(replay, entries, steps=1, gamma=GAMMA)
     assert taken.masks is not None
     for i, entry in enumerate(entries):
         row, env = divmod(int(entry), ENVS)
@@ -229,7 +229,7 @@ def test_each_observation_is_stored_once_and_in_its_type() -> None:
     entries = replay.add(kept)
     assert replay.spec.bytes == 251 * 4 * (84 * 84 + 17)
     assert replay.spec.bytes <= bytes_of(replay) <= 1.02 * replay.spec.bytes  # plus room for eight finals
-    taken = replay.take(entries, steps=1, gamma=GAMMA)
+    taken = transitions_at(replay, entries, steps=1, gamma=GAMMA)
     assert taken.observations[""].dtype == taken.following[""].dtype == np.uint8
     assert np.array_equal(taken.observations[""], seen[:-1].reshape(-1, 84, 84))
 
@@ -254,7 +254,7 @@ def test_episodes_that_were_cut_do_not_lead_into_those_that_follow(steps: int) -
     goes_on = [env for env in range(ENVS) if before.valid[5][env] and not before.truncated[5][env]]
     assert goes_on
     for each in (replay, again):
-        taken = each.take(newest, steps=steps, gamma=GAMMA)
+        taken = transitions_at(each, newest, steps=steps, gamma=GAMMA)
         for env in goes_on:
             if not before.terminated[5][env]:
                 assert taken.following[""][env].tolist() == [env, 6.0]
@@ -269,7 +269,7 @@ def test_a_cut_episode_keeps_the_mask_of_where_it_led() -> None:
     replay.add(rollout)
     replay.cut()
     replay.add(after.rollout(6))  # overwrites the row after the newest steps
-    taken = replay.take(5 * ENVS + np.arange(ENVS), steps=1, gamma=GAMMA)
+    taken = transitions_at(replay, 5 * ENVS + np.arange(ENVS), steps=1, gamma=GAMMA)
     assert taken.masks is not None
     goes_on = [e for e in range(ENVS) if before.valid[5][e] and not before.truncated[5][e] | before.terminated[5][e]]
     assert goes_on

@@ -22,6 +22,7 @@ from envfleet.rollout.replay import Replay
 from envfleet.rollout.replay_spec import ReplaySpec
 from envfleet.rollout.trajectories import Trajectory
 from envfleet.training import demonstrating, resume, train
+from tests.rollout.made import transitions_at
 from tests.training.dqn_worlds import Chain, Masked, MaskedShown
 from tests.training.running import weights
 from tests.training.test_timed import Clock
@@ -59,7 +60,7 @@ def test_as_a_rollout_each_step_leads_where_it_led(trajectories: Any) -> None:
     replay = Replay(ReplaySpec(SPACE, ((), np.int64), capacity=len(rollout.rewards), n_envs=1))
     replay.add(rollout)
     entries = np.flatnonzero(replay.happened(np.arange(replay.rows)))
-    taken = replay.take(entries, steps=1, gamma=0.9)
+    taken = transitions_at(replay, entries, steps=1, gamma=0.9)
     ends = [
         trajectory.terminated and step == len(trajectory) - 1
         for trajectory in trajectories

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -165,11 +164,6 @@ class PPO(TrainingSettings):
     def piece_length(self) -> int:
         """Steps between two stored memories (recurrent states)."""
         return min(self.sequence_length, self.rollout_steps)
-
-    @property
-    def minibatches(self) -> int:
-        """Gradient steps per epoch."""
-        return max(1, math.ceil(self.rollout_size / self.minibatch_size))
 
     @property
     def threads(self) -> int:

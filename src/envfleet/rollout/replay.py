@@ -240,13 +240,11 @@ class Replay:
         """Action masks [entry, action] of these steps; None if the environments have no masks."""
         return self._masks.take(entries, axis=0) if self.masked else None
 
-    def take(self, entries: Array, *, steps: int, gamma: float) -> Experience:
-        """Return the n-step transitions that begin at these entries (n is `steps`)."""
-        (found,) = self.take_batches(entries[None], steps=steps, gamma=gamma)
-        return found
-
     def take_batches(self, entries: Array, *, steps: int, gamma: float) -> list[Experience]:
-        """Return a batch for each row of entries [batch, step]. Reading many at once is much faster."""
+        """Return a batch of n-step transitions for each row of entries [batch, step]; n is `steps`.
+
+        Reading many batches at once is much faster.
+        """
         flat, size = entries.reshape(-1), self.rows * self.n_envs
         returns, discounts, last, last_status = self._chains(flat, steps, gamma)
         after = (last + self.n_envs) % size

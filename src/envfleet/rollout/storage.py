@@ -28,8 +28,6 @@ _FEW = 0.5
 class Store(Protocol):
     """Stores the observations of one leaf of the observation space."""
 
-    reach: int  # number of earlier rows that an observation is rebuilt from
-
     def write(self, entries: Array, observations: Array, begins: Array) -> None:
         """Store consecutive rows `[row, env, ...]` at `entries` [row, env].
 
@@ -49,8 +47,6 @@ class Store(Protocol):
 
 class Whole:
     """Stores each observation unchanged."""
-
-    reach = 0
 
     def __init__(self, leaf: Leaf, entries: int) -> None:
         self._values = np.zeros((entries, *leaf.shape), leaf.dtype)
@@ -80,10 +76,10 @@ class Stacks:
         self._deep = leaf.shape[self._axis] // frames  # channels of one frame
         one = list(leaf.shape)
         one[self._axis] = self._deep
-        self.reach = frames - 1
+        self._reach = frames - 1  # earlier entries that a stack is rebuilt from
         self._rows = entries // n_envs
         self._newest = np.zeros((entries, *one), leaf.dtype)  # at `_place` of its entry
-        # Steps since the entry whose older frames were stored aside; from `reach` on, they are not needed.
+        # Steps since the entry whose older frames were stored aside; from `_reach` on, they are not needed.
         self._age = np.zeros(entries, np.uint8)
         older = list(leaf.shape)
         older[self._axis] = self._deep * (frames - 1)
@@ -106,7 +102,7 @@ class Stacks:
         self._newest[self._place(entries)] = self._part(observations, -1, None)
         for at, on in zip(entries, goes_on, strict=True):
             before = self._age[(at - self._n_envs) % len(self._age)]
-            self._age[at] = np.where(on, np.minimum(before, self.reach) + 1, 0)
+            self._age[at] = np.where(on, np.minimum(before, self._reach) + 1, 0)
         row, env = np.nonzero(~goes_on)
         self._older.put(entries[row, env], {"": self._part(observations[row, env][None], 0, -1)[0]})
 
@@ -136,20 +132,20 @@ class Stacks:
     # --- reading
 
     def read(self, entries: Array) -> Array:
-        at = self._place(entries[:, None], np.arange(self.reach, -1, -1))
+        at = self._place(entries[:, None], np.arange(self._reach, -1, -1))
         frames = self._newest.take(at, axis=0, mode="clip")  # [entry, frame, ...]
         age = self._age.take(entries)
-        young = np.flatnonzero(age < self.reach)  # recently begun episodes: some of their frames are stored aside
+        young = np.flatnonzero(age < self._reach)  # recently begun episodes: some of their frames are stored aside
         if len(young):
             back = age[young].astype(np.int64)
             kept = self._older.read((entries[young] - back * self._n_envs) % len(self._age))
             for place, steps, older in zip(young.tolist(), back.tolist(), self._frames_of(kept[""]), strict=True):
-                frames[place, : self.reach - steps] = older[steps:]
+                frames[place, : self._reach - steps] = older[steps:]
         return self._joined(frames)
 
     def _frames_of(self, older: Array) -> Array:
         """[entry, ...] with frames along the axis -> [entry, frame, ...]."""
-        shape = (len(older), *self._shape[: self._axis], self.reach, self._deep, *self._shape[self._axis + 1 :])
+        shape = (len(older), *self._shape[: self._axis], self._reach, self._deep, *self._shape[self._axis + 1 :])
         return np.moveaxis(older.reshape(shape), 1 + self._axis, 1)
 
     def _joined(self, frames: Array) -> Array:

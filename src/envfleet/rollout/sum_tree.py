@@ -31,17 +31,9 @@ class SumTree:
     def total(self) -> float:
         return float(self._nodes[1])
 
-    def priorities(self, entries: Array) -> Array:
-        found: Array = self._nodes[self._leaves + entries]
-        return found
-
     def set(self, entries: Array, priorities: Array) -> None:
         """Set the priorities of entries; for a repeated entry, the last one counts."""
         _set(self._nodes, self._leaves, entries.astype(np.int64), priorities.astype(np.float64))
-
-    def draw(self, uniform: Array) -> Array:
-        """Return the entries at these fractions of the total, each in [0, 1)."""
-        return np.asarray(_draw(self._nodes, self._leaves, uniform.astype(np.float64) * self.total))
 
     def draw_batch(self, uniform: Array, *, among: int, correction: float) -> tuple[Array, Array]:
         """Sample a batch and return its entries and importance-sampling weights.
@@ -102,14 +94,6 @@ def _find(nodes: Array, leaves: int, mass: float) -> int:
             mass -= nodes[node]
             node += 1
     return node
-
-
-@kernel
-def _draw(nodes: Array, leaves: int, masses: Array) -> Array:
-    found = np.empty(len(masses), np.int64)
-    for i in range(len(masses)):
-        found[i] = _find(nodes, leaves, masses[i]) - leaves
-    return found
 
 
 @kernel
