@@ -51,6 +51,18 @@ def test_the_optimum_of_a_bandit(arms: int, pulls: int, best: float) -> None:
     assert exact_return(arms, pulls) == pytest.approx(best, abs=5e-5)
 
 
+def test_few_pulls_or_few_arms_are_small() -> None:
+    """The limit is 50,000 sets of records."""
+    assert is_small(50, 10) and is_small(50, 13), "4,435 and 28,476 sets"
+    assert not is_small(50, 14) and not is_small(30, 30) and not is_small(50, 100), "51,312 and many more"
+    assert is_small(1, 314) and not is_small(1, 315), "an arm has (pulls + 1) (pulls + 2) / 2 records"
+    assert is_small(3, 20) and not is_small(5, 10**6), "counting stops early"
+
+
+def test_arms_that_cannot_be_pulled_change_nothing() -> None:
+    assert exact_return(1000, 4) == exact_return(4, 4) > exact_return(3, 4)
+
+
 def test_the_index_policy_is_nearly_optimal() -> None:
     found = index_returns(2, 20)
     assert found is not None and found.sum() == pytest.approx(exact_return(2, 20), abs=0.04)

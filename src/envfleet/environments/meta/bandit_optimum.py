@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,18 @@ Records = tuple[tuple[int, int], ...]  # of each arm, sorted: pulls that paid, p
 
 
 def is_small(arms: int, pulls: int) -> bool:
-    """Whether the optimum can be computed exactly in about a second."""
-    return math.comb(pulls + 2 * arms, 2 * arms) / math.factorial(arms) <= _MOST_RECORDS
+    """Whether the optimum can be computed exactly in about a second: if there are few sets of records."""
+    sets = Counter({(0, 0): 1})  # by arms and pulls used: how many there are with at most `each` pulls of an arm
+    for each in range(1, pulls + 1):
+        larger: Counter[tuple[int, int]] = Counter()
+        for (used, done), count in sets.items():
+            for more in range(min(arms - used, (pulls - done) // each) + 1):
+                # An arm with this many pulls has one of each + 1 records, and the order of arms does not matter.
+                larger[used + more, done + more * each] += count * math.comb(each + more, more)
+        sets = larger
+        if sets.total() > _MOST_RECORDS:
+            return False
+    return True
 
 
 def exact_return(arms: int, pulls: int) -> float:
@@ -48,7 +59,7 @@ def exact_return(arms: int, pulls: int) -> float:
             best = max(best, chance * (1.0 + better) + (1.0 - chance) * worse)
         return best
 
-    return value(((0, 0),) * arms, pulls)
+    return value(((0, 0),) * min(arms, pulls), pulls)  # there are no pulls for more arms
 
 
 def index_returns(arms: int, pulls: int) -> NDArray[np.float64] | None:
