@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 
 from envfleet.adapters import meta_rl
 from envfleet.adapters.meta_rl import (
@@ -21,6 +22,7 @@ from envfleet.adapters.meta_rl import (
     make_env,
     make_parallel_env,
 )
+from envfleet.adapters.meta_rl.agents import acting
 from envfleet.errors import ProtocolError, SettingsError
 from envfleet.fleet.make import make
 from envfleet.policies.settings import PolicySettings
@@ -247,6 +249,15 @@ def test_archs_are_text_and_a_recurrent_critic_does_not_act() -> None:
     found = collect_rollouts_parallel(1, train_env=env, agent=Choosing(), agent_arch=AGENT_ARCHS.Memory_Markov)
     assert found.trajectories[0].actions.tolist() == [3] * 10 and set(seen) == {(1, 1)}
     assert found.trajectories[0].terminated
+
+
+def test_one_hot_actions_begin_where_the_space_does() -> None:
+    class Choosing:
+        def act(self, observation: Any, deterministic: bool) -> Any:
+            return torch.eye(3)[[0]], None, None, None
+
+    agent = acting(Choosing(), "markov", Discrete(3, start=-1), random=False, deterministic=True, seed=1)
+    assert agent(np.zeros(2), {}) == -1
 
 
 def test_a_trained_policy_with_memory_acts_for_several_environments() -> None:

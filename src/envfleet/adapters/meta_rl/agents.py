@@ -118,7 +118,7 @@ def _action(given: Any, space: spaces.Space[Any]) -> Any:
         if values.size == 1:
             return int(values.reshape(()))
         if values.size == space.n:
-            return int(values.argmax())
+            return int(values.argmax() + space.start)
     elif values.size == np.prod(space.shape or ()):
         return np.asarray(values.reshape(space.shape or ()), space.dtype)
     raise SettingsError(f"the agent chose {str(values.tolist())[:_CUT]}, expected an action of {space}")
