@@ -222,6 +222,14 @@ def test_rollouts_of_presets_are_whole_trials(env: str, kwargs: dict[str, int], 
     assert values["minibatch_size"] >= sequence and values["minibatch_size"] <= rollout * values["n_envs"]
 
 
+@pytest.mark.parametrize(("pulls", "rollout", "sequence"), [(202, 202, 101), (211, 212, 106), (5003, 5018, 193)])
+def test_sequences_are_long_even_if_trials_have_no_divisors(pulls: int, rollout: int, sequence: int) -> None:
+    made: Any = gymnasium.make("envfleet/Bandit-v0", pulls=pulls)
+    values = declared_presets(made.spec.entry_point, made.unwrapped)["ppo"].values
+    assert (values["rollout_steps"], values["sequence_length"]) == (rollout, sequence)
+    assert rollout % sequence == 0 and values["minibatch_size"] >= sequence
+
+
 def test_a_run_takes_the_preset_for_its_trials(tmp_path: Path) -> None:
     flags = ["--env", "envfleet/Bandit-v0", "--pulls", "20", "--memory", "gru", "--n-envs", "4", "--eval-every", "0"]
     folder = tmp_path / "run"

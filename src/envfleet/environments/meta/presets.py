@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from envfleet.settings.presets import Preset
 __all__ = ["OF_CLASS", "PRESETS", "for_env"]
 
 _LONGEST_SEQUENCE = 200  # steps
+_SHORTEST_SEQUENCE = 50  # if trials are longer: a memory learns little from shorter ones
 
 # A rollout is five trials of each environment. The low lambda is that of the RL² paper (0.3). It is clearly better
 # here, because later rewards depend little on a single pull.
@@ -164,7 +166,11 @@ OF_CLASS = {  # presets of single environments, which replace those of the famil
 
 
 def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
-    """Fit PPO's preset to an environment: rollouts of whole trials, and sequences of a whole trial if possible."""
+    """Fit PPO's preset to an environment: rollouts of whole trials, and sequences of a whole trial if possible.
+
+    The length of a sequence has to divide that of a rollout. If a long trial has no divisor that is useful for this,
+    such as 211, rollouts are a few steps longer than trials. They need not begin with a trial: memories are kept.
+    """
     horizon, settings = getattr(env, "horizon", None), getattr(env, "settings", None)
     if "ppo" not in presets or horizon is None or settings is None:
         return presets
@@ -172,5 +178,9 @@ def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
     steps = trial * max(1, preset.values["rollout_steps"] // trial)
     longest = min(_LONGEST_SEQUENCE, steps)
     sequence = next(length for length in range(longest, 0, -1) if steps % length == 0)
+    if sequence < min(_SHORTEST_SEQUENCE, steps):
+        pieces = math.ceil(steps / longest)
+        sequence = math.ceil(steps / pieces)
+        steps = pieces * sequence
     fitted = {**preset.values, "rollout_steps": steps, "sequence_length": sequence}
     return {**presets, "ppo": replace(preset, values=fitted)}
