@@ -125,6 +125,53 @@ def test_discrete_actions_may_start_anywhere() -> None:
     assert part(env, env.step(1)[0], "action") == [0.0, 0.0, 1.0]
 
 
+class Masked(Ladder):
+    """Allows only the action that is the number of steps so far, modulo 3; with the option "free", resets allow all."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Discrete(3))
+        self.options: list[Any] = []  # of every reset
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.options.append(options)
+        observation, info = super().reset(seed=seed, options=options)
+        return observation, info if (options or {}).get("free") else {**info, **self._mask()}
+
+    def step(self, action: Any) -> Any:
+        *rest, info = super().step(action)
+        return *rest, {**info, **self._mask()}
+
+    def _mask(self) -> dict[str, Any]:
+        return {"action_mask": np.eye(3, dtype=np.int8)[self._steps % 3]}
+
+
+def test_the_mask_is_that_of_the_new_episode() -> None:
+    env = trial(env=Masked())
+    env.reset(seed=1)
+    infos = [env.step(0)[4] for _ in range(10)]  # two episodes of five steps
+    masks = [info["action_mask"].tolist().index(1) for info in infos]
+    assert masks == [1, 2, 0, 1, 0, 1, 2, 0, 1, 2], "0 after the fifth step; at the end of the trial 2, its own"
+    env.reset(options={"free": True})
+    infos = [env.step(0)[4] for _ in range(5)]
+    assert "action_mask" not in infos[-1] and infos[-1]["height"] == 0.0 and "action_mask" in infos[-2]
+
+
+def test_every_episode_begins_with_the_options_of_the_trial() -> None:
+    env, other = trial(env=Masked()), trial(env=Masked())
+    env.reset(seed=1, options={"wind": 2})
+    other.reset(seed=1)
+    other.set_state(env.get_state())
+    for each in (env, other):
+        for _ in range(5):
+            each.step(0)
+    env.reset()
+    first, second, third = env.unwrapped.options
+    assert first == second == {"wind": 2, "task": env.unwrapped.tasks[0]} == other.unwrapped.options[-1]
+    assert third == {"task": env.unwrapped.tasks[-1]}, "options are of one trial"
+    old = {name: value for name, value in env.get_state().items() if name != "options"}
+    other.set_state(old)  # of a version that did not keep them
+
+
 def test_only_an_oracle_sees_the_task() -> None:
     env = Trial(PointRobotSparse(oracle=True))
     blind = Trial(PointRobotSparse())

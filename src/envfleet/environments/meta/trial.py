@@ -37,7 +37,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
     episode.
 
     `reset` draws the next task from the environment's seed, or takes `options["task"]`. `info` has the `task` at the
-    start of a trial, and `episode_returns`, one per episode, at its end.
+    start of a trial, and `episode_returns`, one per episode, at its end. Each episode begins with the same `options`.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], settings: TaskSettings | None = None) -> None:
@@ -63,6 +63,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._size = sum(part.stop - part.start for part in self.parts.values())
         self._generator: np.random.Generator | None = None  # of the tasks
         self._task: Any = None
+        self._options: dict[str, Any] = {}  # of the trial, for the resets of its episodes
         self._task_seen = np.empty(0, np.float32)
         self._returns: list[float] = []  # of the episodes so far
         self._steps = 0  # of this episode
@@ -110,8 +111,9 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             self._generator = self._source.stream(drawn)
         asked = (options or {}).get("task")
         self._begin_task(self._source.draw(self._generator) if asked is None else asked)
+        self._options = {**(options or {}), "task": self._task}
         self._returns, self._steps, self._over = [0.0], 0, False
-        state, info = self.env.reset(seed=seed, options={**(options or {}), "task": self._task})
+        state, info = self.env.reset(seed=seed, options=dict(self._options))
         return self._see(state, None, 0.0, first=True), info
 
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
@@ -130,7 +132,11 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             return self._see(state, action, reward, first=False), reward, terminated, truncated, info
         self._returns.append(0.0)
         self._steps = 0
-        state, _ = self.env.reset(options={"task": self._task})
+        state, begun = self.env.reset(options=dict(self._options))
+        # The mask is for the next action, so it has to be that of the new episode.
+        info = {name: value for name, value in info.items() if name != "action_mask"}
+        if "action_mask" in begun:
+            info["action_mask"] = begun["action_mask"]
         return self._see(state, action, reward, first=True), reward, False, False, info
 
     def render(self) -> Any:
@@ -177,6 +183,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         generator = self._generator
         return {
             "task": self._task,
+            "options": {name: value for name, value in self._options.items() if name != "task"},
             "returns": list(self._returns),
             "steps": self._steps,
             "over": self._over,
@@ -190,6 +197,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             self._generator = self._source.stream(0)
             self._generator.bit_generator.state = state["generator"]
         self._returns, self._steps, self._over = list(state["returns"]), state["steps"], state["over"]
+        self._options = {**state.get("options", {}), "task": state["task"]}  # older states have no options
         if state["task"] is not None:
             self._begin_task(state["task"])
 
