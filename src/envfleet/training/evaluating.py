@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.capabilities import Agent, HasTasks, HeldOut, HoldsOut
+from envfleet.capabilities import Agent, HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
 from envfleet.policies.learner_threads import torch_threads
@@ -23,10 +23,11 @@ from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.runs.video import VideoWriter
 from envfleet.search import SearchingAgent, Simulates
 from envfleet.training.filming import shown_env
+from envfleet.training.held_out import held_out_tasks
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
-__all__ = ["RunEvaluation", "evaluate_run", "held_out_tasks", "no_simulation"]
+__all__ = ["RunEvaluation", "evaluate_run", "no_simulation"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def evaluate_run(
     it was trained; its weights must fit the observations there.
 
     `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
-    the video is of the first one.
+    the video is of the first one. Trials must not be cut, so `max_steps` has to be at least their length.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy, env_kwargs=env_kwargs)
     play = _Play(
@@ -117,33 +118,12 @@ def evaluate_run(
 def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> RunEvaluation:
     """Play tasks that training does not use. If there are none, play the tasks of training and say so."""
     found = held_out_tasks(play.opened)
-    result, _ = play.shown(render, env_kwargs=found.env_kwargs)
+    play = replace(play, opened=found.opened)
+    result, _ = play.shown(render)
+    found.refuse_cut(result.run, result.cut, result.episodes, play.max_steps)
     if video is not None:
-        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video, env_kwargs=found.env_kwargs)
-    return replace(result, played=found.all)
-
-
-def held_out_tasks(opened: OpenedRun) -> HeldOut:
-    """Return the held-out tasks to play; raise SettingsError if the run's environment has no tasks."""
-    with contextlib.closing(Stage(opened.env, opened.settings)) as stage:
-        found: HeldOut | None = stage.apply(_held_out_tasks)
-    if found is None:
-        raise SettingsError(
-            f"tasks were asked for, and {opened.settings.env} has none",
-            hint="use --episodes; docs/meta-rl.md shows environments with tasks",
-        )
-    return found
-
-
-def _held_out_tasks(env: Any) -> HeldOut | None:
-    """Return the held-out tasks to play; None if the environment has no tasks."""
-    unwrapped = env.unwrapped
-    if not isinstance(unwrapped, HasTasks):
-        return None
-    if not isinstance(unwrapped, HoldsOut):
-        return HeldOut("", "tasks drawn with other seeds than those of training", {})
-    none_left = HeldOut("", "tasks of training: this environment has no others, so none is held out", {})
-    return unwrapped.generalisation() or none_left
+        replace(play, episodes=1, seeds=play.seeds[:1]).shown(video=video)
+    return replace(result, played=found.name)
 
 
 def _held_out(env: Any) -> HeldOut | None:

@@ -16,14 +16,19 @@ from envfleet.fleet.random_actions import RandomAgent
 from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.adaptation_plot import plot_adaptation
 from envfleet.runs.evaluation import evaluate
+from envfleet.runs.grouping import CHANGES_NO_RESULT, differing_settings
 from envfleet.seeding import derive_seed
-from envfleet.training.evaluating import RunEvaluation, evaluate_run, held_out_tasks
+from envfleet.training.evaluating import RunEvaluation, evaluate_run
+from envfleet.training.held_out import HeldOutTasks, held_out_tasks
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
+from envfleet.wording import shown
 
 __all__ = ["AgentOnTasks", "TaskEvaluation", "evaluate_tasks"]
 
 _RANDOM = 0x9A4D  # key of the random actions
+# Settings of trials in which runs may differ: what an agent sees, and which tasks it was trained on.
+_OF_THE_AGENT = frozenset({"num_train_tasks", "oracle", "show_previous", "task_set"})
 
 
 @dataclass(frozen=True)
@@ -87,26 +92,22 @@ def evaluate_tasks(
 
     `how` are the other arguments of `evaluate_run`; a video is of the first run. All agents play the same tasks.
     """
-    opened = _opened(runs[0], how)
+    found = [held_out_tasks(_opened(run, how)) for run in (*runs, *beside)]
+    opened = found[0].opened
+    for other in found[1:]:
+        _refuse_other_tasks(found[0], other)
+    for other in found[1 : len(runs)]:
+        _refuse_other_settings(found[0], other)
     how["seeds"] = tuple(how.get("seeds") or ()) or (opened.settings.seed or 0,)
-    first = evaluate_run(runs[0], tasks=tasks, **how)
+    first = _with_trials(evaluate_run(runs[0], tasks=tasks, **how))
     others = {**how, "video": None, "render": False}
-    evaluated = [first, *(evaluate_run(run, tasks=tasks, **others) for run in runs[1:])]
-    episodes = _episodes(first)
+    alike = [_with_trials(evaluate_run(run, tasks=tasks, **others)) for run in runs[1:]]
     count = f", {len(runs)} runs" if len(runs) > 1 else ""
-    agents = [_joined(f"{_name(opened)}{count}", evaluated)]
-    for run in beside:
-        found = evaluate_run(run, tasks=tasks, **others)
-        name = _unlike(_name(_opened(run, how)), [agent.name for agent in agents])
-        agents.append(_joined(name, [found]))
-        evaluated.append(found)
-    for other in evaluated[1:]:
-        if (other.env, _episodes(other)) != (first.env, episodes):
-            raise SettingsError(
-                f"{other.run} plays {other.env} with {_episodes(other)} episodes per task, expected {first.env} with "
-                f"{episodes}, as {first.run}"
-            )
-    return TaskEvaluation(first, (*agents, _random(opened, tasks, how)), _known(opened))
+    agents = [_joined(f"{_name(opened)}{count}", [first, *alike])]
+    for run, other in zip(beside, found[len(runs) :], strict=True):
+        name = _unlike(_name(other.opened), [agent.name for agent in agents])
+        agents.append(_joined(name, [_with_trials(evaluate_run(run, tasks=tasks, **others))]))
+    return TaskEvaluation(first, (*agents, _random(found[0], tasks, how)), _known(opened))
 
 
 def _opened(run: str | Path, how: Mapping[str, Any]) -> OpenedRun:
@@ -114,10 +115,47 @@ def _opened(run: str | Path, how: Mapping[str, Any]) -> OpenedRun:
     return OpenedRun.open(run, checkpoint=how.get("checkpoint"), trust=bool(how.get("trust")), **given)
 
 
-def _episodes(result: RunEvaluation) -> int:
+def _refuse_other_tasks(first: HeldOutTasks, other: HeldOutTasks) -> None:
+    """Raise SettingsError if the runs have other tasks, or trials of another length."""
+    on_tasks = []
+    for recorded in map(_recorded, (first, other)):
+        arguments = {name: value for name, value in recorded["env_kwargs"].items() if name not in _OF_THE_AGENT}
+        on_tasks.append({"env": recorded.get("env"), "env_kwargs": arguments})
+    found = differing_settings(on_tasks)
+    _refuse(found, first.opened, other.opened, "all runs play the same tasks, in the same environment")
+
+
+def _refuse_other_settings(first: HeldOutTasks, other: HeldOutTasks) -> None:
+    """Raise SettingsError if the runs differ in more than their seed, so that their mean would say nothing."""
+    found = differing_settings([_recorded(first), _recorded(other)])
+    found = {name: values for name, values in found.items() if name not in CHANGES_NO_RESULT}
+    hint = "runs that are averaged may differ only in their seed; to compare with other runs, use --beside"
+    _refuse(found, first.opened, other.opened, hint)
+
+
+def _recorded(found: HeldOutTasks) -> dict[str, Any]:
+    """The recorded settings, with those of trials that were not given."""
+    recorded = found.opened.folder.read_config()
+    return {**recorded, "env_kwargs": {**(recorded.get("env_kwargs") or {}), **found.trial}}
+
+
+def _refuse(differences: Mapping[str, Sequence[Any]], first: OpenedRun, other: OpenedRun, hint: str) -> None:
+    if differences:
+        said = [
+            f"{name.removeprefix('env_kwargs.')} {_shown(found)}, expected {_shown(expected)}"
+            for name, (expected, found) in differences.items()
+        ]
+        raise SettingsError(f"{other.folder.shown} differs from {first.folder.shown}: {'; '.join(said[:3])}", hint=hint)
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else shown(value)
+
+
+def _with_trials(result: RunEvaluation) -> RunEvaluation:
     if result.adaptation is None:
         raise SettingsError(f"{result.env} has no trials, expected info['episode_returns'] at the end of an episode")
-    return len(result.adaptation.episode_returns)
+    return result
 
 
 def _joined(name: str, results: Sequence[RunEvaluation]) -> AgentOnTasks:
@@ -147,13 +185,13 @@ def _unlike(name: str, names: Sequence[str]) -> str:
 
 
 def _stage(opened: OpenedRun) -> contextlib.closing[Stage]:
-    """The stage on which held-out tasks are played."""
-    return contextlib.closing(Stage(opened.env, opened.settings, **held_out_tasks(opened).env_kwargs))
+    return contextlib.closing(Stage(opened.env, opened.settings))
 
 
-def _random(opened: OpenedRun, tasks: int, how: Mapping[str, Any]) -> AgentOnTasks:
+def _random(found: HeldOutTasks, tasks: int, how: Mapping[str, Any]) -> AgentOnTasks:
     """Uniformly random actions, on the same tasks."""
-    settings, results = opened.settings, []
+    opened, results = found.opened, []
+    max_steps = how.get("max_steps") or opened.settings.eval_max_steps
     with _stage(opened) as stage:
         for seed in how["seeds"]:
             results.append(
@@ -162,11 +200,13 @@ def _random(opened: OpenedRun, tasks: int, how: Mapping[str, Any]) -> AgentOnTas
                     RandomAgent(opened.policy.action_space, derive_seed(seed, _RANDOM) >> 1),
                     episodes=tasks,
                     seed=seed,
-                    training_seed=settings.seed or 0,
+                    training_seed=opened.settings.seed or 0,
                     deterministic=False,
-                    max_episode_steps=how.get("max_steps") or settings.eval_max_steps,
+                    max_episode_steps=max_steps,
                 )
             )
+    cut, played = sum(result.cut for result in results), sum(result.episodes for result in results)
+    found.refuse_cut("random play", cut, played, max_steps)
     successes = [each for result in results for each in result.successes or ()]
     adaptation = Adaptation.of([trial for result in results for trial in result.trials])
     assert adaptation is not None  # the first run had trials too

@@ -18,9 +18,12 @@ from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.confidence import confidence_interval
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.environments.presets import declared_presets
+from envfleet.errors import SettingsError
 from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.adaptation_plot import plot_adaptation
+from envfleet.training import task_evaluation
 from envfleet.training.evaluating import evaluate_run
+from tests.environments.meta import own_tasks
 from tests.training.running import run, small
 
 SPARSE = {"env": "envfleet/PointRobotSparse-v0", "env_kwargs": {"num_train_tasks": 3}, "memory": "gru"}
@@ -107,16 +110,101 @@ def test_the_table(trained: Path, others: dict[str, Path], capsys: pytest.Captur
     ]
 
 
-def test_wrong_runs_are_refused(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_runs_are_refused(
+    trained: Path,
+    others: dict[str, Path],
+    own: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before any of them has been played."""
     run(tmp_path / "wind", env="envfleet/Wind-v0", steps=384)
+    run(tmp_path / "k3", **{**SPARSE, "env_kwargs": {"num_train_tasks": 3, "episodes_per_task": 3}}, steps=384)
+    run(tmp_path / "bare", env=own_tasks.make, env_kwargs={"trials": False}, steps=384)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("one_tasks", "two_tasks"):
+        (tmp_path / f"{name}.py").write_text("from tests.environments.meta.own_tasks import make\n")
+        run(tmp_path / name, env=f"{name}:make", steps=384)
+    monkeypatch.setattr(task_evaluation, "evaluate_run", lambda *_, **__: pytest.fail("it was played"))
+    tasks, one = ["--tasks", "2", "--trust"], str(tmp_path / "one_tasks")
     for arguments, message in (
         ([str(trained), str(trained)], "received 2 runs, expected one"),
         ([str(trained), "--beside", str(trained)], "--beside was given without --tasks"),
         ([], "received 0 runs, expected one"),
-        ([str(trained), "--tasks", "2", "--beside", str(tmp_path / "wind")], "plays envfleet/Wind-v0 with 1 episodes"),
+        (
+            [str(trained), *tasks, "--beside", str(tmp_path / "wind")],
+            "env 'envfleet/Wind-v0', expected 'envfleet/PointRobotSparse-v0'",
+        ),
+        ([str(trained), str(tmp_path / "k3"), *tasks], "episodes_per_task 3, expected 2"),
+        ([str(trained), *tasks, "--beside", str(tmp_path / "k3")], "episodes_per_task 3, expected 2"),
+        ([str(trained), str(others["markov"]), *tasks], "memory 'none', expected 'gru'"),
+        ([one, *tasks, "--beside", str(tmp_path / "two_tasks")], "env 'two_tasks:make', expected 'one_tasks:make'"),
+        ([str(own), *tasks, "--beside", str(tmp_path / "bare")], "episodes_per_task unset, expected 2"),
     ):
         assert cli.main(["evaluate", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_runs_without_trials_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "bare", env=own_tasks.make, env_kwargs={"trials": False}, steps=384)
+    assert cli.main(["evaluate", str(tmp_path / "bare"), "--tasks", "2", "--trust"]) == 2
+    assert "has no trials, expected info['episode_returns']" in capsys.readouterr().err
+
+
+# ---- an environment of your own
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own") / "run"
+    own_tasks.BEGUN.clear()
+    run(folder, env=own_tasks.make, steps=384)
+    (folder / "tasks.json").write_text(json.dumps(sorted(set(own_tasks.BEGUN))))
+    return folder
+
+
+def test_trials_of_your_own_environment_have_held_out_tasks(own: Path) -> None:
+    training = json.loads((own / "tasks.json").read_text())
+    own_tasks.BEGUN.clear()
+    result = evaluate_run(own, env=own_tasks.make, tasks=10, seeds=(1, 2))  # builds the environment again for a seed
+    assert result.played == "held-out tasks" and len(training) == 3
+    assert len(own_tasks.BEGUN) == 2 * 20 and len(set(own_tasks.BEGUN)) == 20, "two episodes of each task"
+    assert set(training).isdisjoint(own_tasks.BEGUN)
+
+
+def test_few_tasks_of_your_own_environment_are_all_used(own: Path) -> None:
+    result = evaluate_run(own, env=own_tasks.make_coin, tasks=2)
+    assert result.played == "tasks of training: this environment has no others, so none is held out"
+
+
+# ---- trials that are cut
+
+
+def test_cut_trials_are_refused(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", str(trained), "--tasks", "2", "--max-steps", "50"]) == 2
+    errors = capsys.readouterr().err
+    assert f"2 of 2 trials of {trained} were cut after 50 steps, expected whole trials" in errors
+    assert "use --max-steps 120: a trial has up to 120 steps" in errors
+
+
+def test_a_single_cut_trial_is_refused(own: Path) -> None:
+    """Trials of negative numbers have 6 steps, the others 8."""
+    message = r"^1?\d of 20 trials .* cut after 6 steps, expected whole trials\nhint: use a larger --max-steps$"
+    with pytest.raises(SettingsError, match=message):
+        evaluate_run(own, env=own_tasks.make, tasks=20, max_steps=6)
+    assert evaluate_run(own, env=own_tasks.make, tasks=20, max_steps=8).cut == 0
+
+
+def test_cut_trials_of_random_play_are_refused(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def uncut(path: Path, **how: Any) -> Any:
+        return evaluate_run(path, **{**how, "max_steps": None})
+
+    monkeypatch.setattr(task_evaluation, "evaluate_run", uncut)
+    assert cli.main(["evaluate", str(trained), "--tasks", "2", "--max-steps", "50"]) == 2
+    assert "2 of 2 trials of random play were cut after 50 steps" in capsys.readouterr().err
 
 
 def test_training_tasks_are_evaluated_too(trained: Path) -> None:

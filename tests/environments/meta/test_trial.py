@@ -14,6 +14,7 @@ from envfleet.environments.meta import TaskSettings, Trial
 from envfleet.environments.meta.bandit import Bandit
 from envfleet.environments.meta.locomotion import AntDir, HalfCheetahDir
 from envfleet.environments.meta.point_robot import PointRobotSparse
+from envfleet.environments.meta.trial import hold_out_tasks, trial_of
 from envfleet.errors import ProtocolError, SettingsError
 from tests.fleet.continuation import assert_continues_exactly
 
@@ -240,6 +241,28 @@ def test_held_out_tasks_are_compared_with_those_of_training() -> None:
     assert set(other.unwrapped.tasks) == set(range(6)) - set(one.unwrapped.tasks)
     everything = trial(env=Dice(), task_set="eval", num_train_tasks=200)
     everything.reset(seed=1)  # no task is left; it does not draw for ever
+
+
+def test_a_trial_can_draw_held_out_tasks() -> None:
+    env = trial(num_train_tasks=3)
+    env.reset(seed=1)
+    assert env.hold_out()
+    drawn = [env.reset(seed=1)[1]["task"], *(env.reset()[1]["task"] for _ in range(19))]
+    assert drawn == tasks_of(20, num_train_tasks=3, task_set="eval")
+    assert set(drawn).isdisjoint(tasks_of(100, num_train_tasks=3)) and trial().hold_out()
+
+
+def test_a_trial_without_other_tasks_keeps_those_of_training() -> None:
+    assert trial(env=Dice(), num_train_tasks=4).hold_out()
+    for settings in ({}, {"num_train_tasks": 200}):
+        env = trial(env=Dice(), **settings)
+        assert not env.hold_out() and env.settings.task_set == "train"
+
+
+def test_a_trial_is_found_below_other_wrappers() -> None:
+    env = trial()
+    assert trial_of(gymnasium.wrappers.TimeLimit(env, 7)) is env and trial_of(Ladder()) is None
+    assert hold_out_tasks(env) is env and env.settings.task_set == "eval"
 
 
 def test_a_finite_set_of_tasks_has_none_to_hold_out() -> None:

@@ -40,6 +40,16 @@ class TaskSource:
             return self._fixed[int(generator.integers(len(self._fixed)))]
         return self._draw_apart(generator)
 
+    @property
+    def all_are_used(self) -> bool:
+        """Whether training uses every task, so none can be held out; found out by drawing some."""
+        drawn = map(_key, self._env.sample_tasks(_TRIES, stream(0, _SETS["eval"])))
+        if self._training:
+            return self._not_held_out.issuperset(drawn)
+        # Every trial of training has a new task. If two streams draw the same one, tasks come up again.
+        again = map(_key, self._env.sample_tasks(_TRIES, stream(0, _SETS["train"])))
+        return not frozenset(again).isdisjoint(drawn)
+
     @functools.cached_property
     def _fixed(self) -> list[Any]:
         """The tasks of a fixed set; empty if every trial has a new task."""

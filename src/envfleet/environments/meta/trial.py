@@ -6,6 +6,7 @@ So its observations include the previous action, the previous reward, and whethe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -20,7 +21,7 @@ from envfleet.environments.meta.tasks import TaskSource
 from envfleet.errors import ProtocolError, SettingsError
 from envfleet.seeding import stream
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "hold_out_tasks", "trial_of"]
 
 Seen = NDArray[np.float32]
 
@@ -56,7 +57,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
                 f"{type(unwrapped).__name__} has no tasks, expected a method sample_tasks(n, generator)",
                 hint="docs/meta-rl.md shows an environment with tasks",
             )
-        self._settings, self._source = chosen, TaskSource(unwrapped, chosen)
+        self.settings, self._source = chosen, TaskSource(unwrapped, chosen)
         space = env.action_space
         self._arms, self._first_arm = (int(space.n), int(space.start)) if isinstance(space, spaces.Discrete) else (0, 0)
         self.parts, self.observation_space = self._layout()
@@ -78,7 +79,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             )
         if not self._arms and (not isinstance(action, spaces.Box) or len(action.shape) != 1):
             raise SettingsError(f"a trial needs actions of a Discrete space or vectors, got {action}")
-        task_size = len(self._numbers(self._source.draw(stream(0)))) if self._settings.oracle else 0
+        task_size = len(self._numbers(self._source.draw(stream(0)))) if self.settings.oracle else 0
         bounds = {
             "state": (state.low, state.high),
             "task": (np.full(task_size, -np.inf), np.full(task_size, np.inf)),
@@ -86,14 +87,14 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             "reward": (np.full(1, -np.inf), np.full(1, np.inf)),
             "first": (np.zeros(1), np.ones(1)),
         }
-        if not self._settings.show_previous:
+        if not self.settings.show_previous:
             bounds |= dict.fromkeys(("action", "reward", "first"), (np.zeros(0), np.zeros(0)))
         parts, place = {}, 0
         for name, (low, _) in bounds.items():
             parts[name] = slice(place, place + len(low))
             place += len(low)
         low, high = (np.concatenate([np.float32(both[end]) for both in bounds.values()]) for end in (0, 1))
-        if not self._arms and self._settings.show_previous:  # zero before the first action, whatever the bounds
+        if not self._arms and self.settings.show_previous:  # zero before the first action, whatever the bounds
             low[parts["action"]] = np.minimum(low[parts["action"]], 0)
             high[parts["action"]] = np.maximum(high[parts["action"]], 0)
         return parts, spaces.Box(low, high, dtype=np.float32)
@@ -101,6 +102,15 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
     def history_parts(self) -> dict[str, tuple[str, int, int]]:
         """Where the observation has the previous action and reward; see `envfleet.capabilities.HasHistory`."""
         return {name: ("", self.parts[name].start, self.parts[name].stop) for name in ("action", "reward")}
+
+    def hold_out(self) -> bool:
+        """Draw held-out tasks from the next trial on. If there are none, return False and change nothing."""
+        if self._source.all_are_used:
+            return False
+        self.settings = replace(self.settings, task_set="eval")
+        unwrapped: Any = self.env.unwrapped
+        self._source, self._generator = TaskSource(unwrapped, self.settings), None
+        return True
 
     # ---- Gymnasium
 
@@ -126,7 +136,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         ended = terminated or truncated
         if not ended:
             return self._see(state, action, reward, first=False), reward, False, False, info
-        if len(self._returns) == self._settings.episodes_per_task:
+        if len(self._returns) == self.settings.episodes_per_task:
             self._over = True
             info = {**info, "episode_returns": np.array(self._returns)}
             return self._see(state, action, reward, first=False), reward, terminated, truncated, info
@@ -146,14 +156,14 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
             return image
         from envfleet.environments.meta.pictures import with_caption
 
-        number, of = len(self._returns), self._settings.episodes_per_task
+        number, of = len(self._returns), self.settings.episodes_per_task
         describe = getattr(self.env.unwrapped, "describe", lambda: f"task {self._task}")
         line = f"episode {number} of {of}, step {self._steps}, return {self._returns[-1]:.1f}"
         return with_caption(image, line, describe())
 
     def _begin_task(self, task: Any) -> None:
         self._task = task
-        self._task_seen = self._numbers(task) if self._settings.oracle else np.empty(0, np.float32)
+        self._task_seen = self._numbers(task) if self.settings.oracle else np.empty(0, np.float32)
 
     def _numbers(self, task: Any) -> Seen:
         """The task as the vector that an oracle sees; the environment can compute it in `oracle_view`."""
@@ -165,7 +175,7 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         seen = np.zeros(self._size, np.float32)
         seen[parts["state"]] = state
         seen[parts["task"]] = self._task_seen
-        if not self._settings.show_previous:
+        if not self.settings.show_previous:
             return seen
         if action is not None:
             if self._arms:
@@ -200,6 +210,21 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._options = {**state.get("options", {}), "task": state["task"]}  # older states have no options
         if state["task"] is not None:
             self._begin_task(state["task"])
+
+
+def trial_of(env: Any) -> Trial | None:
+    """The trial among the wrappers of an environment; None if there is none."""
+    while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Trial):
+        env = env.env
+    return env if isinstance(env, Trial) else None
+
+
+def hold_out_tasks(env: Any) -> Any:
+    """Let the trial of an environment draw held-out tasks; to be used like a wrapper."""
+    trial = trial_of(env)
+    if trial is not None:
+        trial.hold_out()
+    return env
 
 
 def _numbers(task: Any) -> NDArray[np.float32]:
