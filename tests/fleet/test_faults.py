@@ -23,8 +23,21 @@ import pytest
 import envfleet
 from envfleet.fleet import watch
 from envfleet.fleet.backends.processes import ProcessesBackend
-from tests.fleet.backends import same, use
-from tests.fleet.simulators import Bad, Counter, DiesAlways, DiesOnce, DiesTwice, HangsOnce, Nested, Raises, RaisesOnce
+from envfleet.fleet.supervisor import Supervisor
+from envfleet.fleet.worker import Worker
+from tests.fleet.backends import BACKENDS, same, use
+from tests.fleet.simulators import (
+    Bad,
+    Counter,
+    DiesAlways,
+    DiesOnce,
+    DiesTwice,
+    HangsOnce,
+    Nested,
+    Raises,
+    RaisesOnce,
+    Talks,
+)
 from tests.hanging import hang, take_long
 from tests.waiting import gone, wait_until
 
@@ -199,6 +212,44 @@ def test_worker_that_always_dies_ends_in_an_error(processes: dict[str, Any]) -> 
     with pytest.raises(envfleet.ProtocolError, match="broken"):
         fleet.step(ACTIONS)
     fleet.close()
+
+
+def test_a_reset_that_always_kills_its_worker_ends_in_an_error(processes: dict[str, Any]) -> None:
+    """However far apart the deaths are."""
+    fleet = make(DiesInReset, processes, restarts=envfleet.Restarts(limit=2, within=1e-9, backoff=0.0))
+    with pytest.raises(envfleet.WorkerError, match="died 3 times during the same Reset"):
+        fleet.reset()
+    with pytest.raises(envfleet.ProtocolError, match="the fleet is broken\n"):
+        fleet.step(ACTIONS)
+    fleet.close()
+
+
+class DiesInReset(Counter):
+    def reset(self, **kwargs: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_worker_killed_while_actions_are_objects(processes: dict[str, Any]) -> None:
+    with make(Talks, processes) as fleet:
+        fleet.reset()
+        fleet.step(("hello",) * 4)
+        kill_worker(fleet, 0)
+        _, _, _, truncated, infos = fleet.step(("hello",) * 4)
+        assert truncated.tolist() == infos["restarted"].tolist() == [True, True, False, False]
+        assert fleet.step(("hello",) * 4)[0]["n"][:, 0].tolist() == [0, 0, 3, 3]
+
+
+def test_worker_killed_before_a_reset_of_some(processes: dict[str, Any]) -> None:
+    with make(Counter, processes) as fleet:
+        fleet.reset()
+        for _ in range(2):
+            fleet.step(ACTIONS)
+        kill_worker(fleet, 0)
+        observations, _ = fleet.reset(options={"reset_mask": np.array([True, False, False, False])})
+        assert observations[:, 0].tolist() == [0, 2, 2, 2]
+        _, _, _, truncated, infos = fleet.step(ACTIONS)
+        assert truncated.tolist() == infos["restarted"].tolist() == [True, True, False, False]
+        assert fleet.step(ACTIONS)[0][:, 0].tolist() == [0, 0, 4, 4]
 
 
 def test_worker_that_dies_again_while_it_is_restarted(processes: dict[str, Any], tmp_path: Path) -> None:
@@ -608,6 +659,32 @@ def test_a_dead_worker_wakes_its_caller_once() -> None:
         assert isinstance(backend, ProcessesBackend)
         backend.kill(0)
         assert wait_until(lambda: not backend.wait(0.0) and not backend._poll.poll(0))
+
+
+def test_an_error_of_a_setter_and_a_result_that_cannot_be_sent_are_those_of_the_environment(
+    processes: dict[str, Any],
+) -> None:
+    with make(Stubborn, processes) as fleet:
+        fleet.reset()
+        with pytest.raises(envfleet.EnvError, match=r"(?s)not today.*during set_attr of 'mood'"):
+            fleet.set_attr("mood", 1)
+        with pytest.raises(envfleet.EnvError, match="its result cannot be sent to the caller: TypeError") as caught:
+            fleet.call("lock")
+        assert caught.value.context.operation == "call of 'lock'"
+        assert fleet.step(ACTIONS)[0][:, 0].tolist() == [1] * 4
+
+
+class Stubborn(Counter):
+    @property
+    def mood(self) -> int:
+        return 0
+
+    @mood.setter
+    def mood(self, value: int) -> None:
+        raise ValueError("not today")
+
+    def lock(self) -> Any:
+        return threading.Lock()
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:

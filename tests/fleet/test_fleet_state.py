@@ -10,7 +10,7 @@ import pytest
 import envfleet
 from tests.fleet.backends import same
 from tests.fleet.continuation import is_plain
-from tests.fleet.simulators import Holds, Nested, Talks, sample_task
+from tests.fleet.simulators import Counter, Holds, Nested, Talks, sample_task
 
 
 def actions_for(fleet: envfleet.Fleet, steps: int) -> list[Any]:
@@ -72,3 +72,30 @@ def test_what_cannot_be_saved_says_so(backend: dict[str, Any]) -> None:
     with pytest.raises(envfleet.StateError, match="Text"):
         text.state()
     text.close()
+
+
+def test_a_failed_restore_makes_a_reset_necessary(backend: dict[str, Any]) -> None:
+    with envfleet.make(Nested, 4, group_size=2, **backend) as fleet:
+        fleet.reset()
+        saved = fleet.state()
+        saved["environments"][3]["simulator"] = {}
+        with pytest.raises(envfleet.StateError):
+            fleet.restore(saved)
+        with pytest.raises(envfleet.ProtocolError, match=r"call reset\(\) first"):
+            fleet.step(fleet.action_space.sample())
+        fleet.reset()
+        fleet.step(fleet.action_space.sample())
+
+
+def test_restored_ends_are_over_after_the_next_step() -> None:
+    with envfleet.make(lambda: Counter(length=2), 4, backend="sequential") as fleet:
+        actions = np.zeros(4, np.int64)
+        fleet.reset()
+        for _ in range(2):
+            fleet.step(actions)
+        saved = fleet.state()
+        for _ in range(2):
+            fleet.step(actions)  # resets, and steps
+        fleet.restore(saved)
+        fleet.step(actions)
+        assert fleet._exchange.ended_envs(fleet._exchange.all) == []

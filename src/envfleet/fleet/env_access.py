@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from envfleet.errors import SettingsError
-from envfleet.fleet.requests import Apply, Call, Request, SetAttr
+from envfleet.fleet.requests import Apply, ApplyStep, Call, Request, SetAttr
 
 __all__ = ["EnvAccess"]
 
@@ -62,6 +62,10 @@ class EnvAccess(VectorEnv[Any, Any, Array]):
         The time limit is that of a reset; for a generator it applies to each item.
         """
         return self._ask_same("apply()", Apply(function))
+
+    def apply_within_step(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
+        """As `apply`, with the time limit of a step."""
+        return self._ask_same("apply()", ApplyStep(function))
 
     def _ask_same(self, call: str, request: Request) -> tuple[Any, ...]:
         """One reply per environment, from the same request to all groups."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from envfleet.fleet.control import Progress
 from envfleet.fleet.env_handle import EnvHandle
 
-__all__ = ["apply_to", "call_on"]
+__all__ = ["apply_to", "call_on", "name_of"]
 
 
 def call_on(
@@ -35,8 +36,15 @@ def apply_to(handles: Iterable[EnvHandle], progress: Progress, function: Callabl
             value = function(handle.env)
             results.append(_items(value, progress) if isinstance(value, Generator) else value)
         except (Exception, SystemExit) as error:
-            raise handle.failure(getattr(function, "__name__", "apply"), error) from None
+            raise handle.failure(name_of(function), error) from None
     return results
+
+
+def name_of(function: Callable[[Any], Any]) -> str:
+    """The name of a function, for error messages."""
+    if isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", "apply")
 
 
 def _items(generator: Generator[Any, None, None], progress: Progress) -> list[Any]:

@@ -88,6 +88,10 @@ class Exchange:
         self._slots = [slot] * len(self._groups)
         return slot
 
+    def set_slot(self, slot: int) -> None:
+        """Note that all groups fill this slot now."""
+        self._slots = [slot] * len(self._groups)
+
     def slots_of(self, groups: Sequence[int]) -> list[int]:
         """The slots with the newest observations of these groups."""
         return [self._slots[group] for group in groups]
@@ -218,6 +222,7 @@ class Exchange:
     def load(self, state: dict[str, Any]) -> Any:
         """Write saved data back, into slot 0."""
         self._ended[...] = state["ended"]
+        self._some_ended = True
         saved = state["observations"]
         for leaf in self._leaves:
             array = self.arrays.observations[0][leaf.path]

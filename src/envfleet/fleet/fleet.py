@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from envfleet.errors import EnvError, EnvHungError, OutOfTimeError, WorkerError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.description import FleetDescription
 from envfleet.fleet.env_access import EnvAccess
 from envfleet.fleet.exchange import Exchange, StepResult
 from envfleet.fleet.group import Capability
+from envfleet.fleet.guarded import GuardedState
 from envfleet.fleet.observation_modes import ObservationMode
 from envfleet.fleet.protocol import FleetState, bad_min_envs, envs_ended, misplaced_call, still_pending, wait_timed_out
 from envfleet.fleet.relocation import Relocation
@@ -39,7 +39,6 @@ from envfleet.fleet.worker import Hello
 __all__ = ["Fleet"]
 
 Array = np.ndarray[Any, Any]
-T = TypeVar("T")
 CLOSE_SECONDS = 1.5  # how long workers have to close their environments
 BROKEN_SECONDS = 0.2  # the same for a broken fleet, whose workers do not respond
 
@@ -47,7 +46,8 @@ BROKEN_SECONDS = 0.2  # the same for a broken fleet, whose workers do not respon
 NEW, READY, RESETTING, STEPPING, STREAMING, RUNNING, BROKEN, CLOSED = FleetState
 
 
-class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named again: skrl looks at the direct bases
+# VectorEnv is named again: skrl looks at the direct bases.
+class Fleet(GuardedState, EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):
     """A `gymnasium.vector.VectorEnv` over groups of environments on workers. Made by `envfleet.make`."""
 
     def __init__(
@@ -92,27 +92,6 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         self._state = NEW
         self._finalizer = weakref.finalize(self, supervisor.stop, CLOSE_SECONDS)
 
-    # --- the protocol
-
-    def _expect(self, call: str, *allowed: FleetState) -> None:
-        if self._state not in allowed:
-            raise misplaced_call(call, self._state)
-
-    def _guarded(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Call a method of the supervisor; if it raises, the kind of error decides the fleet's state."""
-        try:
-            return work(*arguments)
-        except EnvHungError as error:
-            self._state = BROKEN
-            raise self._seeds_and_tasks.with_context(error, self._exchange.last_action) from None
-        except (WorkerError, OutOfTimeError):
-            self._state = BROKEN
-            raise
-        except EnvError:
-            self._supervisor.drain()  # only a reset makes sense now
-            self._state = NEW
-            raise
-
     # --- reset
 
     @property
@@ -146,7 +125,9 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         self._expect("reset()", NEW, READY)
         first = self._state is NEW
         requests, self._reset_mask = self._seeds_and_tasks.resets(seed, options, tasks, first=first)
-        self._supervisor.post_all(self._exchange.next_slot(), requests)
+        slot = 1 - self._exchange.newest_slot()
+        self._supervisor.post_all(slot, requests)  # may raise: an argument cannot be sent
+        self._exchange.set_slot(slot)
         self._state = RESETTING
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
@@ -208,7 +189,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         rows = exchange.rows_of(env_ids)
         if self._never_resets:
             self._refuse_ended(rows)
-        if waiting := [group for group in rows.groups if group in pending]:
+        if self._state is STREAMING and (waiting := [group for group in rows.groups if group in pending]):
             raise still_pending(self.groups[waiting[0]])
         requests = exchange.write_actions(actions, rows)
         self._supervisor.post(rows.groups, exchange.next_slots(rows.groups), requests)
@@ -283,7 +264,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
 
     def _ask(self, call: str, requests: Sequence[Request]) -> list[Any]:
         self._expect(call, NEW, READY)
-        return self._supervisor.ask(requests)
+        return self._replies(requests)
 
     def rebuild(self) -> None:
         """Close all environments and build them again; they must be reset afterwards."""
@@ -299,7 +280,7 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         `progress` is called with the number of saved groups and the total number of groups.
         """
         self._expect("state()", READY)
-        captured = self._supervisor.ask([Capture()] * len(self.groups), progress=progress)
+        captured = self._replies([Capture()] * len(self.groups), progress=progress)
         return {
             **self._seeds_and_tasks.state(),
             **self._exchange.state(),
@@ -310,9 +291,10 @@ class Fleet(EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):  # named agai
         """Continue from a captured state, on any backend; return the observations to act on."""
         self._expect("restore()", NEW, READY)
         self._seeds_and_tasks.load(state)
+        self._state = NEW  # until all environments have their state
         self._exchange.load(state)
         requests = [Restore(state["environments"][group.start : group.stop]) for group in self.groups]
-        self._guarded(self._supervisor.ask, requests, self._exchange.newest_slot())
+        self._replies(requests, self._exchange.newest_slot())
         self._state = READY
         return self._exchange.observations()
 

@@ -158,6 +158,8 @@ class LoopGroup(GroupBase):
         mask: Sequence[bool] | None,
     ) -> Extras | None:
         self._begin()
+        if mask is not None:
+            self._observations.last_slot = 1 - slot  # a restarted worker does not know it; the two slots alternate
         observations: list[Any] = []
         for i, handle in enumerate(self._handles):
             if mask is not None and not mask[i]:
@@ -282,7 +284,11 @@ class LoopGroup(GroupBase):
 
     def set_attr(self, name: str, values: Sequence[Any]) -> None:
         for handle, value in zip(self._handles, values, strict=True):
-            handle.env.set_wrapper_attr(name, value)
+            self._progress.at(handle.index)
+            try:
+                handle.env.set_wrapper_attr(name, value)
+            except (Exception, SystemExit) as error:
+                raise handle.failure(f"set_attr of {name!r}", error) from None
 
     def state(self) -> list[dict[str, Any]]:
         self._tell_limits()

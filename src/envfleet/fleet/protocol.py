@@ -39,7 +39,7 @@ class FleetState(Enum):
     STEPPING = "waiting for step_wait()"
     STREAMING = "waiting for recv()"
     RUNNING = "waiting for run_wait()"
-    BROKEN = "broken by an environment that hangs"
+    BROKEN = "broken"
     CLOSED = "closed"
 
 

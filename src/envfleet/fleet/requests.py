@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from envfleet.errors import WorkerError
 from envfleet.fleet.control import Command, Phase
+from envfleet.fleet.env_calls import name_of
 from envfleet.fleet.group import Extras, Group
 from envfleet.fleet.infos import ColumnDefinition
 
 __all__ = [
-    "REPEATED",
     "Apply",
+    "ApplyStep",
     "Call",
     "Capture",
     "DefineColumns",
@@ -33,6 +35,11 @@ class Request:
 
     phase: ClassVar[int] = Phase.STEP  # which time limit applies; during resets the group switches to START itself
     command: ClassVar[int] = Command.REQUEST
+
+    @property
+    def operation(self) -> str | None:
+        """What an environment does meanwhile, for error messages; None if it steps or is reset."""
+        return None
 
     def apply(self, group: Group, slot: int) -> Any:
         raise NotImplementedError
@@ -104,6 +111,10 @@ class Call(Request):
     kwargs: dict[str, Any]
     only: set[int] | None = None
 
+    @property
+    def operation(self) -> str:
+        return f"call of {self.name!r}"
+
     def apply(self, group: Group, slot: int) -> list[Any]:
         return group.call(self.name, self.args, self.kwargs, self.only)
 
@@ -113,13 +124,27 @@ class Apply(Request):
     phase: ClassVar[int] = Phase.START
     function: Callable[[Any], Any]
 
+    @property
+    def operation(self) -> str:
+        return name_of(self.function)
+
     def apply(self, group: Group, slot: int) -> list[Any]:
         return group.apply(self.function)
+
+
+class ApplyStep(Apply):
+    """As `Apply`, with the time limit of a step."""
+
+    phase: ClassVar[int] = Phase.STEP
 
 
 @dataclass(frozen=True)
 class Rebuild(Request):
     phase: ClassVar[int] = Phase.START
+
+    @property
+    def operation(self) -> str:
+        return "rebuild"
 
     def apply(self, group: Group, slot: int) -> None:
         group.rebuild()
@@ -130,6 +155,10 @@ class SetAttr(Request):
     name: str
     values: Sequence[Any]
 
+    @property
+    def operation(self) -> str:
+        return f"set_attr of {self.name!r}"
+
     def apply(self, group: Group, slot: int) -> None:
         group.set_attr(self.name, self.values)
 
@@ -137,6 +166,10 @@ class SetAttr(Request):
 @dataclass(frozen=True)
 class Capture(Request):
     phase: ClassVar[int] = Phase.START
+
+    @property
+    def operation(self) -> str:
+        return "get_state"
 
     def apply(self, group: Group, slot: int) -> list[dict[str, Any]]:
         return group.state()
@@ -147,11 +180,15 @@ class Restore(Request):
     phase: ClassVar[int] = Phase.START
     states: Sequence[dict[str, Any]]
 
+    @property
+    def operation(self) -> str:
+        return "set_state"
+
     def apply(self, group: Group, slot: int) -> None:
         group.restore(slot, self.states)
 
 
-REPEATED = (Reset, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)  # after a worker was restarted
+_REPEATED = (Reset, Recover, StepObjects, Restore, DefineColumns, Rebuild, RunRoutine, Call, SetAttr)  # after a restart
 
 
 class Posted(NamedTuple):
@@ -159,3 +196,33 @@ class Posted(NamedTuple):
 
     slot: int
     request: Request | None  # None: a plain step
+    attempts: int = 1
+
+    @property
+    def operation(self) -> str | None:
+        return None if self.request is None else self.request.operation
+
+    @property
+    def again(self) -> Request | None:
+        """The request to repeat after a restart of the worker; None for a step, which becomes a recovery."""
+        return None if isinstance(self.request, Recover | StepObjects) else self.request
+
+    def failure(self, worker: int, reason: str, most: int, *, hung: bool) -> WorkerError | None:
+        """The error if this command, which a worker lost, is not repeated; it is tried again `most` times."""
+        request, ended = self.request, "was killed" if hung else "died"
+        if isinstance(request, RunRoutine):
+            return None  # it continues where it was, so every attempt makes progress
+        name = self.operation or ("step" if request is None else type(request).__name__)
+        if self.attempts > most:
+            return WorkerError(
+                f"worker {worker} {ended} {self.attempts} times during the same {name}: {reason}",
+                hint="envfleet.check(env) may show why; restarts= allows more",
+                hung=hung,
+            )
+        if hung and isinstance(request, Call | SetAttr):  # it would hang again
+            hint = "it was restarted; timeout= sets the limit"
+        elif request is None or isinstance(request, _REPEATED):
+            return None
+        else:
+            hint = "it was restarted; repeat the call"
+        return WorkerError(f"worker {worker} {ended} during {name}: {reason}", hint=hint, hung=hung)

@@ -14,17 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 from envfleet.clock import GRACE_SECONDS
-from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, StateError, WorkerError
+from envfleet.errors import EnvError, EnvfleetError, OutOfTimeError, StateError
 from envfleet.fleet.arrays import FleetArrays, FleetShape
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import GROUP_WORDS, Command, GroupWord, Outcome, WorkerWord
-from envfleet.fleet.lifecycle import WorkerLifecycle, WorkerLoad
-from envfleet.fleet.requests import REPEATED, Posted, Recover, Request, Reset, Restore, RunRoutine
+from envfleet.fleet.lifecycle import WorkerLifecycle
+from envfleet.fleet.requests import Posted, Recover, Request, Reset, Restore, RunRoutine, StepObjects
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.waiting import Waiter
 from envfleet.fleet.watch import ProgressWatch
-from envfleet.fleet.worker import Answers, Hello
+from envfleet.fleet.worker import Answers
 
 __all__ = ["Supervisor"]
 
@@ -34,7 +34,8 @@ class Supervisor:
 
     def __init__(self, backend: Backend, specs: list[WorkerSpec], timeouts: Timeouts, restarts: Restarts) -> None:
         self.backend, self._specs, self._timeouts = backend, specs, timeouts
-        self._workers = WorkerLifecycle(backend, specs, timeouts, restarts)
+        self._workers, self._most_attempts = WorkerLifecycle(backend, specs, timeouts, restarts), restarts.limit
+        self.start, self.loads = self._workers.start, self._workers.loads
         self.recovery: Callable[[int], Recover]  # set by the fleet: the request for a group that lost its step
         self._flush = backend.flush  # sends posted commands to workers that do not share the block; else None
         self._step_inline: Callable[[int], Answers] | None = None  # steps all groups in the caller's thread
@@ -49,9 +50,6 @@ class Supervisor:
         self._cut: set[int] = set()  # groups that lost their episodes and have not recovered yet
         self._failed: dict[int, EnvfleetError] = {}
         self._inbox: dict[int, Any] = {}  # replies received while waiting for another group's
-
-    def start(self) -> list[Hello]:
-        return self._workers.start()
 
     def attach(self, shape: FleetShape) -> FleetArrays:
         """Allocate the fleet's arrays and let the workers serve commands."""
@@ -80,9 +78,7 @@ class Supervisor:
         if self._uninformed:
             self._inform(self._groups)
         if requests is not None or self._cut or self._posted:
-            for group in self._groups:
-                self._post(group, slot, None if requests is None else requests[group])
-            self._send()
+            self._post_each(self._groups, [slot] * len(self._groups), requests)
             return
         self._lockstep = slot
         if self._step_inline is not None:
@@ -99,24 +95,32 @@ class Supervisor:
         """Post a step, or each group's own request, to some groups; each group has its own slot."""
         if self._uninformed:
             self._inform(groups)
-        for i, group in enumerate(groups):
-            self._post(group, slots[i], None if requests is None else requests[i])
+        self._post_each(groups, slots, requests)
+
+    def _post_each(self, groups: Sequence[int], slots: Sequence[int], requests: Sequence[Request] | None) -> None:
+        """Post a command to each of these groups. Packing may fail, so it comes before anything is posted."""
+        if self._lockstep is not None or not self._posted.keys().isdisjoint(groups):
+            self.drain()  # the call before was interrupted
+        packed = [self._packed(group, None if requests is None else requests[i]) for i, group in enumerate(groups)]
+        for group, slot, (request, message) in zip(groups, slots, packed, strict=True):
+            self._post(group, slot, request, message)
         self._send()
 
-    def _post(self, group: int, slot: int, request: Request | None) -> None:
-        """Post a command to one group; if the group lost its episodes, a step becomes a recovery."""
-        if group in self._cut and request is None:
+    def _packed(self, group: int, request: Request | None) -> tuple[Request | None, Any]:
+        """A group's command and its message; if the group lost its episodes, a step becomes a recovery."""
+        if group in self._cut and (request is None or isinstance(request, StepObjects)):
             request = self.recovery(group)
         elif group in self._cut and isinstance(request, RunRoutine):
             request = replace(request, lost=self.recovery(group))
+        return request, None if request is None else self.backend.channel(self._host[group]).pack((group, request))
+
+    def _post(self, group: int, slot: int, request: Request | None, message: Any, attempts: int = 1) -> None:
         worker = self._host[group]
-        # Packing may fail, so it comes before anything is posted.
-        message = None if request is None else self.backend.channel(worker).pack((group, request))
-        if isinstance(request, Recover | Reset | Restore | RunRoutine):
+        if isinstance(request, Recover | Restore | RunRoutine) or (isinstance(request, Reset) and request.mask is None):
             self._cut.discard(group)
         words, rows, line = self._words, self._rows, self._worker_words[worker]
         words[line + WorkerWord.LOCKSTEP] = 0
-        self._posted[group] = Posted(slot, request)
+        self._posted[group] = Posted(slot, request, attempts)
         words[rows[GroupWord.SLOT] + group] = slot
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else request.command
         if isinstance(request, RunRoutine):
@@ -151,9 +155,7 @@ class Supervisor:
         behind = [group for group in groups if group in self._uninformed]
         self._uninformed.difference_update(behind)
         if self._announced is not None:
-            for group in behind:
-                self._post(group, 0, self._announced)
-            self._send()
+            self._post_each(behind, [0] * len(behind), [self._announced] * len(behind))
             self.answers_of(behind)
 
     def ask(
@@ -167,8 +169,9 @@ class Supervisor:
         replies: dict[int, Any] = {}
         failure: EnvfleetError | None = None
         for part in [self._groups] if progress is None else [[group] for group in self._groups]:
+            self._sleep_until_finished(part)  # an error here is no reply: the group stays pending
             try:
-                replies |= self.answers_of(part).messages
+                replies |= self._gather(part).messages
             except EnvfleetError as error:  # raised below, after all others have been read
                 failure = failure or error
             if progress is not None:
@@ -202,7 +205,11 @@ class Supervisor:
 
         def lacking() -> int:
             nonlocal ready
-            ready, missing = self._finished_first(wanted)
+            ready, missing = [], wanted
+            for group in self._posted:
+                if missing > 0 and self._finished(group):
+                    ready.append(group)
+                    missing -= self._sizes[group]
             return 0 if stop() else -(-max(0, missing) // largest)
 
         self._waiter.sleep(lacking)
@@ -219,32 +226,27 @@ class Supervisor:
         return self._gather_all()
 
     def drain(self) -> None:
-        """Let all pending commands finish and drop their answers."""
-        while self._posted:
-            try:
-                self.wait_all()
-            except EnvError:
-                continue
+        """Let all pending commands finish and drop their answers; raise an error only if they cannot finish."""
+        if self._step_inline is not None:
+            self._lockstep = None  # `wait_all` would begin it
+        self._name_lockstep()
+        try:
+            self.wait_all()
+        except EnvfleetError:
+            if self._posted:
+                raise
 
     def answers_of(self, groups: Sequence[int]) -> Answers:
         """Sleep until these groups are finished, whatever the others do, and return their answers."""
-        self._waiter.sleep(lambda: 0 if all(self._finished(group) for group in groups) else 1)
+        self._sleep_until_finished(groups)
         return self._gather(groups)
+
+    def _sleep_until_finished(self, groups: Sequence[int]) -> None:
+        self._waiter.sleep(lambda: 0 if all(self._finished(group) for group in groups) else 1)
 
     def _finished(self, group: int) -> bool:
         words = self._words
         return words[self._posted_at + group] == words[self._finished_at + group] or group in self._failed
-
-    def _finished_first(self, wanted: int) -> tuple[list[int], int]:
-        """Finished groups, no more than needed, and how many environments are still missing."""
-        ready = []
-        for group in self._posted:
-            if self._finished(group):
-                ready.append(group)
-                wanted -= self._sizes[group]
-                if wanted <= 0:
-                    break
-        return ready, wanted
 
     def _gather_all(self) -> Answers:
         """Read the answers to all posted commands, which are finished."""
@@ -295,7 +297,7 @@ class Supervisor:
                 self._inbox[sender] = message
             except (ChannelClosed, TimeoutError):
                 self._restart(worker, self._workers.restart, self._workers.how_it_ended(worker))
-                self._waiter.sleep(lambda: 0 if self._finished(group) else 1)
+                self._sleep_until_finished([group])
 
     # --- faults
 
@@ -303,9 +305,12 @@ class Supervisor:
         for worker, reason in self._workers.deaths():
             self._restart(worker, self._workers.restart, reason)
         for hang in watch.stuck():
-            self._restart(hang.worker, self._workers.restart, *self._workers.kill_hung(hang))
+            pending = [group.index for group in self._specs[hang.worker].groups if group.index in self._posted]
+            operation = (self._posted[pending[0]].operation if pending else None) or hang.operation
+            killed = self._workers.kill_hung(replace(hang, operation=operation))
+            self._restart(hang.worker, self._workers.restart, *killed, hung=True)
 
-    def _restart(self, worker: int, restart: Callable[..., str], *arguments: Any) -> None:
+    def _restart(self, worker: int, restart: Callable[..., str], *arguments: Any, hung: bool = False) -> None:
         """Restart a worker and repeat its pending commands: a step as a recovery, a reset or call unchanged."""
         self._name_lockstep()
         reason = restart(worker, *arguments)
@@ -316,21 +321,17 @@ class Supervisor:
             posted = self._posted.get(group)
             if posted is None:
                 continue
-            if posted.request is None or isinstance(posted.request, Recover):
-                self._post(group, posted.slot, None)
-            elif isinstance(posted.request, REPEATED):
-                self._post(group, posted.slot, posted.request)
+            failure = posted.failure(worker, reason, self._most_attempts, hung=hung)
+            if failure is not None:
+                self._failed[group] = failure
             else:
-                self._failed[group] = WorkerError(
-                    f"worker {worker} died during {type(posted.request).__name__}: {reason}",
-                    hint="it was restarted; repeat the call",
-                )
+                self._post(group, posted.slot, *self._packed(group, posted.again), posted.attempts + 1)
         self._send()
 
     def move(self, worker: int, groups: Sequence[int], slots: Sequence[int], states: Sequence[Any]) -> Exception | None:
         """Let a worker continue elsewhere with these states; if an error is returned, it begins fresh episodes."""
         for group, slot, saved in zip(groups, slots, states, strict=True):
-            self._posted[group] = Posted(slot, Restore(saved))
+            self._posted[group] = Posted(slot, Restore(saved), attempts=0)  # no worker has died
         self._restart(worker, self._workers.move)
         try:
             self.answers_of(groups)
@@ -338,9 +339,6 @@ class Supervisor:
         except (EnvError, StateError) as error:
             self._cut.update(groups)
             return error
-
-    def loads(self) -> list[WorkerLoad]:
-        return self._workers.loads()
 
     def stop(self, seconds: float) -> None:
         """Tell all workers to stop and wait for them; free the memory."""

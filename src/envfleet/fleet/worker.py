@@ -22,7 +22,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any
 
-from envfleet.errors import EnvfleetError, WorkerError
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, ProtocolError, WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import Channel
 from envfleet.fleet.control import Command, GroupWord, Outcome, Phase, WorkerWord
@@ -31,7 +31,7 @@ from envfleet.fleet.os_compat import Doorbell, yield_core
 from envfleet.fleet.requests import Request
 from envfleet.fleet.spec import WorkerSpec
 
-__all__ = ["Answers", "Bells", "Hello", "Worker"]
+__all__ = ["Answers", "Bells", "Hello", "Worker", "unexpected"]
 
 SPIN_SECONDS = 0.002  # how long a worker spins before it sleeps
 SLEEP_SECONDS = 0.25  # it checks again after that long, in case it missed a ring
@@ -115,12 +115,36 @@ class Worker:
             return
         began = time.perf_counter_ns()
         lockstep = words[self._lockstep]
-        for group, indices in self._word_indices:
-            if lockstep:
-                self._run(group, indices, Command.STEP, lockstep - 1)
-            elif words[indices[0]] != words[indices[1]]:
-                self._run(group, indices, words[indices[2]], words[indices[3]])
+        try:
+            for group, indices in self._word_indices:
+                if lockstep:
+                    self._run(group, indices, Command.STEP, lockstep - 1)
+                elif words[indices[0]] != words[indices[1]]:
+                    self._run(group, indices, words[indices[2]], words[indices[3]])
+        except BaseException:
+            if self._bells is None:
+                self._give_up()
+            raise
         words[self._busy] += time.perf_counter_ns() - began
+
+    def _give_up(self) -> None:
+        """Answer the commands that are left, after the caller's thread was interrupted (Ctrl-C) in one of them."""
+        words = self._words
+        if words[self._lockstep]:
+            done = len(self._word_indices) + words[self._finished] - words[self._posted]
+            left = self._word_indices[done:]
+        else:
+            left = [(group, at) for group, at in self._word_indices if words[at[0]] != words[at[1]]]
+        self._requests.clear()
+        try:
+            while True:
+                self._channel.receive(0.0)
+        except TimeoutError:
+            pass  # all requests have been read
+        for group, (posted, finished, _, _, outcome, columns) in left:
+            words[outcome], words[columns], words[finished] = Outcome.MESSAGE, 0, words[posted]
+            self._channel.send((group.spec.index, ProtocolError("the command was interrupted")))
+        words[self._finished] = words[self._posted]
 
     def step_groups(self, slot: int) -> Answers:
         """Step all groups within this call, for a caller that hosts the worker; no commands, no messages.
@@ -138,7 +162,7 @@ class Worker:
                 failure = failure or error
                 continue
             except Exception as error:
-                failure = failure or _unexpected(error)
+                failure = failure or unexpected(error)
                 continue
             if extras is not None:
                 answers.messages[group.spec.index] = extras
@@ -154,10 +178,12 @@ class Worker:
         words = self._words
         posted, finished, _, _, outcome, columns = indices
         message: Any = None
+        reply: Any = None
+        request: Request | None = None
         try:
             if command == Command.STEP:
                 words[self._phase] = Phase.STEP
-                reply: Any = group.step(slot)
+                reply = group.step(slot)
                 if reply is not None:
                     message = self._channel.pack((group.spec.index, reply))
             else:
@@ -168,7 +194,8 @@ class Worker:
         except EnvfleetError as error:
             message = self._channel.pack((group.spec.index, error))
         except Exception as error:
-            message = self._channel.pack((group.spec.index, _unexpected(error)))
+            failure = unexpected(error) if reply is None else self._not_sent(error, group, request)
+            message = self._channel.pack((group.spec.index, failure))
         words[outcome] = (Outcome.ENDED if group.episode_ended else 0) | (Outcome.MESSAGE if message else 0)
         words[columns] = group.columns_present
         words[finished] = words[posted]
@@ -178,6 +205,16 @@ class Worker:
             self._ring_caller()
         if message:  # after the words, so that the caller reads while a long message is being written
             self._channel.send_packed(message)
+
+    def _not_sent(self, error: Exception, group: Group, request: Request | None) -> EnvError:
+        """The error for a reply that cannot be packed, e.g. an info with a lock."""
+        spec = group.spec
+        operation = "step" if request is None else request.operation or "reset"
+        return EnvError(
+            f"its result cannot be sent to the caller: {type(error).__name__}: {error}",
+            EnvContext(spec.start, operation, self.spec.settings.seed + spec.start, together=len(spec)),
+            hint="return what can be pickled, or use backend='sequential' or 'threads'",
+        )
 
     def _request_for(self, index: int) -> Request:
         """Receive the request posted to a group; keep requests for other groups that arrive before it."""
@@ -218,6 +255,8 @@ class Worker:
             group.close()
 
 
-def _unexpected(error: Exception) -> EnvfleetError:
-    """Wrap an error that did not come from an environment, e.g. an info that cannot be pickled."""
+def unexpected(error: Exception) -> EnvfleetError:
+    """The error as one of ours; wraps one that did not come from an environment."""
+    if isinstance(error, EnvfleetError):
+        return error
     return WorkerError(f"a worker failed: {type(error).__name__}: {error}\n\n{traceback.format_exc()}")

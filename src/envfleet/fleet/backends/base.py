@@ -39,6 +39,7 @@ class Backend(Protocol):
 
     name: str
     killable: bool  # a hung worker can be killed and restarted
+    inline: bool  # some worker runs in the caller's own thread, where Ctrl-C interrupts its environments
     spins: bool  # the caller may spin on the control words for a moment before it sleeps
 
     @property

@@ -21,6 +21,7 @@ class CallerRunBackend:
 
     name = "processes"
     killable = True
+    inline = True
     flush = None
     hosts = ()
     relocator = None

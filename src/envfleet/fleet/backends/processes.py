@@ -49,6 +49,7 @@ class ProcessesBackend:
 
     name = "processes"
     killable = True
+    inline = False
     flush = None
     hosts = ()
     relocator = None

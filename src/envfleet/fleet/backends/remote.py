@@ -38,7 +38,7 @@ __all__ = ["RemoteBackend"]
 class RemoteBackend:
     """Relays the commands of the supervisor to workers on hosts."""
 
-    spins = False
+    spins = inline = False
 
     def __init__(self, name: str, placement: HostPlacement) -> None:
         self.name, self.killable = name, placement.killable

@@ -34,6 +34,7 @@ class SequentialBackend:
 
     name = "sequential"
     killable = False
+    inline = True
     spins = False
     flush = None
     hosts = ()

@@ -23,6 +23,7 @@ class ThreadsBackend:
 
     name = "threads"
     killable = False
+    inline = False
     spins = False
     flush = None
     hosts = ()
