@@ -146,6 +146,7 @@ def test_killed_worker_is_restarted_and_the_rest_untouched(
     untouched, _ = run(Counter, {"backend": "sequential"})
     observations, rewards, terminated, truncated, infos = results[3]
     assert infos["restarted"].tolist() == [True, True, False, False]  # the group of the dead worker
+    assert infos["_count"].tolist() == [False, False, True, True]  # the dead worker's infos are gone
     assert truncated.tolist() == [True, True, False, False]
     assert not terminated.any()
     assert rewards[:2].tolist() == [0.0, 0.0]

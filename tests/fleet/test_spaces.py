@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,13 @@ def test_batches_are_those_of_gymnasium(space: spaces.Space[Any], seed: int) -> 
     received = rebuild(space, parts)
     for leaf in leaves_of(space):
         assert np.array_equal(pick(expected, leaf.path), pick(received, leaf.path))
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
+def test_arrays_without_elements(shape: tuple[int, ...]) -> None:
+    (leaf,) = leaves_of(spaces.Box(0, 1, shape, np.float32))
+    writer = BatchWriter(leaf, [np.zeros((2, *shape), np.float32)], validate=True)
+    assert writer.write([np.zeros(shape, np.float32)] * 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -169,3 +177,42 @@ def test_infos_of_different_types_are_kept_whole() -> None:
     add_info(infos, {"grid": np.zeros(2)}, 0, 2)
     add_info(infos, {"grid": np.ones(3)}, 1, 2)
     assert infos["grid"][1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_dictionaries_and_other_values_under_one_key(columns: bool) -> None:
+    """As objects, whichever comes first and whichever has a column."""
+    for values in itertools.permutations([{"r": 1.5, "text": "a"}, None, 7]):
+        area = np.zeros(4096, np.uint8)
+        table, writer = ColumnTable(area, 3), ColumnWriter(area, 3, start=0, stop=3)
+        if columns:
+            for value in values:
+                table.learn({"key": value})
+            writer.define(table.definitions)
+        left = writer.write([(i, {"key": value}) for i, value in enumerate(values)])
+        infos: dict[str, Any] = {}
+        table.read(writer.present, [slice(0, 3)], infos)
+        for row, info in left:
+            add_info(infos, info, row, 3)
+        assert infos["key"].tolist() == list(values) and infos["_key"].all()
+
+
+def test_integers_of_more_than_64_bits_are_objects() -> None:
+    infos: dict[str, Any] = {}
+    add_info(infos, {"one": 2**63, "other": 1}, 0, 2)
+    add_info(infos, {"one": 1, "other": 2**63}, 1, 2)
+    assert infos["one"].tolist() == [2**63, 1] and infos["other"].tolist() == [1, 2**63]
+    table = ColumnTable(np.zeros(4096, np.uint8), 2)
+    table.learn({"one": 2**63})
+    assert table.count == 0
+
+
+def test_a_new_writer_removes_what_another_one_has_left() -> None:
+    area = np.zeros(4096, np.uint8)
+    table = ColumnTable(area, 2)
+    table.learn({"x": 1.5})
+    for value in ([(0, {"x": 2.5})], []):
+        writer = ColumnWriter(area, 2, start=0, stop=2)
+        writer.define(table.definitions)
+        writer.write(value)
+    assert not area.any()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NODE", "ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info", "column_arrays"]
+__all__ = ["NODE", "ColumnDefinition", "ColumnTable", "ColumnWriter", "add_info", "clear_columns", "column_arrays"]
 
 Array = np.ndarray[Any, Any]
 Path = tuple[str, ...]
@@ -39,6 +39,8 @@ class ColumnDefinition:
 def _kind_of(value: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]] | None:
     """How Gymnasium batches a value: kind, dtype and shape; None if it uses an object array."""
     kind = type(value)
+    if kind is int and not -_INT64 <= value < _INT64:
+        return None
     if kind in (int, float, bool):
         return kind.__name__, np.dtype(kind), ()
     if isinstance(value, np.number):
@@ -57,6 +59,15 @@ def column_arrays(definition: ColumnDefinition, area: Array, n_envs: int) -> tup
     count = n_envs * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     values = area[definition.offset : definition.offset + count].view(dtype).reshape(n_envs, *shape)
     return mask, values
+
+
+def clear_columns(definitions: list[ColumnDefinition], area: Array, n_envs: int, rows: slice) -> None:
+    """Set the masks and values of these environments to zero."""
+    for definition in definitions:
+        mask, values = column_arrays(definition, area, n_envs)
+        mask[rows] = False
+        if definition.kind != NODE:
+            values[rows] = 0
 
 
 class _Column:
@@ -114,6 +125,8 @@ class ColumnTable:
             if kind is None or not isinstance(key, str) or key == "final_obs":  # do not split an observation
                 continue
             kinds = self._known.setdefault(here, set())
+            if any((known[0] == NODE) != (kind[0] == NODE) for known in kinds):
+                continue  # dictionaries and other values under one key are sent as objects
             if kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS:
                 self._define(here, *kind)
             if kind[0] == NODE and kind in kinds:
@@ -165,6 +178,7 @@ class ColumnWriter:
         for bit in range(len(self._columns), len(definitions)):
             column = _Column(definitions[bit], self._area, self._n_envs)
             self._columns.append(column)
+            self._clear(1 << bit)  # the rows may be those of a dead worker
             *parents, key = definitions[bit].path
             siblings = self._by_parent.setdefault(tuple(parents), {})
             siblings.setdefault(key, []).append((1 << bit, column))
@@ -244,14 +258,38 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, count: int) 
         if key == "final_obs":
             infos.setdefault(key, np.full(count, None, dtype=object))[row] = value
             continue
-        if isinstance(value, dict):
-            add_info(infos.setdefault(key, {}), value, row, count)
+        if isinstance(value, dict) and isinstance(infos.setdefault(key, {}), dict):
+            add_info(infos[key], value, row, count)
             continue
         if key not in infos:
             infos[key] = _empty_like(value, count)
+        if isinstance(infos[key], dict):
+            infos[key] = _split(infos[key], mask, row)
         if infos[key].dtype != object:
             infos[key] = _widen(infos[key], value, mask, row)
-        infos[key][row] = value
+        infos[key][row] = _joined(infos[key][row], value)
+
+
+def _split(batch: dict[str, Any], mask: Array, row: int) -> Array:
+    """Batched dictionaries as an array of objects, for a key that has other values too; without that of `row`."""
+    objects = np.full(len(mask), None, dtype=object)
+    for i in np.flatnonzero(mask).tolist():
+        if i != row:
+            objects[i] = _row_of(batch, i)
+    return objects
+
+
+def _row_of(batch: dict[str, Any], row: int) -> dict[str, Any]:
+    """The dictionary of one environment, from batched ones."""
+    keys = [key for key in batch if f"_{key}" in batch and batch[f"_{key}"][row]]
+    return {key: _row_of(batch[key], row) if isinstance(batch[key], dict) else batch[key][row] for key in keys}
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """The second value; two parts of one dictionary are put together."""
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return other
+    return {**one, **{key: _joined(one.get(key), value) for key, value in other.items()}}
 
 
 def _empty_like(value: Any, count: int) -> Array:
@@ -264,7 +302,7 @@ def _empty_like(value: Any, count: int) -> Array:
 def _widen(array: Array, value: Any, mask: Array, row: int) -> Array:
     """Return the array, or one that can also hold `value`: with a wider number type, or of objects."""
     kind = _kind_of(value)
-    if kind is not None and kind[2] == array.shape[1:] and array.dtype.kind in "biuf":
+    if kind is not None and kind[0] != NODE and kind[2] == array.shape[1:] and array.dtype.kind in "biuf":
         return array if kind[1] == array.dtype else array.astype(np.result_type(array.dtype, kind[1]))
     objects = np.full(len(array), None, dtype=object)
     for i in np.flatnonzero(mask):

@@ -12,6 +12,7 @@ from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.infos import clear_columns
 from envfleet.fleet.restart_limiter import RestartLimiter
 from envfleet.fleet.spec import Restarts, Timeouts, WorkerSpec
 from envfleet.fleet.watch import Hang
@@ -152,10 +153,14 @@ class WorkerLifecycle:
                 reason, stack = self.how_it_ended(worker), None
 
     def _clear(self, worker: int) -> FleetArrays:
-        """Set the control words of a worker to their first values."""
-        assert self._arrays is not None
-        self._arrays.control.clear(worker, [group.index for group in self._specs[worker].groups])
-        return self._arrays
+        """Set the control words of a worker to their first values, and remove the infos that it has left."""
+        arrays, groups = self._arrays, self._specs[worker].groups
+        assert arrays is not None
+        arrays.control.clear(worker, [group.index for group in groups])
+        for group in groups:
+            rows = slice(group.start, group.stop)
+            clear_columns(arrays.column_definitions, arrays.columns, arrays.shape.n_envs, rows)
+        return arrays
 
     def move(self, worker: int) -> str:
         """Let an idle worker continue on another host, where its environments are built; return why it moved.

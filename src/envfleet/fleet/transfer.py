@@ -131,6 +131,12 @@ class RowTransfer:
         for definition in definitions[len(self._columns) :]:
             self._columns.append(column_arrays(definition, self._arrays.columns, len(self._arrays.reward)))
 
+    def clear_columns(self, groups: Iterable[int]) -> None:
+        """Remove the infos of these groups, which a dead worker has left."""
+        for rows in (slice(self._groups[group].start, self._groups[group].stop) for group in groups):
+            for mask, values in self._columns:
+                mask[rows], values[rows] = False, 0
+
     # --- cutting
 
     def cut(self, tasks: Sequence[Task], *, observations: bool = False, present: Sequence[int] = ()) -> Parcel:

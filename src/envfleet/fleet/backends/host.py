@@ -162,6 +162,7 @@ class Host:
         groups = self._of_worker[worker]
         if rows is not None:
             self._transfer.paste_everything(rows, groups)
+        self._transfer.clear_columns(groups)
         self.backend.attach(worker, self._arrays)
         return self._transfer.at_start(groups)
 
