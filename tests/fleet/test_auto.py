@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from envfleet.fleet import auto
 from envfleet.fleet.auto import StepCost, choose, measure
 from envfleet.fleet.spec import default_group_count, stepping_group_count
 from tests.fleet.backends import same, trace
-from tests.fleet.simulators import Counter
+from tests.fleet.simulators import Counter, HangsOnce, Raises
 
 
 def computed(seconds: float) -> StepCost:
@@ -171,3 +172,43 @@ def test_auto_reports_an_environment_that_fails() -> None:
 
     with pytest.raises(envfleet.EnvError, match="no engine"):
         envfleet.make(build, 4)
+
+
+def test_auto_says_where_the_environment_fails() -> None:
+    with pytest.raises(envfleet.EnvError, match="during measure"):
+        envfleet.make(lambda: Raises(at=0), 4)
+
+
+class NeedsTask(Counter):
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        assert options is not None and options["task"] >= 5
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("tasks", [[5, 6, 7, 8], lambda rng: int(rng.integers(5, 9))])
+def test_an_environment_is_timed_with_its_task(tasks: Any) -> None:
+    with envfleet.make(NeedsTask, 4, tasks=tasks, quiet=True) as fleet:
+        assert fleet.reset()[1]["task"].min() >= 5
+
+
+def test_an_environment_that_may_fail_runs_in_processes(capfd: pytest.CaptureFixture[str]) -> None:
+    with envfleet.make(lambda: Raises(at=0), 4, workers=2, on_error="restart") as fleet:
+        assert (fleet.backend, fleet.workers) == ("processes", 2)
+    assert "on processes: a step could not be timed: ValueError: the engine exploded\n" in capfd.readouterr().err
+
+
+def test_an_environment_that_hangs_while_it_is_timed_runs_in_processes(
+    limits_hold: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    timeouts = envfleet.Timeouts(step=0.3)
+    with envfleet.make(lambda: HangsOnce(limits_hold, at=0), 4, workers=2, timeout=timeouts) as fleet:
+        assert fleet.backend == "processes"
+        fleet.reset()
+        assert fleet.step(np.zeros(4, np.int64))[0][:, 0].tolist() == [1] * 4
+    assert "environment 0 did not return from its measure within 0.3 s" in capfd.readouterr().err
+
+
+def test_one_environment_is_not_timed(capfd: pytest.CaptureFixture[str]) -> None:
+    envfleet.make(Counter, 1, seed=1).close()
+    expected = "envfleet: 1 environment on sequential: one worker, so other processes could not help\n"
+    assert capfd.readouterr().err == expected

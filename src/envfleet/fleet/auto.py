@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from envfleet.fleet.os_compat import queued_seconds, voluntary_switches
 from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.random_actions import RandomAgent
+from envfleet.seeding import stream
 from envfleet.wording import duration
 
 __all__ = ["Choice", "StepCost", "choose", "measure"]
@@ -48,28 +50,29 @@ class StepCost:
         return f"a step takes {duration(self.seconds)}{computed}"
 
 
-def measure(env: Any, seed: int, n_envs: int) -> StepCost:
+def measure(env: Any, seed: int, n_envs: int, draw_task: Callable[[Any], Any] | None = None) -> StepCost:
     """Measure the step cost of one of `n_envs` environments with random actions; it must be reset afterwards.
 
-    An environment of a pool costs its share of a step of all of them.
+    `draw_task` draws its task from a generator. An environment of a pool costs its share of a step of all of them.
     """
     if not isinstance(env.unwrapped, PoolEnv):
-        return _measured(env, seed)
+        task = None if draw_task is None else draw_task(stream(seed))
+        return _measured(env, seed, None if task is None else {"task": task})
     whole = env.unwrapped.together(n_envs)
-    cost = _measured(whole, seed)
+    cost = _measured(whole, seed, None)
     whole.close()
     return StepCost(cost.seconds / n_envs, cost.cpu_seconds / n_envs, cost.waits)
 
 
-def _measured(env: Any, seed: int) -> StepCost:
+def _measured(env: Any, seed: int, options: dict[str, Any] | None) -> StepCost:
     agent = RandomAgent(env.action_space, seed)
-    _, info = env.reset(seed=seed)
+    _, info = env.reset(seed=seed, options=options)
     env.step(agent(None, info))  # the first step may compile something
     switches, deadline = voluntary_switches(), time.perf_counter() + MOST_SECONDS
     seconds = cpu_seconds = math.inf
     total = 0
     for _ in range(REPEATS):  # the fastest counts: a cheap step is easily disturbed
-        steps, elapsed, cpu_elapsed = _timed(env, agent, deadline)
+        steps, elapsed, cpu_elapsed = _timed(env, agent, options, deadline)
         total += steps
         if elapsed / steps < seconds:
             seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
@@ -84,19 +87,19 @@ def _measured(env: Any, seed: int) -> StepCost:
     return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
-def _timed(env: Any, agent: RandomAgent, deadline: float) -> tuple[int, float, float]:
+def _timed(env: Any, agent: RandomAgent, options: dict[str, Any] | None, deadline: float) -> tuple[int, float, float]:
     """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds.
 
     On a busy machine a step also queues for its core. Those seconds do not count.
     """
     began, cpu_began, queued = time.perf_counter(), time.process_time(), queued_seconds()
-    _, info = env.reset()
+    _, info = env.reset(options=options)
     steps = 0
     while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
         _, _, terminated, truncated, info = env.step(agent(None, info))
         steps += 1
         if terminated or truncated:
-            _, info = env.reset()
+            _, info = env.reset(options=options)
     elapsed, cpu_elapsed = time.perf_counter() - began, time.process_time() - cpu_began
     return steps, elapsed - (queued_seconds() - queued), cpu_elapsed
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import functools
 from dataclasses import dataclass, field
+from typing import Any
 
-from envfleet.errors import ResourceError, SettingsError
+from envfleet.errors import EnvError, ResourceError, SettingsError, WorkerError, one_line_of
 from envfleet.fleet import auto
 from envfleet.fleet.backends.base import Backend
 from envfleet.fleet.cluster import ClusterSettings
 from envfleet.fleet.makers import Makers
 from envfleet.fleet.os_compat import default_start_method
-from envfleet.fleet.spec import default_group_count, stepping_group_count
+from envfleet.fleet.spec import GroupSettings, OnError, Timeouts, default_group_count, stepping_group_count
 from envfleet.machine import open_file_limit, open_files, usable_cores
 
 __all__ = ["BACKENDS", "Hosting", "backend_of", "cluster_cpus", "group_count", "named", "positive"]
@@ -46,7 +47,14 @@ class Hosting:
     pin_cores: bool = False
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
 
-    def settle(self, makers: Makers, seed: int, acting_groups: int | None) -> tuple[str, int, str]:
+    def settle(
+        self,
+        makers: Makers,
+        settings: GroupSettings,
+        timeouts: Timeouts,
+        acting_groups: int | None,
+        first_task: Any = None,
+    ) -> tuple[str, int, str]:
         """Return the backend, the number of workers, and the reason to print, if any; `auto` measures a step first."""
         group_size = self.group_size
         if self.start_method is not None:
@@ -60,9 +68,17 @@ class Hosting:
             reason = (
                 f"{count} workers on {cores} usable cores step and act by themselves" if count > 1 else "one worker"
             )
+        elif backend == "auto" and most == 1:
+            backend, reason = "sequential", "one worker, so other processes could not help"
         elif backend == "auto":
-            cost = auto.StepCost(0.0, 0.0) if count == 1 and most == 1 else self._measured(makers, seed)
-            choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
+            try:
+                cost = self._measured(makers, settings, timeouts, first_task)
+                choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
+            except (EnvError, WorkerError) as error:
+                hung = isinstance(error, WorkerError) and error.hung
+                if settings.on_error is OnError.RAISE and not hung:
+                    raise
+                choice = auto.Choice("processes", count, f"a step could not be timed: {one_line_of(error)}")
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
             what = "environments" if most == n_envs else "groups of environments"
@@ -71,12 +87,14 @@ class Hosting:
             raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason
 
-    def _measured(self, makers: Makers, seed: int) -> auto.StepCost:
+    def _measured(self, makers: Makers, settings: GroupSettings, timeouts: Timeouts, first_task: Any) -> auto.StepCost:
         """Measure the cost of a step, in a separate process because the environment may crash or hang."""
         from envfleet.fleet.make import one_env
 
-        with one_env(makers.single, start_method=self.start_method, seed=seed, quiet=True) as fleet:
-            (cost,) = fleet.apply(functools.partial(auto.measure, seed=seed, n_envs=makers.n_envs))
+        seed, draw_task = settings.seed, settings.task_sampler or (lambda _: first_task)
+        measure = functools.partial(auto.measure, seed=seed, n_envs=makers.n_envs, draw_task=draw_task)
+        with one_env(makers.single, start_method=self.start_method, seed=seed, timeout=timeouts, quiet=True) as fleet:
+            (cost,) = fleet.apply_within_step(measure)
         assert isinstance(cost, auto.StepCost)
         return cost
 

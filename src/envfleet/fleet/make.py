@@ -128,6 +128,7 @@ def make(
         Hosting(named("backend", backend, BACKENDS), workers, group_size, start_method, trusted, cluster=cluster),
         timeouts=timeout if isinstance(timeout, Timeouts) else Timeouts(timeout, timeout and max(timeout, 600.0)),
         observation_mode=observation_mode,
+        first_task=None if first_tasks is None or len(first_tasks) == 0 else first_tasks[0],
         copy=copy,
         quiet=quiet,
     )
@@ -148,13 +149,17 @@ def build_fleet(
     timeouts: Timeouts = Timeouts(),
     routine: WorkerRoutine | None = None,
     observation_mode: ObservationMode = "same",
+    first_task: Any = None,
     copy: bool = True,
     quiet: bool = False,
 ) -> Fleet:
-    """Build a fleet; with a `routine`, its workers can run that without the caller (`Fleet.run_async`)."""
+    """Build a fleet; with a `routine`, its workers can run that without the caller (`Fleet.run_async`).
+
+    `first_task` is the task of the environment that `auto` times.
+    """
     group_size = hosting.group_size
     acting_groups = None if routine is None else group_count(makers.n_envs, group_size)
-    name, count, reason = hosting.settle(makers, settings.seed, acting_groups)
+    name, count, reason = hosting.settle(makers, settings, timeouts, acting_groups, first_task)
     if reason and not quiet:
         counted = f"{makers.n_envs} environment{'' if makers.n_envs == 1 else 's'}"
         sys.stderr.write(f"envfleet: {counted} on {name}: {reason}\n")

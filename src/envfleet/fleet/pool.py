@@ -139,7 +139,7 @@ class WholePool:
         self._pool, self._n_envs = pool, n_envs
         self.action_space = batch_space(pool.single_action_space, n_envs)
 
-    def reset(self, seed: int | None = None) -> tuple[None, dict[str, Any]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[None, dict[str, Any]]:
         seeds: list[int | None] | None = None if seed is None else [seed + i for i in range(self._n_envs)]
         self._pool.reset(seed=seeds, options={"reset_mask": np.ones(self._n_envs, np.bool_)})
         return None, {}
