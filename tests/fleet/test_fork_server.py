@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import textwrap
@@ -128,6 +129,21 @@ def test_a_fleet_made_right_after_the_server_was_killed() -> None:
     server.kill()
     with make() as fleet:
         assert parents(fleet).isdisjoint({server.pid})
+
+
+def test_a_start_that_was_interrupted_does_not_shift_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    make().close()
+    receive = socket.recv_fds
+
+    def interrupted(*_: Any) -> Any:
+        monkeypatch.setattr(socket, "recv_fds", receive)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(socket, "recv_fds", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make()
+    with make() as fleet:
+        assert set(fleet.apply(lambda _: os.getpid())) == {worker.pid for worker in fleet.statistics().workers}
 
 
 def test_modules_are_imported_once_by_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,8 +95,10 @@ class ForkServer:
                 self._loaded.update(missing)
                 try:
                     self._send({"load": missing, "sys_path": sys.path}, [])
-                except ConnectionError:  # it has ended; `start` says so
-                    pass
+                except BaseException as error:
+                    self._lost = True
+                    if not isinstance(error, ConnectionError):  # Ctrl-C; otherwise it has ended
+                        raise
 
     def start(self, links: Links) -> Process:
         """Fork a worker; raise ConnectionError if the server has ended."""
@@ -110,7 +112,7 @@ class ForkServer:
                 answer, received, _, _ = socket.recv_fds(self._socket, 65536, 1)
             if not answer:
                 raise ConnectionError("the process that starts workers has ended")
-        except ConnectionError:
+        except BaseException:  # also Ctrl-C: the next worker would get the answer for this one
             self._lost = True
             raise
         finally:
