@@ -266,6 +266,57 @@ def test_worker_that_dies_again_while_it_is_restarted(processes: dict[str, Any],
     fleet.close()
 
 
+def test_an_environment_without_a_space_is_a_named_error(backend: dict[str, Any]) -> None:
+    with pytest.raises(envfleet.EnvError, match=r"its action_space is None, expected a gymnasium\.Space") as caught:
+        make(Spaceless, backend)
+    assert caught.value.context.operation == "make" and caught.value.hint == "set self.action_space in __init__"
+
+
+class Spaceless(Counter):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.action_space
+
+
+@pytest.mark.parametrize("name", ["threads", "fork"])
+def test_any_error_of_a_worker_that_starts_reaches_the_caller(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attach(*_: Any) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(Worker, "attach", attach)
+    with pytest.raises(envfleet.WorkerError, match="a worker failed: OSError: no memory"):
+        make(Counter, BACKENDS[name])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ["threads", "fork", "forkserver"])
+def test_a_fleet_that_cannot_be_made_closes_its_environments(
+    name: str, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Supervisor.stop
+    monkeypatch.setattr(Supervisor, "stop", lambda self, _: stop(self, 60.0))  # on a busy machine too
+    environments = [lambda: Closes(tmp_path), lambda: FailsLater(tmp_path)]
+    with pytest.raises(envfleet.EnvError, match="no engine"):
+        envfleet.make(environments, **{**BACKENDS[name], "workers": workers})
+    assert wait_until((tmp_path / "closed").exists)
+
+
+class Closes(Counter):
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        (folder / "built").touch()
+
+    def close(self) -> None:
+        (self.folder / "closed").touch()
+
+
+class FailsLater(Counter):
+    def __init__(self, folder: Path) -> None:
+        assert wait_until((folder / "built").exists)
+        raise RuntimeError("no engine")
+
+
 def test_worker_that_dies_while_it_builds() -> None:
     def build() -> Any:
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -16,6 +16,7 @@ from envfleet.fleet.failures import RestartBudget, failure_of
 from envfleet.fleet.mujoco_warnings import limit_mujoco_warnings
 from envfleet.fleet.spec import EnvMaker, GroupSettings
 from envfleet.seeding import derive_seed, stream
+from envfleet.wording import shown
 
 __all__ = ["EnvHandle"]
 
@@ -67,6 +68,7 @@ class EnvHandle:
             )
         self._env = env
         self._episodes_since_built = 0
+        self._refuse_missing_spaces(env)
         inner: Any = env
         self._limits = []
         while type(inner) in (TimeLimit, OrderEnforcing) and "step" not in vars(inner):
@@ -77,6 +79,19 @@ class EnvHandle:
             inner = inner.env
         self.step = inner.step
         self.most_steps = min((limit._max_episode_steps for limit in self._limits), default=math.inf)
+
+    def _refuse_missing_spaces(self, env: Env) -> None:
+        for name in ("observation_space", "action_space"):
+            try:
+                space = getattr(env, name, None)
+            except (Exception, SystemExit) as error:
+                raise self.failure("make", error) from None
+            if not isinstance(space, gymnasium.Space):
+                raise EnvError(
+                    f"its {name} is {shown(space)}, expected a gymnasium.Space",
+                    self.context("make"),
+                    hint=f"set self.{name} in __init__",
+                )
 
     def tell_limits(self, steps: int) -> None:
         """Update the step counters of the bypassed TimeLimit wrappers, before other code reads them."""

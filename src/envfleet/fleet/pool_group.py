@@ -51,18 +51,18 @@ class PoolGroup(GroupBase):
     def build(self) -> GroupDescription:
         try:
             self.pool = pool = self._maker.pool(self._count)
+            return GroupDescription(
+                [pool.single_observation_space] * self._count,
+                [pool.single_action_space] * self._count,
+                dict(pool.metadata),
+                getattr(pool, "render_mode", None),
+                getattr(pool, "spec", None),
+                frozenset(),
+            )
         except EnvfleetError:
             raise
         except (Exception, SystemExit) as error:
             raise failure_of(error, self._context("make")) from None
-        return GroupDescription(
-            [pool.single_observation_space] * self._count,
-            [pool.single_action_space] * self._count,
-            dict(pool.metadata),
-            getattr(pool, "render_mode", None),
-            getattr(pool, "spec", None),
-            frozenset(),
-        )
 
     def attach(self, arrays: FleetArrays, worker: int) -> None:
         rows = slice(self.spec.start, self.spec.stop)

@@ -22,13 +22,13 @@ from typing import NoReturn
 import gymnasium
 import numpy as np
 
-from envfleet.errors import EnvfleetError, WorkerError
+from envfleet.errors import WorkerError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.channel import ChannelClosed, SocketChannel, load_parts
 from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell, die_with_parent, name_process
 from envfleet.fleet.spec import WorkerSpec
-from envfleet.fleet.worker import Bells, Worker
+from envfleet.fleet.worker import Bells, Worker, unexpected
 from envfleet.signals import leave_to_caller
 from envfleet.streams import error_stream
 
@@ -134,6 +134,7 @@ def _prepare_process(links: Links) -> None:
 
 def _work(links: Links, channel: SocketChannel, spec: WorkerSpec | None) -> int:
     forked = spec is not None
+    worker: Worker | None = None
     try:
         spec = spec or _receive_spec(channel)
         if forked:
@@ -144,16 +145,20 @@ def _work(links: Links, channel: SocketChannel, spec: WorkerSpec | None) -> int:
         bells = Bells(Doorbell(*links.bell), Doorbell(*links.caller_bell), links.spin)
         worker = Worker(spec, channel, bells)
         channel.send(worker.build())
-    except EnvfleetError as error:
-        channel.send(error)
+        shape = channel.receive()
+        if shape is None:  # closed before it was attached
+            worker.close()
+            return 0
+        layout = shape.layout()
+        gc.freeze()  # the environments stay alive, so the garbage collector need not scan them again
+        worker.attach(FleetArrays(shape, layout, Block(links.block).map(layout.size)))
+    except ChannelClosed:
+        raise
+    except Exception as error:
+        channel.send(unexpected(error))
+        if worker is not None:
+            worker.close()
         return 1
-    shape = channel.receive()
-    if shape is None:
-        worker.close()
-        return 0
-    layout = shape.layout()
-    gc.freeze()  # the environments stay alive, so the garbage collector need not scan them again
-    worker.attach(FleetArrays(shape, layout, Block(links.block).map(layout.size)))
     channel.send(None)
     worker.serve()
     return 0

@@ -62,6 +62,7 @@ class ProcessesBackend:
         self._caller_bell = Doorbell.create()
         self._deaths_show = False  # whether `wait` also returns when a worker dies
         self._workers: dict[int, _WorkerProcess] = {}
+        self._attached: set[int] = set()  # workers that serve commands, and see STOP
         self._specs: dict[int, list[list[bytes]]] = {}  # pickled; kept for restarts
         self._large: list[bytes] = []  # the large arrays in them, each stored once
 
@@ -105,6 +106,7 @@ class ProcessesBackend:
         finally:
             os.close(channel.worker_fd)
         self._workers[index] = _WorkerProcess(process, channel, bell, stack)
+        self._attached.discard(index)
         if before is not None:
             before.release()
         self._watch_all()
@@ -144,7 +146,10 @@ class ProcessesBackend:
     def attach(self, index: int, arrays: FleetArrays) -> None:
         channel = self._workers[index].channel
         channel.send(arrays.shape)
-        channel.receive()
+        failure = channel.receive()
+        if failure is not None:
+            raise failure
+        self._attached.add(index)
 
     def channel(self, index: int) -> Channel:
         return self._workers[index].channel
@@ -236,8 +241,10 @@ class ProcessesBackend:
 
     def close(self, seconds: float) -> None:
         until = time.monotonic() + seconds
-        for worker in list(self._workers.values()):
+        for index, worker in list(self._workers.items()):
             worker.bell.ring()
+            if index not in self._attached and not worker.channel.closed:
+                worker.channel.send(None)  # it closes its environments and ends
         while self._workers:  # another thread may be restarting a worker right now
             index, worker = self._workers.popitem()
             if not worker.process.wait(max(0.0, until - time.monotonic())):

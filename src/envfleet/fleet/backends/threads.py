@@ -12,7 +12,7 @@ from envfleet.fleet.channel import Channel, LocalChannel
 from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell
 from envfleet.fleet.spec import Timeouts, WorkerSpec
-from envfleet.fleet.worker import Bells, Hello, Worker
+from envfleet.fleet.worker import Bells, Hello, Worker, unexpected
 from envfleet.machine import private_memory
 
 __all__ = ["ThreadsBackend"]
@@ -55,7 +55,9 @@ class ThreadsBackend:
     def attach(self, index: int, arrays: FleetArrays) -> None:
         self._attached.add(index)
         self._channels[index].send(arrays)
-        self._channels[index].receive()
+        failure = self._channels[index].receive()
+        if failure is not None:
+            raise failure
 
     def channel(self, index: int) -> Channel:
         return self._channels[index]
@@ -107,16 +109,19 @@ class ThreadsBackend:
 
 def _live(spec: WorkerSpec, channel: LocalChannel, bells: Bells) -> None:
     """Main function of a worker thread."""
-    worker = Worker(spec, channel, bells)
+    worker: Worker | None = None
     try:
+        worker = Worker(spec, channel, bells)
         channel.send(worker.build())
-    except EnvfleetError as error:
-        channel.send(error)
+        arrays = channel.receive()
+        if arrays is None:  # closed before it was attached
+            worker.close()
+            return
+        worker.attach(arrays)
+    except Exception as error:
+        channel.send(unexpected(error))
+        if worker is not None:
+            worker.close()
         return
-    arrays = channel.receive()
-    if arrays is None:  # closed before it was attached
-        worker.close()
-        return
-    worker.attach(arrays)
     channel.send(None)
     worker.serve()
