@@ -146,6 +146,18 @@ def test_a_value_that_the_dtype_cannot_hold_is_noticed_after_others_were_cast() 
         play(lambda: Grows(env.observation_space, np.zeros(2)))
 
 
+def test_an_integer_that_the_dtype_cannot_hold_is_noticed_after_others_were_cast() -> None:
+    space = Box(-128, 127, (2,), np.int8)
+
+    class Grows(Returns):
+        def step(self, action: Any) -> Any:
+            self._observation = self._observation + np.array([0, 100])
+            return super().step(action)
+
+    with pytest.raises(envfleet.ObservationError, match="200"):
+        play(lambda: Grows(space, np.zeros(2, np.int64)))
+
+
 @pytest.mark.parametrize("mode", ["warn", "strict", "off"])
 @pytest.mark.parametrize("reward", [np.array([1.0, 2.0]), None, "1", [], np.array(["1"])])
 def test_a_reward_that_is_no_number_is_a_named_error(reward: Any, mode: str) -> None:

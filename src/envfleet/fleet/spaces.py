@@ -133,7 +133,7 @@ class BatchWriter:
         self._shape = leaf.shape
         scalar = leaf.shape == ()
         self._flat = [out.reshape(-1) for out in self.outputs]
-        self._joined = self._flat if scalar else [o.reshape(-1, *leaf.shape[1:]) for o in self.outputs]
+        self._joined = self._flat if scalar else [o.reshape(count * leaf.shape[0], *leaf.shape[1:]) for o in outputs]
         self._casting: Literal["safe", "same_kind"] = "safe"
         self._gather = self._write_scalars if scalar else self._write_arrays
         if len(leaf.shape) == 1 and leaf.dtype.char in "bBhHiIlLqQfd":
@@ -214,8 +214,11 @@ class BatchWriter:
         return True
 
     def allow_casts(self) -> None:
-        """From now on, also write other dtypes of the same kind on the fast path, after one of them was accepted."""
-        if self._shape != ():
+        """From now on, also write other dtypes on the fast path, after one of them was accepted.
+
+        Not for integers: NumPy wraps those that the dtype cannot hold.
+        """
+        if self._shape != () and self.leaf.dtype.kind == "f":
             self._casting, self._gather = "same_kind", self._write_casts
 
     def _write_casts(self, values: list[Any], slot: int) -> bool:
