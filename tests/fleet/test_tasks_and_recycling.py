@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import envfleet
+from tests.fleet.backends import same
 from tests.fleet.simulators import Counter, Rots
 
 ACTIONS = np.zeros(4, np.int64)
@@ -30,6 +31,15 @@ def test_tasks_survive_autoreset(mode: str, backend: dict[str, Any]) -> None:
     assert infos["task"].tolist() == [1, 2, 3, 4]
     with pytest.raises(envfleet.SettingsError, match="3 entries"):
         fleet.reset(tasks=[1, 2, 3])
+    fleet.close()
+
+
+def test_a_reset_of_some_gives_the_others_their_tasks_too(backend: dict[str, Any]) -> None:
+    fleet = envfleet.make(lambda: Counter(length=2), 4, group_size=2, seed=1, autoreset="same_step", **backend)
+    fleet.reset(tasks=[5, 6, 7, 8])
+    fleet.step(ACTIONS)
+    fleet.reset(tasks=[1, 2, 3, 4], options={"reset_mask": np.array([True, False, False, False])})
+    assert fleet.step(ACTIONS)[4]["task"].tolist() == [0, 2, 3, 4]  # those whose episodes ended
     fleet.close()
 
 
@@ -72,3 +82,9 @@ def test_recycling_rebuilds_and_stays_deterministic(backend: dict[str, Any]) -> 
     ages, observations = run(**backend)
     assert max(ages) <= 2  # never more than two episodes old
     assert (ages, observations) == run(backend="sequential")
+
+
+def test_a_recycled_environment_gets_the_seed_that_was_given() -> None:
+    with envfleet.make(Counter, 4, seed=1, recycle_every=1, backend="sequential") as fleet:
+        first, _ = fleet.reset(seed=5)
+        assert same(fleet.reset(seed=5)[0], first)

@@ -102,7 +102,9 @@ class EnvHandle:
         """Begin an episode with the next task; raise EnvError if the environment fails."""
         recycle = self._settings.recycle_every
         if recycle is not None and self._episodes_since_built >= recycle:
+            given = self.next_seed
             self._rebuild(_RECYCLED)
+            self.next_seed = self.next_seed if given is None else given
         if self._settings.task_sampler is not None:
             self.task = self._settings.task_sampler(stream(self.seed, _TASK, self._episodes))
         if self.task is not None:

@@ -162,12 +162,12 @@ class LoopGroup(GroupBase):
             self._observations.last_slot = 1 - slot  # a restarted worker does not know it; the two slots alternate
         observations: list[Any] = []
         for i, handle in enumerate(self._handles):
+            if tasks is not None:
+                handle.task = tasks[i]
             if mask is not None and not mask[i]:
                 observations.append(self._observations.last(i))
                 self._began[i], self._due[i] = self._began[i] + 1, self._due[i] + 1  # this tick is not one of its steps
                 continue
-            if tasks is not None:
-                handle.task = tasks[i]
             seed = seeds[i]
             if seed is not None:
                 handle.seed = handle.next_seed = seed
