@@ -39,10 +39,9 @@ class ColumnDefinition:
 def _kind_of(value: Any) -> tuple[str, np.dtype[Any], tuple[int, ...]] | None:
     """How Gymnasium batches a value: kind, dtype and shape; None if it uses an object array."""
     kind = type(value)
-    if kind is int and not -_INT64 <= value < _INT64:
-        return None
     if kind in (int, float, bool):
-        return kind.__name__, np.dtype(kind), ()
+        large = kind is int and not -_INT64 <= value < _INT64
+        return None if large else (kind.__name__, np.dtype(kind), ())
     if isinstance(value, np.number):
         return f"np.{value.dtype.name}", value.dtype, ()
     if kind is np.ndarray and value.dtype.kind in "biuf":
@@ -125,9 +124,8 @@ class ColumnTable:
             if kind is None or not isinstance(key, str) or key == "final_obs":  # do not split an observation
                 continue
             kinds = self._known.setdefault(here, set())
-            if any((known[0] == NODE) != (kind[0] == NODE) for known in kinds):
-                continue  # dictionaries and other values under one key are sent as objects
-            if kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS:
+            new = kind not in kinds and len(kinds) < MOST_KINDS and len(self._columns) < MOST_COLUMNS
+            if new and all((known[0] == NODE) == (kind[0] == NODE) for known in kinds):  # else it is sent as an object
                 self._define(here, *kind)
             if kind[0] == NODE and kind in kinds:
                 self.learn(value, here)
@@ -258,16 +256,28 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], row: int, count: int) 
         if key == "final_obs":
             infos.setdefault(key, np.full(count, None, dtype=object))[row] = value
             continue
-        if isinstance(value, dict) and isinstance(infos.setdefault(key, {}), dict):
-            add_info(infos[key], value, row, count)
+        if isinstance(value, dict):
+            others = infos.setdefault(key, {})
+            if isinstance(others, dict):
+                add_info(others, value, row, count)
+            else:
+                infos[key] = _with_dictionary(others, value, mask, row)
             continue
         if key not in infos:
             infos[key] = _empty_like(value, count)
-        if isinstance(infos[key], dict):
+        try:
+            if infos[key].dtype != object:
+                infos[key] = _widen(infos[key], value, mask, row)
+        except AttributeError:  # other environments have dictionaries
             infos[key] = _split(infos[key], mask, row)
-        if infos[key].dtype != object:
-            infos[key] = _widen(infos[key], value, mask, row)
-        infos[key][row] = _joined(infos[key][row], value)
+        infos[key][row] = value
+
+
+def _with_dictionary(array: Array, value: dict[str, Any], mask: Array, row: int) -> Array:
+    """Values of other environments with the dictionary of one, or with another part of it."""
+    objects = array if array.dtype == object else _widen(array, value, mask, row)
+    objects[row] = _joined(objects[row], value)
+    return objects
 
 
 def _split(batch: dict[str, Any], mask: Array, row: int) -> Array:
