@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from envfleet.fleet.mujoco_warnings import limit_mujoco_warnings
 
 pytest.importorskip("mujoco")
 
@@ -39,3 +42,8 @@ def test_a_warning_comes_once_and_leaves_no_file(case: str, said: str, tmp_path:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout + done.stderr == said
     assert not list(tmp_path.iterdir())  # MuJoCo's own handler writes MUJOCO_LOG.TXT
+
+
+def test_a_module_that_another_thread_imports_right_now_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", ModuleType("mujoco"))
+    limit_mujoco_warnings()

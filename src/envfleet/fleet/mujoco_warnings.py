@@ -19,7 +19,10 @@ def limit_mujoco_warnings() -> None:
     Has no effect if MuJoCo was not imported, or if the user handles its warnings.
     """
     mujoco = sys.modules.get("mujoco")
-    if mujoco is not None and mujoco.get_mju_user_warning() is None:
+    if not all(hasattr(mujoco, name) for name in ("get_mju_user_warning", "set_mju_user_warning")):
+        return  # not imported, or another thread is importing it right now
+    assert mujoco is not None
+    if mujoco.get_mju_user_warning() is None:
         mujoco.set_mju_user_warning(_print_once)
 
 
