@@ -212,6 +212,15 @@ class Drawn(Flat):
         return np.full((16, 16, 3), 60 * self.time, np.uint8)
 
 
+class Goal(Flat):
+    """Keeps the goals that environments of this process were built with."""
+
+    goals: list[Any] = []
+
+    def __init__(self, goal: Any) -> None:
+        self.goals.append(goal)
+
+
 class Silent(Flat):
     """Accepts a render_mode but cannot render."""
 

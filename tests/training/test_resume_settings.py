@@ -13,7 +13,8 @@ from envfleet.errors import CheckpointError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.training import resume
 from envfleet.training.callbacks import Callback, Moment
-from tests.training.envs import Stateless
+from envfleet.training.evaluating import evaluate_run
+from tests.training.envs import Goal, Stateless
 from tests.training.running import SMALL, StopAfter, run, weights
 
 ROLLOUT = SMALL["n_envs"] * SMALL["rollout_steps"]
@@ -142,6 +143,19 @@ def test_simulators_that_cannot_be_saved_start_fresh_with_a_word(
     assert "secret" in said.out + said.err  # names the attribute
     assert done.metrics[-1]["step"] == 3 * ROLLOUT
     assert weights(tmp_path / "run")
+
+
+def test_arguments_of_the_environment_are_the_same_in_training_evaluation_and_resume(tmp_path: Path) -> None:
+    goals: list[set[Any]] = []
+    for play in (
+        lambda: run(tmp_path / "run", [StopAfter(1)], env=Goal, env_kwargs={"goal": [1, (2.5, "a"), {"b": [None]}]}),
+        lambda: evaluate_run(tmp_path / "run", episodes=1, env=Goal),
+        lambda: resume(tmp_path / "run", env=Goal, quiet=True),
+    ):
+        Goal.goals.clear()
+        play()
+        goals.append(set(map(repr, Goal.goals)))
+    assert goals == [{"(1, (2.5, 'a'), {'b': (None,)})"}] * 3
 
 
 def test_code_that_the_run_names_is_not_imported_without_trust(tmp_path: Path) -> None:

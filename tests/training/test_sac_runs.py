@@ -231,7 +231,7 @@ def test_presets_by_family(entry_point: str, actions: Any, preset: str) -> None:
     remembering = SAC(memory="gru")
     assert remembering.family_preset(env).name == (f"SAC, {preset}" if history else "SAC with memory")
     assert list(remembering.needed_wrappers(env)) == ([] if history else ["history"])
-    assert remembering.adapted(env).history_parts == {name: list(place) for name, place in history.items()}
+    assert remembering.adapted(env).history_parts == history
     assert not SAC().needed_wrappers(env)
 
 

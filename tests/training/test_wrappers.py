@@ -63,7 +63,7 @@ def limited(env: Any) -> Any:
 
 
 def built(*wrappers: Any, env: Any = "CartPole-v1", **kwargs: Any) -> Any:
-    return build_one(environment_of(env, wrappers), kwargs)
+    return build_one(environment_of(env, PPO(wrappers=wrappers).wrappers), kwargs)
 
 
 def refusal(*wrappers: Any, env: Any = "CartPole-v1") -> str:

@@ -11,6 +11,7 @@ from envfleet.algorithms.contract import AlgorithmContract
 from envfleet.algorithms.schedule_rules import schedule_notices, schedule_problems
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import setting
+from envfleet.settings.values import lost_in_files
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
 
@@ -83,7 +84,9 @@ class TrainingSettings(AlgorithmContract):
 
     # --- the environment and the fleet
     env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
-    env_kwargs: dict[str, Any] = setting({}, "Keyword arguments of the environment, as name=value.")
+    env_kwargs: dict[str, Any] = setting(
+        {}, "Keyword arguments of the environment, as name=value. Lists arrive as tuples."
+    )
     wrappers: tuple[str | dict[str, Any] | Callable[..., Any], ...] = setting(
         (),
         "Wrappers of each environment, innermost first: frame-stack, atari, history (adds the previous action and "
@@ -285,6 +288,9 @@ class TrainingSettings(AlgorithmContract):
         if self.eval_every == 0 and (self.stop_score is not None or self.patience is not None):
             name = "patience" if self.stop_score is None else "stop_score"
             found.append(f"{name} looks at evaluations, but eval_every is 0: there are none; expected at least 1")
+        found += lost_in_files("env_kwargs", self.env_kwargs)
+        for place, wrapper in enumerate(self.wrappers):
+            found += lost_in_files(f"wrappers[{place}]", wrapper) if isinstance(wrapper, dict) else []
         return [*found, *schedule_problems(self)]
 
     def notices(self) -> list[str]:

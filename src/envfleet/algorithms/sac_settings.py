@@ -245,7 +245,7 @@ class SAC(OffPolicySettings):
         settings = super().adapted(env)
         if self.memory == "none":
             return settings
-        return settings.filled({"history_parts": {name: list(place) for name, place in env.history.items()}})
+        return settings.filled({"history_parts": dict(env.history)})
 
     def family_preset(self, env: EnvFacts) -> Preset:
         from envfleet.algorithms.sac_presets import family_preset

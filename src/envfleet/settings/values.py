@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from envfleet.errors import SettingsError
 from envfleet.wording import shown
 
-__all__ = ["bounds_text", "check_bounds", "converted", "expected", "kind_text", "plain", "shown"]
+__all__ = ["bounds_text", "check_bounds", "converted", "expected", "kind_text", "lost_in_files", "plain", "shown"]
 
 _BOUNDS = {"minimum": "at least", "above": "above", "maximum": "at most", "below": "below"}
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
@@ -28,7 +28,7 @@ def converted(value: Any, kind: Any) -> Any:
     """Convert `value` to `kind` without loss; raise ValueError (or TypeError) if that is impossible."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
-        return value
+        return _as_read_back(value)
     if origin in {Union, UnionType}:
         return _first_that_fits(value, arguments)
     if origin is Literal:
@@ -56,6 +56,19 @@ def _converted_object(value: Any, kind: Any, arguments: tuple[Any, ...]) -> Any:
     if isinstance(value, str) and kind is Path:
         return Path(value)
     return value if isinstance(value, kind) else _refuse()
+
+
+def _as_read_back(value: Any) -> Any:
+    """Return a value of any type as it comes back from a file, with tuples for lists.
+
+    Files have neither tuples nor paths, and a new run and its resume must see the same. It is tuples because many
+    environments and wrappers insist on them.
+    """
+    if isinstance(value, Mapping):
+        return {key: _as_read_back(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_as_read_back, value))
+    return plain(value) if isinstance(value, Path) or _is_numpy_scalar(value) else value
 
 
 def _is_numpy_scalar(value: Any) -> bool:
@@ -161,7 +174,22 @@ def kind_text(kind: Any) -> str:
     if kind is Path:
         return "a path"
     base = origin or kind
-    return "a mapping" if isinstance(base, type) and issubclass(dict, base) else str(getattr(kind, "__name__", kind))
+    if isinstance(base, type) and issubclass(dict, base):
+        return "a mapping with text keys" if arguments[:1] == (str,) else "a mapping"
+    return str(getattr(kind, "__name__", kind))
+
+
+def lost_in_files(name: str, value: Any) -> list[str]:
+    """Return the parts of a converted value that would not come back from a file as they are, one line each."""
+    if isinstance(value, Mapping):
+        found = [f"{name}: got the key {shown(key)}, expected text" for key in value if not isinstance(key, str)]
+        return found + [line for key, item in value.items() for line in lost_in_files(f"{name}.{key}", item)]
+    if isinstance(value, tuple):
+        return [line for place, item in enumerate(value) for line in lost_in_files(f"{name}[{place}]", item)]
+    if type(value) in {NoneType, bool, int, float, str}:
+        return []
+    received = f"{name}: got {shown(value)}, expected numbers, text, lists or mappings, because the run records it"
+    return [f"{received}; for anything else use functools.partial(...) or a function of your own module"]
 
 
 def plain(value: Any) -> Any:

@@ -80,8 +80,7 @@ def _wrapper(given: Wrapper) -> Callable[..., Any]:
     name, arguments = name_and_arguments(given)
     make = _own_wrapper(name) if ":" in name else _known_wrapper(name)
     _refuse_arguments(name, make, arguments)
-    # Files have no tuples, so convert lists: a new run and its resume must get the same arguments.
-    return _Wrapping(name, make, {key: _with_tuples(value) for key, value in arguments.items()})
+    return _Wrapping(name, make, arguments)
 
 
 def _own_wrapper(name: str) -> Callable[..., Any]:
@@ -132,12 +131,6 @@ def _refuse_arguments(name: str, make: Callable[..., Any], arguments: Mapping[st
             hint=f"--wrappers {name} {' '.join(f'{each}=...' for each in needed)}, in a file "
             f"{{{name}: {{{', '.join(f'{each}: ...' for each in needed)}}}}}",
         )
-
-
-def _with_tuples(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(map(_with_tuples, value))
-    return {key: _with_tuples(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _called(env: Any) -> str:
