@@ -69,6 +69,24 @@ def test_conditions_need_evaluations(setting: str, value: Any) -> None:
         PPO(eval_every=0, **{setting: value})
 
 
+@pytest.mark.parametrize(
+    ("given", "evaluations"),
+    [
+        ({"steps": 1000, "patience": 5}, "5 evaluations"),
+        ({"duration": 1.0, "patience": 9}, "5 evaluations"),
+        ({"steps": 1000, "patience": 3, "eval_every": 400}, "2 evaluations"),
+        ({"steps": 1000, "patience": 1, "eval_every": 4000}, "1 evaluation"),
+        ({"steps": 1000, "patience": 4}, None),
+        ({"steps": 1000, "patience": 9, "eval_every": 100}, None),
+        ({"duration": 1.0, "patience": 9, "eval_every": 100}, None),
+    ],
+)
+def test_a_patience_that_can_never_end_the_run_gets_a_notice(given: dict[str, Any], evaluations: str | None) -> None:
+    notices = PPO(**given).notices()
+    words = f"patience {given['patience']} cannot end this run early: it has {evaluations}, "
+    assert [notice.startswith(words) and "--eval-every" in notice for notice in notices] == [True] * bool(evaluations)
+
+
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train_by_command(tmp_path / "run", "--stop-score", "1", "--eval-every", "1", "--eval-episodes", "1") == 0
     assert cli.main(["resume", str(tmp_path / "run"), "--stop-score", "none", "--steps", "640"]) == 0

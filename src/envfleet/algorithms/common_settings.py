@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.contract import AlgorithmContract
 from envfleet.algorithms.schedule_rules import schedule_notices, schedule_problems
+from envfleet.algorithms.stopping_rules import stopping_notices, stopping_problems
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import setting
 from envfleet.settings.values import lost_in_files
@@ -165,7 +166,10 @@ class TrainingSettings(AlgorithmContract):
         None, "Stop training once the mean return of an evaluation reaches this score (see eval_every)."
     )
     patience: int | None = setting(
-        None, "Early stopping: stop after this many evaluations in a row without a better mean return.", minimum=1
+        None,
+        "Early stopping: stop after this many evaluations in a row without a better mean return. By default there are "
+        "only 5 evaluations (see eval_every).",
+        minimum=1,
     )
     round_steps: int | None = setting(
         None,
@@ -285,23 +289,20 @@ class TrainingSettings(AlgorithmContract):
             found.append("checkpoint_frequency counts rounds and needs round_steps, the steps of a round")
         if len(set(self.log_info)) < len(self.log_info) or "" in self.log_info:
             found.append(f"log_info: got {' '.join(map(repr, self.log_info))}, expected keys of info, each once")
-        if self.eval_every == 0 and (self.stop_score is not None or self.patience is not None):
-            name = "patience" if self.stop_score is None else "stop_score"
-            found.append(f"{name} looks at evaluations, but eval_every is 0: there are none; expected at least 1")
         found += lost_in_files("env_kwargs", self.env_kwargs)
         for place, wrapper in enumerate(self.wrappers):
             found += lost_in_files(f"wrappers[{place}]", wrapper) if isinstance(wrapper, dict) else []
-        return [*found, *schedule_problems(self)]
+        return [*found, *stopping_problems(self), *schedule_problems(self)]
 
     def notices(self) -> list[str]:
         """Return notices about these settings for the user, one line each."""
         given = [
             f"--{name.replace('_', '-')}" for name in ("address", "runtime_env", "overcommit") if getattr(self, name)
         ]
+        others = [*stopping_notices(self), *schedule_notices(self)]
         if not given or self.backend == "ray":
-            return schedule_notices(self)
-        unused = f"the backend is {self.backend!r}; only 'ray' uses {' and '.join(given)} (add --backend ray)"
-        return [unused, *schedule_notices(self)]
+            return others
+        return [f"the backend is {self.backend!r}; only 'ray' uses {' and '.join(given)} (add --backend ray)", *others]
 
     def with_absolute_inputs(self, folder: Path) -> Self:
         """Return a copy with absolute paths of input files; relative paths are resolved from `folder`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.algorithms.stopping_rules import EVALUATIONS
 from envfleet.errors import EnvfleetError, OutOfTimeError, SettingsError
 from envfleet.policies.weights import load_weights
 from envfleet.rollout.async_schedule import AsyncSchedule
@@ -28,8 +29,7 @@ from envfleet.training.snapshot import take_parts
 
 __all__ = ["Training", "start"]
 
-# Number of evaluations and checkpoints per budget, by default.
-EVALUATIONS, CHECKPOINTS = 5, 10
+CHECKPOINTS = 10  # per budget, by default
 
 
 def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), folder: Path | None = None) -> Run:
