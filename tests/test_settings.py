@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -213,6 +214,16 @@ def test_an_error_in_a_check_itself_is_not_hidden() -> None:
 
 def test_unknown_names_from_python_are_refused_with_the_nearest() -> None:
     assert "workrs: there is no such setting; did you mean workers?" in refused(workrs=3)
+
+
+def test_first_mistakes_of_users_of_other_libraries() -> None:
+    env = gymnasium.make("CartPole-v1")
+    with pytest.raises(
+        SettingsError, match=r"PPO received 'MlpPolicy', <.* without a name\nhint: .* name: PPO\(env=\.{3}"
+    ):
+        PPO("MlpPolicy", env)  # type: ignore[misc]
+    with pytest.raises(SettingsError, match=r"give a function that builds one, e\.g\. lambda: MyEnv\(\)"):
+        PPO(env=env)  # type: ignore[arg-type]
 
 
 # ---- mappings ----

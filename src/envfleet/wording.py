@@ -6,7 +6,10 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["counted", "did_you_mean", "duration", "listed", "one_line", "shown"]
+__all__ = ["NOT_AN_OBJECT", "counted", "did_you_mean", "duration", "listed", "one_line", "shown"]
+
+# Advice if an environment object is given in place of a function.
+NOT_AN_OBJECT = "an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()"
 
 
 def shown(value: Any) -> str:

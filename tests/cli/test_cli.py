@@ -89,6 +89,7 @@ def test_without_a_command_the_commands_are_named(capsys: pytest.CaptureFixture[
         ("docter", "did you mean `envfleet doctor`?"),
         ("chek", "did you mean `envfleet check`?"),
         ("trian", "did you mean `envfleet train`?"),
+        ("TRAIN", "did you mean `envfleet train`?"),
         ("zzz", "--help"),
     ],
 )

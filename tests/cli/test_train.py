@@ -259,6 +259,8 @@ def test_all_problems_of_flags_and_file_at_once(tmp_path: Path) -> None:
     [
         (["pppo"], "unknown algorithm 'pppo'"),
         (["pppo"], "did you mean `envfleet train ppo`?"),
+        (["PPO"], "unknown algorithm 'PPO', expected one of dqn, ppo, sac"),
+        (["PPO"], "did you mean `envfleet train ppo`?"),
         ([], "the command names no algorithm"),
         (["--env", "CartPole-v1"], "hint: e.g. envfleet train ppo"),
         (["--config", "missing.yaml"], "there is no settings file missing.yaml"),

@@ -13,6 +13,7 @@ from envfleet.algorithms.stopping_rules import stopping_notices, stopping_proble
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import setting
 from envfleet.settings.values import lost_in_files
+from envfleet.wording import NOT_AN_OBJECT
 
 __all__ = ["BACKENDS", "DEFAULT_STEPS", "HARMLESS", "WORKERS_TIMES_ENVS", "TrainingSettings"]
 
@@ -84,7 +85,9 @@ class TrainingSettings(AlgorithmContract):
     }
 
     # --- the environment and the fleet
-    env: str | Callable[..., Any] = setting("CartPole-v1", "Environment: a Gymnasium id or module:callable.")
+    env: str | Callable[..., Any] = setting(
+        "CartPole-v1", "Environment: a Gymnasium id or module:callable.", advice=NOT_AN_OBJECT
+    )
     env_kwargs: dict[str, Any] = setting(
         {}, "Keyword arguments of the environment, as name=value. Lists arrive as tuples."
     )

@@ -45,10 +45,10 @@ def find_algorithm(name: str) -> type[TrainingSettings]:
     installed = installed_algorithms()
     path = name if ":" in name else installed.get(name)
     if path is None:
-        known = [*ALGORITHMS, *installed]
-        near = difflib.get_close_matches(name, known, n=1)
+        known = {each.lower(): each for each in [*ALGORITHMS, *installed]}
+        near = [known[each] for each in difflib.get_close_matches(name.lower(), known, n=1)]
         raise SettingsError(
-            f"unknown algorithm {name!r}, expected one of {', '.join(known)}, or your own as module:Class",
+            f"unknown algorithm {name!r}, expected one of {', '.join(known.values())}, or your own as module:Class",
             hint=f"did you mean `envfleet train {near[0]}`?" if near else "docs/own-algorithm.md shows how to add one",
         )
     return _checked(imported(path), path)

@@ -92,6 +92,6 @@ def _stand_in(command: _Command) -> Callable[[], None]:
 
 
 def _unknown(name: str) -> SettingsError:
-    near = difflib.get_close_matches(name, _COMMANDS, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean `envfleet {near[0]}`?" if near else "`envfleet --help` explains each command"
     return SettingsError(f"unknown command {name!r}, expected one of {', '.join(_COMMANDS)}", hint=hint)

@@ -20,6 +20,7 @@ from envfleet.fleet.pool_group import PoolGroup
 from envfleet.fleet.spec import EnvMaker, GroupMaker
 from envfleet.fleet.wrapping import WrappedEnv, checked_wrappers
 from envfleet.importing import imported_module
+from envfleet.wording import NOT_AN_OBJECT
 
 __all__ = ["Makers", "makers_of", "spec_of"]
 
@@ -134,7 +135,7 @@ def _env_makers(env: str | EnvMaker | Sequence[EnvMaker], kwargs: list[dict[str,
     if not callable(env):
         raise SettingsError(
             f"env is {type(env).__name__}, expected a Gymnasium id, a function or a list of functions",
-            hint="an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()",
+            hint=NOT_AN_OBJECT,
         )
     return [_with_kwargs(env, given) for given in kwargs]
 

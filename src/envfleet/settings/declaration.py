@@ -43,10 +43,14 @@ def setting(
     maximum: float | None = None,
     below: float | None = None,
     choices: Iterable[Any] | None = None,
+    advice: str | None = None,
 ) -> Any:
-    """Declare a field of a `Settings` class. Bounds apply to every number in a tuple or list, but not to None."""
+    """Declare a field of a `Settings` class. Bounds apply to every number in a tuple or list, but not to None.
+
+    `advice` ends the message about a value of the wrong type.
+    """
     metadata: dict[str, Any] = {"help": help, "minimum": minimum, "above": above, "maximum": maximum, "below": below}
-    metadata["choices"] = None if choices is None else tuple(choices)
+    metadata |= {"choices": None if choices is None else tuple(choices), "advice": advice}
     if isinstance(default, dict | list):  # a new copy for each instance
         return dataclasses.field(default_factory=functools.partial(type(default), default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -65,7 +69,11 @@ class Settings:
     # Sections in which files may nest settings, as in {"training": {"learning_rate": 1e-3}}.
     sections: ClassVar[frozenset[str]] = frozenset({"training", "parallel", "settings"})
 
-    def __new__(cls, **given: Any) -> Self:
+    def __new__(cls, *values: Any, **given: Any) -> Self:
+        if values:
+            received = ", ".join(map(shown, values))
+            hint = f"settings are given by name: {cls.__name__}({next(iter(kinds_of(cls)), 'name')}=...)"
+            raise SettingsError(f"{cls.__name__} received {received} without a name", hint=hint)
         if unknown := [name for name in given if name not in kinds_of(cls)]:
             raise _refusal(cls.__name__, [_no_such(name, kinds_of(cls), cls.absent) for name in unknown])
         self = super().__new__(cls)

@@ -148,7 +148,9 @@ def expected(kind: Any, metadata: Mapping[str, Any], received: Any) -> str:
     text = ", ".join([kind_text(kind), *bounds_text(metadata)])
     options = metadata.get("choices") or [item for item in _flat(kind) if isinstance(item, str)]
     near = difflib.get_close_matches(shown(received), [repr(option) for option in options], n=1)
-    return f"{text}; did you mean {near[0]}?" if near else text
+    if near:
+        return f"{text}; did you mean {near[0]}?"
+    return f"{text}; {metadata['advice']}" if metadata.get("advice") else text
 
 
 def _flat(kind: Any) -> list[Any]:
