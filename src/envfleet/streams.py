@@ -8,10 +8,10 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
-__all__ = ["error_stream", "steady_streams"]
+__all__ = ["error_stream", "stdout_to_stderr", "steady_streams"]
 
 _ERRORS = "envfleet.plain"
 _GONE = (errno.EPIPE, errno.EIO)  # the pipe's reader is gone, the terminal is gone
@@ -103,6 +103,21 @@ def steady_streams() -> Iterator[None]:
         for stream, errors in handlers:
             with suppress(OSError, ValueError):
                 stream.reconfigure(errors=errors)
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Within it, what this process and the processes that it starts print to stdout goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()  # text of code that had kept the stream
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:

@@ -148,6 +148,17 @@ def test_an_interrupt_takes_one_line(capsys: pytest.CaptureFixture[str], monkeyp
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_an_interrupt_with_a_note_shows_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: doctor.Doctor) -> int:
+        error = KeyboardInterrupt()
+        error.add_note("2 of 3 episodes were played")
+        raise error
+
+    monkeypatch.setattr(doctor.Doctor, "run", interrupt)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr().err == "interrupted\n2 of 3 episodes were played\n"
+
+
 def test_arguments_of_the_process_are_used(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["envfleet", "doctor", "--json"])
     assert cli.main() == 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from envfleet import cli
+from envfleet.runs import progress_lines
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import evaluation_seeds
 from tests.cli.conftest import train
@@ -139,6 +144,65 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[5].startswith("  seeds   1: ")
 
 
+def test_a_slow_evaluation_shows_its_progress(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["evaluate", str(trained), "--episodes", "2", "--seed", "1", "2"]
+    monkeypatch.setattr(progress_lines, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    assert cli.main(command) == 0
+    quick = capsys.readouterr()
+    assert quick.err == ""
+    seconds = itertools.count(step=2)  # each episode takes two seconds
+    monkeypatch.setattr(progress_lines, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    assert cli.main(command) == 0
+    slow = capsys.readouterr()
+    assert (slow.out, slow.err) == (quick.out, "evaluating: 2 of 4 episodes\n")
+
+
+# ---- the environment's process and its output ----
+
+
+def test_the_environment_is_built_in_workers_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "pids"
+    flags = ["--env", "tests.training.envs:Built", "--env-kwargs", f"log={log}", "--eval-every", "0"]
+    assert train(tmp_path / "run", *flags, "--backend", "processes", "--workers", "1") == 0
+    log.unlink()
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--trust", "--episodes", "1"]) == 0
+    built_in = log.read_text().split()
+    assert built_in and str(os.getpid()) not in built_in
+
+
+def test_a_comparison_that_fails_does_not_cost_the_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path / "run", "--env", "tests.training.envs:ComparesBadly", "--eval-every", "0") == 0
+    command = ["evaluate", str(tmp_path / "run"), "--trust", "--episodes", "2"]
+    with pytest.raises(RuntimeError, match="no baseline"):
+        cli.main(command)
+    assert "  return  3.00 ± 0.00 over 2 episodes" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="no baseline"):
+        cli.main([*command, "--json"])
+    assert json.loads(capsys.readouterr().out)["returns"] == [3.0, 3.0]
+    assert evaluated(capsys, *command[1:], "--no-comparison")["returns"] == [3.0, 3.0]
+
+
+def test_json_stays_one_object_if_the_environment_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", "tests.training.envs:Printing", "--eval-every", "0"]
+    assert train(tmp_path / "here", *flags) == 0
+    assert evaluated(capsys, str(tmp_path / "here"), "--trust", "--episodes", "1")["returns"] == [3.0]
+    assert train(tmp_path / "worker", *flags, "--backend", "processes", "--workers", "1") == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "envfleet", "evaluate", "worker", "--trust", "--episodes", "1", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["returns"] == [3.0]
+    assert (done.stderr.count("a reset\n"), done.stderr.count("a step\n")) == (1, 3)
+
+
 @pytest.fixture
 def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "shown_env.py").write_text(SHOWN)
@@ -157,6 +221,8 @@ def test_a_video(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Image.open(video) as pictures:
         assert pictures.n_frames == 2 * 6  # the reset and five steps, twice
         assert pictures.info["duration"] == 100  # ms: the environment runs at 10 frames per second
+    assert cli.main(["evaluate", str(shown), "--trust", "--video", str(video)]) == 0
+    assert " over 1 episode\n" in capsys.readouterr().out
 
 
 def test_an_environment_that_cannot_show_itself(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,22 @@ def test_whole_episodes_are_counted() -> None:
     assert tuple(env.seeds) == result.seeds
 
 
+def test_each_episode_is_reported_and_an_interrupt_knows_them() -> None:
+    class Interrupted(Remembering):
+        def __call__(self, observation: int, info: dict[str, Any]) -> int:
+            if self.resets == 3:
+                raise KeyboardInterrupt
+            return super().__call__(observation, info)
+
+    calls: list[tuple[int, int]] = []
+    how: dict[str, Any] = {"seed": 1, "deterministic": True, "on_episode": lambda done, of: calls.append((done, of))}
+    evaluate(lambda: Counting([3, 5, 4]), Remembering(), episodes=3, **how)
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        evaluate(lambda: Counting([3, 5, 4]), Interrupted(), episodes=3, **how)
+    assert interrupt.value.__notes__ == ["2 of 3 episodes with seed 1 were played: return 8 ± 2"]
+
+
 def test_the_result_goes_to_json() -> None:
     result = evaluate(lambda: Counting([1]), Remembering(), episodes=1, seed=1, deterministic=False)
     written = json.loads(json.dumps(result.to_json()))

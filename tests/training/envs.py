@@ -221,6 +221,33 @@ class Goal(Flat):
         self.goals.append(goal)
 
 
+class Built(Flat):
+    """Writes the process that builds it to a file."""
+
+    def __init__(self, log: str) -> None:
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+class Printing(Flat):
+    """Prints in every reset and step."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        print("a reset", flush=True)  # noqa: T201  # as simulators do
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        print("a step", flush=True)  # noqa: T201
+        return super().step(action)
+
+
+class ComparesBadly(Flat):
+    """Offers a comparison that fails."""
+
+    def compare(self, agent: Any, folder: Path, *, episodes: int, seed: int) -> Any:
+        raise RuntimeError("no baseline")
+
+
 class Silent(Flat):
     """Accepts a render_mode but cannot render."""
 

@@ -15,6 +15,7 @@ import pytest
 from envfleet import clock
 from envfleet.errors import TrainingError
 from envfleet.rollout.arrays import Rollout
+from envfleet.runs import progress_lines
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import Evaluation
 from envfleet.runs.run import Run
@@ -67,6 +68,16 @@ def test_best_survives_a_kill_just_before_it_is_marked(tmp_path: Path, monkeypat
             run(tmp_path / "run", eval_every=3 * ROLLOUT, eval_episodes=1)
     resume(tmp_path / "run", quiet=True)
     assert Checkpoints(tmp_path / "run" / "checkpoints").step_of("best") == best_evaluation(tmp_path / "run")
+
+
+def test_a_slow_evaluation_shows_its_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(step=2)  # each episode takes two seconds
+    monkeypatch.setattr(progress_lines, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    run(tmp_path / "run", eval_every=10**6, eval_episodes=5, quiet=False)  # only at the end
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("evaluating")]
+    assert said == ["evaluating: 2 of 5 episodes", "evaluating: 4 of 5 episodes"]
 
 
 # --- budgets

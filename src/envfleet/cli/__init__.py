@@ -56,7 +56,7 @@ def _exit_code(given: list[str]) -> int:
         return WRONG_USE if isinstance(error, SettingsError | MissingExtraError) else FAILURE
     except KeyboardInterrupt as interrupt:
         if not interrupt.args:  # a saved run has already printed a message
-            sys.stderr.write("interrupted\n")
+            sys.stderr.write("\n".join(["interrupted", *getattr(interrupt, "__notes__", ())]) + "\n")
         return interrupt.code if isinstance(interrupt, Terminated) else 130
     except BrokenPipeError:
         # The reader closed the pipe, as in `envfleet runs | head`. Keep Python from failing to flush stdout at exit.

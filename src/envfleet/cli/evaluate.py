@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from envfleet.errors import SettingsError
+from envfleet.streams import stdout_to_stderr
 
 if TYPE_CHECKING:
     from envfleet.capabilities import Comparison
@@ -30,7 +32,7 @@ class Evaluate:
     examples:
       envfleet evaluate runs/cartpole --episodes 100
       envfleet evaluate runs/cartpole --checkpoint best --seed 1 2 3 --json
-      envfleet evaluate runs/cartpole --episodes 1 --video cartpole.mp4
+      envfleet evaluate runs/cartpole --video cartpole.mp4
       envfleet evaluate runs/breaks --search 64            # simulation picks among the 64 best actions
       envfleet evaluate runs/breaks --env-kwargs grid_size=100 fire_risk=high
       envfleet evaluate runs/bandit --tasks 200            # environments with tasks: held-out ones
@@ -40,8 +42,8 @@ class Evaluate:
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")]
     """The run folder. With --tasks, several runs that differ in their seed are allowed, for an interval over seeds."""
 
-    episodes: int = 100
-    """Episodes per seed."""
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Episodes per seed: by default 100, or 1 with --video or --render."""
 
     tasks: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes."""
@@ -72,7 +74,7 @@ class Evaluate:
     """Cut an episode after this many steps; by default the run's eval_max_steps."""
 
     json: bool = False
-    """Print one JSON object and nothing else."""
+    """Print one JSON object and nothing else. What the environment prints goes to stderr."""
 
     video: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Write the episodes to a video file (.mp4 or .gif)."""
@@ -88,6 +90,40 @@ class Evaluate:
 
     def run(self) -> int:
         """Evaluate and print the result."""
+        self._refuse_contradictions()
+        from envfleet.importing import make_folder_importable
+        from envfleet.runs.progress_lines import progress_lines
+        from envfleet.seeding import checked_seed
+
+        for seed in self.seed:
+            checked_seed(seed)
+        if self.trust:
+            make_folder_importable()
+        how: dict[str, Any] = {
+            "checkpoint": self.checkpoint,
+            "deterministic": self._deterministic,
+            "seeds": self.seed,
+            "trust": self.trust,
+            "render": self.render,
+            "video": None if self.video is None else Path(self.video).absolute(),
+            "max_steps": self.max_steps,
+            "on_episode": progress_lines(_say, "evaluating", "episodes"),
+        }
+        figures: dict[str, Any] = {}
+        try:
+            with stdout_to_stderr() if self.json else contextlib.nullcontext():
+                if self.tasks is None:
+                    self._episodes(how, figures)
+                else:
+                    self._tasks(self.tasks, how, figures)
+        finally:
+            if self.json and figures:  # also if the comparison failed: the evaluation may have taken hours
+                sys.stdout.write(f"{json.dumps(figures)}\n")
+        if self.video is not None:
+            self._print(f"video: {self.video}\n")
+        return 0
+
+    def _refuse_contradictions(self) -> None:
         if self.video is not None and self.render:
             raise SettingsError("--video and --render were both asked for, expected at most one")
         if self.sampled and self.best_actions:
@@ -105,55 +141,41 @@ class Evaluate:
             raise SettingsError(f"received {len(self.paths)} runs, expected one", hint=hint)
         if self.beside and self.tasks is None:
             raise SettingsError("--beside was given without --tasks", hint="envfleet compare compares any runs")
-        from envfleet.importing import make_folder_importable
-        from envfleet.seeding import checked_seed
 
-        for seed in self.seed:
-            checked_seed(seed)
-        if self.trust:
-            make_folder_importable()
-        how: dict[str, Any] = {
-            "checkpoint": self.checkpoint,
-            "deterministic": self._deterministic,
-            "seeds": self.seed,
-            "trust": self.trust,
-            "render": self.render,
-            "video": None if self.video is None else Path(self.video).absolute(),
-            "max_steps": self.max_steps,
-        }
-        text = self._episodes(how) if self.tasks is None else self._tasks(self.tasks, how)
-        sys.stdout.write(text)
-        if self.video is not None and not self.json:
-            sys.stdout.write(f"video: {self.video}\n")
-        return 0
-
-    def _episodes(self, how: dict[str, Any]) -> str:
-        """Play episodes; return what to print."""
+    def _episodes(self, how: dict[str, Any], figures: dict[str, Any]) -> None:
+        """Play episodes and compare. Print each result as soon as it is there, and add it to `figures`."""
         from envfleet.training.evaluating import evaluate_run
 
         path = Path(self.paths[0]).absolute()  # an environment may change the working directory
-        result = evaluate_run(
-            self.paths[0], episodes=self.episodes, search=self.search, env_kwargs=self._changes, **how
-        )
-        comparison = None if self.no_comparison or self.render or self.video else self._compared(path)
-        if self.json:
-            figures = {} if comparison is None else {"comparison": comparison.figures}
-            return f"{json.dumps({**result.to_json(), **figures})}\n"
-        return _report(result, self.search) + ("" if comparison is None else f"\n{comparison.text}")
+        result = evaluate_run(self.paths[0], episodes=self._count, search=self.search, env_kwargs=self._changes, **how)
+        figures.update(result.to_json())
+        self._print(_report(result, self.search))
+        if result.compares and not self.no_comparison and (comparison := self._compared(path)) is not None:
+            figures["comparison"] = comparison.figures
+            self._print(f"\n{comparison.text}")
 
-    def _tasks(self, tasks: int, how: dict[str, Any]) -> str:
-        """Play trials of held-out tasks, write the adaptation plot; return what to print."""
+    def _tasks(self, tasks: int, how: dict[str, Any], figures: dict[str, Any]) -> None:
+        """Play trials of held-out tasks, and write the adaptation plot."""
         from envfleet.cli.task_report import table_of
         from envfleet.training.task_evaluation import evaluate_tasks
 
         picture = Path(self.paths[0], "report", "adaptation.png")
         output = picture.absolute()  # an environment may change the working directory
         result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, **how)
+        figures.update(result.to_json())
+        self._print("\n".join([_report(result.first), *table_of(result, _digits(result.first)), ""]))
         result.plot(output)
-        if self.json:
-            return f"{json.dumps(result.to_json())}\n"
-        table = "\n".join(["", *table_of(result, _digits(result.first))])
-        return f"{_report(result.first)}{table}\nplot: {picture}\n"
+        self._print(f"plot: {picture}\n")
+
+    def _print(self, text: str) -> None:
+        if not self.json:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    @property
+    def _count(self) -> int:
+        """The episodes per seed: one is enough to look at."""
+        return self.episodes if self.episodes is not None else 1 if self.render or self.video else 100
 
     @property
     def _deterministic(self) -> bool | None:
@@ -170,15 +192,19 @@ class Evaluate:
 
         return compare_run(
             path,
-            episodes=self.episodes,
+            episodes=self._count,
             checkpoint=self.checkpoint,
             deterministic=self._deterministic,
             seed=next(iter(self.seed), None),
             trust=self.trust,
-            say=lambda line: sys.stderr.write(f"{line}\n"),
+            say=_say,
             search=self.search,
             env_kwargs=self._changes,
         )
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _report(result: RunEvaluation, search: int | None = None) -> str:

@@ -14,6 +14,7 @@ from envfleet.errors import EnvContext, EnvError, SettingsError
 from envfleet.fleet.episode_numbers import EpisodeNumbers, followed, means, successes
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.seeding import derive_seed
+from envfleet.wording import counted
 
 __all__ = ["Evaluation", "PlayStopped", "evaluate", "evaluation_seeds", "random_play"]
 
@@ -56,13 +57,14 @@ def evaluate(
     on_frame: Callable[[Any], None] | None = None,
     stopped: Callable[[], bool] = lambda: False,
     log_info: Sequence[str] = (),
+    on_episode: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Play `episodes` in one environment of `make_env`, each with a different seed.
 
     `seed` selects the stream of those seeds. `training_seed` is the run's seed, if different. `deterministic` only
     records how `act` chooses. `on_frame` gets every rendered frame. An episode is cut after `max_episode_steps`. Raises
     `PlayStopped` as soon as `stopped` returns true. `log_info` are keys of infos, as in training; the result has their
-    numbers.
+    numbers. `on_episode` gets the number of episodes played so far, and of all. Ctrl-C gets a note with their returns.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
@@ -70,8 +72,15 @@ def evaluate(
     keys = followed(log_info)
     numbers = EpisodeNumbers(keys, 1)
     env = make_env()
+    tried: list[_Episode] = []
     try:
-        tried = [_play(env, act, episode, max_episode_steps, on_frame, stopped, numbers) for episode in seeds]
+        for episode_seed in seeds:
+            tried.append(_play(env, act, episode_seed, max_episode_steps, on_frame, stopped, numbers))
+            if on_episode is not None:
+                on_episode(len(tried), episodes)
+    except KeyboardInterrupt as interrupt:
+        _note(interrupt, [episode.total for episode in tried if not episode.lost], episodes, seed)
+        raise
     finally:
         env.close()
     played = [(episode, seed) for episode, seed in zip(tried, seeds, strict=True) if not episode.lost]
@@ -114,6 +123,16 @@ def evaluation_seeds(seed: int, episodes: int, training_seed: int | None = None)
             seeds[candidate] = None
         number += 1
     return list(seeds)
+
+
+def _note(interrupt: KeyboardInterrupt, returns: Sequence[float], episodes: int, seed: int) -> None:
+    """Add the result so far to an interrupt: the episodes may have taken hours."""
+    if returns:
+        mean, deviation = np.mean(returns), np.std(returns)
+        interrupt.add_note(
+            f"{len(returns):,} of {counted(episodes, 'episode')} with seed {seed} were played: return {mean:.6g} ± "
+            f"{deviation:.6g}"
+        )
 
 
 class PlayStopped(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.capabilities import Agent, HeldOut, HoldsOut
+from envfleet.capabilities import Agent, Compares, HeldOut, HoldsOut
 from envfleet.confidence import confidence_interval
 from envfleet.errors import SettingsError
 from envfleet.policies.learner_threads import torch_threads
@@ -55,11 +55,12 @@ class RunEvaluation:
     played: str | None = None  # e.g. the training levels; None if the environment has no others
     held_out: RunEvaluation | None = None  # the same on all levels, if training used only some
     adaptation: Adaptation | None = None  # of trials, if an episode of the environment is a trial (meta-RL)
+    compares: bool = False  # the environment offers a comparison (`compare_run`); not asked if something is shown
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        del plain["adaptation"]
+        del plain["adaptation"], plain["compares"]
         plain |= {} if self.adaptation is None else self.adaptation.to_json()
         return plain if self.held_out is None else {**plain, "held_out": self.held_out.to_json()}
 
@@ -80,6 +81,7 @@ def evaluate_run(
     max_steps: int | None = None,
     search: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    on_episode: Callable[[int, int], None] | None = None,
 ) -> RunEvaluation:
     """Play `episodes` for each of `seeds` (default: the run's seed) in a single environment.
 
@@ -92,7 +94,8 @@ def evaluate_run(
 
     With `search`, the policy proposes that many actions at every step, and the environment's simulation chooses among
     them (see `envfleet.search`). `env_kwargs` replace arguments of the environment, to play the policy elsewhere than
-    it was trained; its weights must fit the observations there.
+    it was trained; its weights must fit the observations there. `on_episode` is called after each episode with the
+    number of episodes played so far, and of all.
 
     `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
     the video is of the first one. Trials must not be cut, so `max_steps` has to be at least their length.
@@ -105,6 +108,7 @@ def evaluate_run(
         seeds=tuple(seeds) or (opened.settings.seed or 0,),
         max_steps=max_steps or opened.settings.eval_max_steps,
         search=search,
+        on_episode=on_episode,
     )
     if tasks is not None:
         return _on_held_out_tasks(play, render, video)
@@ -141,6 +145,7 @@ class _Play:
     seeds: tuple[int, ...]
     max_steps: int
     search: int | None = None  # candidates per step
+    on_episode: Callable[[int, int], None] | None = None
 
     def shown(
         self, render: bool = False, video: str | Path | None = None, env_kwargs: Mapping[str, Any] | None = None
@@ -153,11 +158,14 @@ class _Play:
             torch_threads(1),  # acting for one observation is too little work to share
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,
         ):
-            return self(stage, mode, film), None if mode is not None else stage.apply(_held_out)
+            result = self(stage, mode, film)
+            if mode is not None:
+                return result, None
+            return replace(result, compares=stage.apply(_compares)), stage.apply(_held_out)
 
     def __call__(self, stage: Stage, mode: str | None = None, film: VideoWriter | None = None) -> RunEvaluation:
         results, opened = [], self.opened
-        for seed in self.seeds:
+        for place, seed in enumerate(self.seeds):
             opened.policy.reset(seed=seed)
             results.append(
                 evaluate(
@@ -170,9 +178,15 @@ class _Play:
                     max_episode_steps=self.max_steps,
                     on_frame=film,
                     log_info=opened.settings.log_info,
+                    on_episode=functools.partial(self._played, place),
                 )
             )
         return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, self.seeds, results)
+
+    def _played(self, seeds: int, done: int, of: int) -> None:
+        """Report an episode, after all episodes of some `seeds`."""
+        if self.on_episode is not None:
+            self.on_episode(seeds * of + done, len(self.seeds) * of)
 
     def _agent(self, stage: Stage) -> Agent:
         agent = TrainedAgent(self.opened.policy, deterministic=self.deterministic)
@@ -181,6 +195,10 @@ class _Play:
         if not stage.apply(_simulates):
             raise no_simulation(self.opened.settings.env)
         return SearchingAgent(agent, lambda actions: stage.apply(functools.partial(_gains, actions)), self.search)
+
+
+def _compares(env: Any) -> bool:
+    return isinstance(env.unwrapped, Compares)
 
 
 def _simulates(env: Any) -> bool:

@@ -19,6 +19,7 @@ from envfleet.runs.folder import RunFolder
 from envfleet.runs.live_view import clock, number, spread
 from envfleet.runs.lock import RunLock
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics
+from envfleet.runs.progress_lines import progress_lines
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy, describe_policy
 from envfleet.settings.values import shown
@@ -32,7 +33,6 @@ from envfleet.wording import counted
 
 __all__ = ["Reporter", "left_out"]
 
-LONG_SECONDS = 2.0  # between progress lines of slow operations
 HEALTH_SECONDS = 4.0  # between health checks of the workers: reading their memory takes milliseconds
 
 
@@ -182,6 +182,7 @@ class Reporter:
                 max_episode_steps=settings.eval_max_steps,
                 stopped=stopped,
                 log_info=settings.log_info,
+                on_episode=progress_lines(self.console.say, "evaluating", "episodes"),
             )
         except PlayStopped:
             return None
@@ -221,17 +222,9 @@ class Reporter:
 
     def saving(self) -> Callable[[int, int], None]:
         """Return a callback that reports the progress of a slow save."""
-        last = time.monotonic()
+        return progress_lines(self.console.say, "saving", "groups of environments")
 
-        def progress(done: int, of: int) -> None:
-            nonlocal last
-            if time.monotonic() - last >= LONG_SECONDS:
-                last = time.monotonic()
-                self.console.say(f"saving: {done:,} of {of:,} groups of environments")
-
-        return progress
-
-    def _failed(self, what: str, error: EnvfleetError) -> None:
+    def _failed(self, what: str, error: Exception) -> None:
         """Show the whole error of a failed side task. The training continues."""
         self._resolved.stage.close()
         self.console.error(f"{what} failed, and training continues without it: {error}")
