@@ -240,7 +240,7 @@ def test_pictures_in_lists_are_taken_and_windows_give_none() -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (None, "there was no picture"),
+        (None, "there was no picture for the video"),
         (np.zeros((4, 4)), r"got a picture of float64 \[4, 4\], expected uint8 \[height, width, 3\]"),
     ],
     ids=["none", "wrong"],
@@ -248,7 +248,7 @@ def test_pictures_in_lists_are_taken_and_windows_give_none() -> None:
 def test_pictures_that_make_no_video_leave_no_file(tmp_path: Path, frame: Any, words: str) -> None:
     with pytest.raises(SettingsError, match=words) as error:
         film(tmp_path / "a.gif", frame)
-    assert 'hint: make the environment with render_mode="rgb_array"' in str(error.value)
+    assert 'hint: render() returns one if the environment is made with render_mode="rgb_array"' in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 

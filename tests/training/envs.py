@@ -212,6 +212,20 @@ class Drawn(Flat):
         return np.full((16, 16, 3), 60 * self.time, np.uint8)
 
 
+class Pale(Drawn):
+    """Renders a picture of floats."""
+
+    def render(self) -> Any:
+        return super().render() / 255
+
+
+class Blind(Drawn):
+    """Renders nothing."""
+
+    def render(self) -> Any:
+        return None
+
+
 class Goal(Flat):
     """Keeps the goals that environments of this process were built with."""
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from envfleet.errors import MissingExtraError, SettingsError
-from envfleet.training import resume
+from envfleet.training import reporting, resume
 from envfleet.training.callbacks import Callback, Moment
-from tests.training.envs import Drawn, Flat, Silent
+from tests.training.envs import Blind, Drawn, Flat, Pale, Silent
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
 
@@ -54,6 +54,38 @@ def test_a_video_that_fails_does_not_cost_the_training(tmp_path: Path, capsys: p
     assert "the video at step 768 failed, and training continues without it: RuntimeError: the pen broke" in output
     assert videos(tmp_path / "run") == ["step-384.mp4"]
     assert weights(tmp_path / "run")
+
+
+def test_no_error_of_a_video_costs_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no FFmpeg")
+
+    monkeypatch.setattr(reporting, "film_episode", fails)
+    run(tmp_path / "run", env=Drawn, video_every=3 * UPDATE)
+    assert "failed, and training continues without it: RuntimeError: no FFmpeg" in capsys.readouterr().err
+    assert weights(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("env", "received"), [(Pale, r"got a picture of float64 \[16, 16, 3\]"), (Blind, "got no picture")]
+)
+def test_a_picture_that_is_none_is_refused_at_the_start(tmp_path: Path, env: Any, received: str) -> None:
+    words = rf"--video-every: the environment cannot be filmed: {received}, expected uint8 \[height, width, 3\]\nhint: "
+    with pytest.raises(SettingsError, match=words):
+        run(tmp_path / "run", env=env, video_every=UPDATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_ffmpeg_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise RuntimeError("No ffmpeg exe could be found.")
+
+    monkeypatch.setattr(pytest.importorskip("imageio_ffmpeg"), "get_ffmpeg_exe", missing)
+    with pytest.raises(MissingExtraError, match=r"a \.mp4 video needs FFmpeg: No ffmpeg exe could be found"):
+        run(tmp_path / "run", env=Drawn, video_every=UPDATE)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("env", "why"), [(Flat, "it takes no render_mode"), (Silent, "its render modes are none")])

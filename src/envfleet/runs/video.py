@@ -13,9 +13,10 @@ import numpy as np
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.runs.durable import write_whole, writing
 
-__all__ = ["VideoWriter"]
+__all__ = ["VideoWriter", "checked_picture"]
 
 _KINDS = (".mp4", ".gif")
+_HINT = 'render() returns one if the environment is made with render_mode="rgb_array"'
 
 
 class VideoWriter:
@@ -40,12 +41,7 @@ class VideoWriter:
 
     def __call__(self, frame: Any) -> None:
         """Add a frame: uint8 [height, width, 3]."""
-        picture = np.asarray(frame)
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise SettingsError(
-                f"got a picture of {picture.dtype} {list(picture.shape)}, expected uint8 [height, width, 3]",
-                hint='make the environment with render_mode="rgb_array"',
-            )
+        picture = checked_picture(frame)
         if self._writer is None:
             self._shape = picture.shape
             self._writer = self._open()
@@ -74,10 +70,7 @@ class VideoWriter:
     def close(self) -> None:
         """Finish the file. Raises a SettingsError if there was no frame, a ResourceError if the file is incomplete."""
         if self._writer is None:
-            raise SettingsError(
-                f"there was no picture for the video {self.path}",
-                hint='make the environment with render_mode="rgb_array"',
-            )
+            raise SettingsError(f"there was no picture for the video {self.path}", hint=_HINT)
         try:
             with self._writing():
                 self._writer.close()
@@ -119,13 +112,27 @@ class VideoWriter:
             self.discard()
 
 
+def checked_picture(frame: Any) -> np.ndarray[Any, Any]:
+    """Return a frame as an array; raise SettingsError if it cannot be part of a video."""
+    picture = np.asarray(frame)
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        received = "no picture" if frame is None else f"a picture of {picture.dtype} {list(picture.shape)}"
+        raise SettingsError(f"got {received}, expected uint8 [height, width, 3]", hint=_HINT)
+    return picture
+
+
 def _imageio(suffix: str) -> Any:
     try:
         import imageio.v2 as imageio
 
         if suffix == ".mp4":
-            import imageio_ffmpeg  # noqa: F401  # imageio finds it
+            import imageio_ffmpeg
+
+            imageio_ffmpeg.get_ffmpeg_exe()
     except ImportError as error:
         message = f"a {suffix} video needs {error.name}"
         raise MissingExtraError(message, hint='pip install "envfleet[video]"') from None
+    except RuntimeError as error:
+        hint = "install FFmpeg, or set IMAGEIO_FFMPEG_EXE to its path; a .gif does not need it"
+        raise MissingExtraError(f"a {suffix} video needs FFmpeg: {error}", hint=hint) from None
     return imageio

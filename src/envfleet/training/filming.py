@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from envfleet.errors import EnvError, MissingExtraError, SettingsError
+from envfleet.errors import EnvError, MissingExtraError, SettingsError, one_line_of
 from envfleet.policies.protocol import ActingPolicy
 from envfleet.runs.evaluation import evaluate
 from envfleet.runs.trained_policy import TrainedAgent, TrainedPolicy
-from envfleet.runs.video import VideoWriter
+from envfleet.runs.video import VideoWriter, checked_picture
 from envfleet.training.assembly import Resolved
 from envfleet.training.stage import Stage
 
@@ -58,7 +58,7 @@ def _refuse_missing(error: EnvError) -> None:
 
 
 def refuse_unfilmable(resolved: Resolved) -> None:
-    """Render one frame if the settings ask for videos, to report missing packages now and not at the first video."""
+    """Render one frame if the settings ask for videos, to report problems now and not at the first video."""
     if not resolved.settings.video_every:
         return
     film = VideoWriter("step.mp4")  # imports what it needs; creates the file only at the first frame
@@ -66,10 +66,17 @@ def refuse_unfilmable(resolved: Resolved) -> None:
         env = shown_env(stage, _MODE, film, _FLAG)
         env.reset(seed=resolved.seed)
         try:
-            env.render()
+            frames = env.render()
         except EnvError as error:
             _refuse_missing(error)
             raise
+    try:
+        for frame in frames if isinstance(frames, list) else [frames]:
+            checked_picture(frame)
+    except SettingsError as error:
+        raise SettingsError(
+            f"{_FLAG}: the environment cannot be filmed: {one_line_of(error)}", hint=error.hint
+        ) from None
 
 
 def film_episode(resolved: Resolved, policy: ActingPolicy, path: Path, stopped: Callable[[], bool]) -> None:

@@ -214,7 +214,7 @@ class Reporter:
             film_episode(self._resolved, policy, path, stopped)
         except PlayStopped:
             return False
-        except EnvfleetError as error:
+        except Exception as error:  # noqa: BLE001  # imageio and FFmpeg raise errors of many types
             self._failed(f"the video at step {steps:,}", error)
         else:
             self.console.say(f"video at step {steps:,}: {self.folder.shown / path.parent.name / path.name}")
@@ -227,7 +227,8 @@ class Reporter:
     def _failed(self, what: str, error: Exception) -> None:
         """Show the whole error of a failed side task. The training continues."""
         self._resolved.stage.close()
-        self.console.error(f"{what} failed, and training continues without it: {error}")
+        said = str(error) if isinstance(error, EnvfleetError) else f"{type(error).__name__}: {error}"
+        self.console.error(f"{what} failed, and training continues without it: {said}")
 
     def play_at_random(self, stopped: Callable[[], bool]) -> None:
         """Measure random play, as a baseline in the summary."""
