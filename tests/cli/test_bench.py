@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from envfleet import cli
+from envfleet.cli import scaling
 from envfleet.cli.bench import Measured, recommended
+from envfleet.runs.metrics import SHARES
+from envfleet.training.measuring import Speed
 
 
 def test_it_measures_recommends_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,12 +49,13 @@ def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_scaling_measures_collecting_learning_and_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "scaling"
+    output = tmp_path / "scaling-1.5"
     flags = ["--env", "CartPole-v1", "--n-envs", "1", "8", "--workers", "1", "2", "--seconds", "0.3"]
     assert cli.main(["bench", "scaling", *flags, "--output", str(output)]) == 0
     shown = capsys.readouterr().out
     assert "fastest:" in shown and "where the time of training goes" in shown
-    data = json.loads(output.with_suffix(".json").read_text())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scaling-1.5.json", "scaling-1.5.png"]
+    data = json.loads((tmp_path / "scaling-1.5.json").read_text())
     points = data["points"]
     assert [(point["n_envs"], point["workers"]) for point in points] == [(1, 1), (8, 1), (8, 2)]
     for point in points:
@@ -60,7 +64,14 @@ def test_scaling_measures_collecting_learning_and_both(tmp_path: Path, capsys: p
     alone, two = points[1:]
     gain = two["training"] / alone["training"]
     assert two["gains"]["training"] == {"speedup": pytest.approx(gain), "efficiency": pytest.approx(gain / 2)}
-    assert output.with_suffix(".png").read_bytes()[1:4] == b"PNG"
+    assert (tmp_path / "scaling-1.5.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_files_and_words_of_scaling() -> None:
+    for output in ("bench.json", "bench.png", "bench"):
+        assert scaling._files(Path(output)) == (Path("bench.json"), Path("bench.png"))
+    speed = Speed(1, 1, 1.0, 1.0, 1.0, dict.fromkeys(SHARES, 0.25))
+    assert str([*scaling._report([speed])][-1]).startswith("\nfastest: 1 environment on 1 worker, 1 steps/s")
 
 
 def test_scaling_needs_an_environment_for_each_worker(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ def test_a_worker_is_killed_and_replaced(capsys: pytest.CaptureFixture[str]) -> 
     victim, replacement = re.findall(r"process (\d+)", shown)
     assert victim != replacement
     taken, untouched = map(
-        int, re.findall(r"its (\d+) environments(?s:.*) (\d+) environments were unaffected", shown)[0]
+        int, re.findall(r"took over (\d+) environments?;(?s:.*) unaffected: (\d+) environments?\n", shown)[0]
     )
     assert taken > 0
     assert taken + untouched == 8

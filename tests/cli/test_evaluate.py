@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from envfleet import cli
+from envfleet.cli.evaluate import _trial_lines
 from envfleet.runs import progress_lines
+from envfleet.runs.adaptation import Adaptation
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.evaluation import evaluation_seeds
 from tests.cli.conftest import train
@@ -142,6 +144,14 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].endswith(" over 6 episodes")
     assert lines[2].startswith("  95 %    the mean lies between ")
     assert lines[5].startswith("  seeds   1: ")
+
+
+def test_one_trial_is_not_several() -> None:
+    result: Any = SimpleNamespace(mean_length=3.0, lost=0, cut=0, success_rate=None, infos={}, seeds=(1,))
+    for trials, words in ((1, "1 trial"), (2, "2 trials")):
+        adaptation = Adaptation.of([(1.0, 2.0)] * trials)
+        assert adaptation is not None
+        assert _trial_lines(result, adaptation, 2)[0] == f"  return of {words}, 3.0 steps each"
 
 
 def test_a_slow_evaluation_shows_its_progress(

@@ -60,6 +60,8 @@ def test_the_settings_of_an_environment_are_flags_and_keys_of_files(tmp_path: Pa
         "actions": ("none", "up", "up+a"),
     }  # fmt: skip
     assert given.given == {"env", "env_kwargs", "steps"}
+    for flags in (["--env-id", "envfleet/Wildfire-v0"], ["--env_id=envfleet/Wildfire-v0"]):
+        assert settings("dqn", *flags, "--grid-size", "20").env_kwargs == {"grid_size": 20}
     path = tmp_path / "fires.yaml"
     path.write_text(
         "algorithm: dqn\nenv: envfleet/Wildfire-v0\ngrid_size: 12\nfire_risk: high\nenv_kwargs: {block_size: 2}"

@@ -17,6 +17,7 @@ from envfleet.errors import SettingsError
 from envfleet.fleet.random_actions import RandomBatch
 from envfleet.machine import usable_cores
 from envfleet.seeding import checked_seed
+from envfleet.wording import counted
 
 if TYPE_CHECKING:
     from envfleet.fleet.fleet import Fleet
@@ -136,7 +137,7 @@ class Bench:
         results = []
         with console.status("starting") as status:
             for backend, count in trials:
-                status.update(f"{backend}, {count} environments")
+                status.update(f"{backend}, {counted(count, 'environment')}")
                 with closing(
                     envfleet.make(env, count, backend=backend, seed=self.seed, env_kwargs=kwargs, quiet=True)
                 ) as fleet:

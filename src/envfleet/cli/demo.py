@@ -90,9 +90,9 @@ class Demo:
         turns.step_for(self.seconds * SHARE_AFTER_THE_KILL, _show_nothing)
         replacement = turns.statistics.workers[0]
         console.print(
-            f"the fleet continued: process {replacement.pid} took over its {turns.restarted} environments,\n"
-            f"{turns.cut} episodes were cut and marked truncated, "
-            f"{fleet.num_envs - turns.restarted} environments were unaffected\n"
+            f"the fleet continued: process {replacement.pid} took over {counted(turns.restarted, 'environment')};\n"
+            f"cut and marked truncated: {counted(turns.cut, 'episode')}; "
+            f"unaffected: {counted(fleet.num_envs - turns.restarted, 'environment')}\n"
             f"({turns.steps:,} steps at {turns.steps_per_second:,.0f} steps/s, restart included)"
         )
 

@@ -242,11 +242,13 @@ def _lines(result: RunEvaluation) -> list[str]:
 
 def _trial_lines(result: RunEvaluation, adaptation: Adaptation, digits: int) -> list[str]:
     """A line per episode of a trial, and one for the whole trial."""
+    from envfleet.wording import counted
+
     width = len(str(len(adaptation.episode_returns)))
     names = [f"episode {number:>{width}}" for number in range(1, len(adaptation.episode_returns) + 1)]
     means = [*adaptation.episode_returns, adaptation.trial_return]
     intervals = [*adaptation.episode_intervals, adaptation.trial_interval]
-    lines = [f"  return of {adaptation.tasks:,} trials, {result.mean_length:.1f} steps each"]
+    lines = [f"  return of {counted(adaptation.tasks, 'trial')}, {result.mean_length:.1f} steps each"]
     for name, mean, interval in zip([*names, "trial"], means, intervals, strict=True):
         between = "" if interval is None else f"  95 %: {interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
         lines.append(f"  {name:<{8 + width}}  {mean:.{digits}f}{between}")

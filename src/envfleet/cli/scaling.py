@@ -47,7 +47,7 @@ def scaling(
     results = []
     with console.status("starting") as status:
         for number, (envs, count) in enumerate(trials, start=1):
-            status.update(f"{envs} environments, {count} workers ({number} of {len(trials)})")
+            status.update(f"{_counts(envs, count)} ({number} of {len(trials)})")
             settings = find_algorithm(algorithm)(
                 env=env,
                 env_kwargs=env_kwargs,
@@ -63,10 +63,21 @@ def scaling(
     for line in _report(results):
         console.print(line, soft_wrap=isinstance(line, str))
     data = {"env": env, "algorithm": algorithm, "machine": describe(), "points": list(_points(results))}
-    _write(output.with_suffix(".json"), json.dumps(data, indent=2) + "\n")
-    _draw(results, output.with_suffix(".png"), f"{algorithm} on {env}")
-    console.print(f"\nfigures: {output.with_suffix('.json')}\npicture: {output.with_suffix('.png')}", soft_wrap=True)
+    figures, picture = _files(output)
+    _write(figures, json.dumps(data, indent=2) + "\n")
+    _draw(results, picture, f"{algorithm} on {env}")
+    console.print(f"\nfigures: {figures}\npicture: {picture}", soft_wrap=True)
     return 0
+
+
+def _files(output: Path) -> tuple[Path, Path]:
+    """The files for figures and picture. A dot may be part of the name: bench-1.5."""
+    bare = output.with_suffix("") if output.suffix in (".json", ".png") else output
+    return bare.with_name(f"{bare.name}.json"), bare.with_name(f"{bare.name}.png")
+
+
+def _counts(n_envs: int, workers: int) -> str:
+    return f"{counted(n_envs, 'environment')} on {counted(workers, 'worker')}"
 
 
 def _points(results: Sequence[Speed]) -> Iterator[dict[str, Any]]:
@@ -106,7 +117,7 @@ def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
     yield times
     best = max(results, key=lambda each: each.training)
     yield (
-        f"\nfastest: {best.n_envs} environments on {counted(best.workers, 'worker')}, "
+        f"\nfastest: {_counts(best.n_envs, best.workers)}, "
         f"{best.training:,.0f} steps/s. speed-up and efficiency: against the fewest workers with as many environments"
     )
 

@@ -152,7 +152,7 @@ def _own_settings(
     env = next((value for key, value in dotted_keys(kind, from_file) if name_of(kind, key) == "env"), None)
     for position, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
-        if flag == "--env":
+        if flag.startswith("--") and name_of(kind, flag) == "env":  # --env-id and other names too
             env = value if equals else next(iter(arguments[position + 1 : position + 2]), None)
     return settings_of(env) if isinstance(env, str) else None
 
