@@ -282,7 +282,7 @@ class TrainingSettings(AlgorithmContract):
     init_from: str | Path | None = setting(None, "Start from the weights and normalisers of another run.")
     track: bool = setting(False, "Also send the metrics to Weights & Biases.")
     quiet: bool = setting(False, "Print errors only.")
-    verbose: bool = setting(False, "Print every metric and every episode.")
+    verbose: bool = setting(False, "Also print the metrics of learning (train/*) and every episode.")
 
     def problems(self) -> list[str]:
         found = super().problems()

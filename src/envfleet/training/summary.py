@@ -92,6 +92,7 @@ def results_of(
     seconds, trained = max(progress.seconds, 1e-9), max(progress.seconds_trained, 1e-9)
     digits = decimals(progress.mean_return, progress.mean_of_latest)
     environments = counted(n_envs, "environment")
+    recent, latest = counted(min(progress.episodes, RECENT), "episode"), min(progress.episodes, LATEST)
     results = {
         "steps": (
             f"{progress.steps:,} in {seconds:.1f} s ({progress.steps / trained:,.0f} steps/s while collecting and "
@@ -99,8 +100,8 @@ def results_of(
         ),
         "episodes": f"{progress.episodes:,} in {environments} ({progress.episodes / seconds:.2f} episodes/s)",
         "return": (
-            f"{progress.mean_return:.{digits}f} (mean of the last {RECENT} episodes), "
-            f"{progress.mean_of_latest:.{digits}f} (of the last {LATEST})"
+            f"{progress.mean_return:.{digits}f} (mean of the last {recent}), "
+            f"{progress.mean_of_latest:.{digits}f} (of the last {latest})"
             if progress.episodes
             else "no episode has ended"
         ),
