@@ -21,7 +21,7 @@ GROUPS = [range(2), range(2, 4), range(4, 6), range(6, 8)]
 MINE = [0, 2]  # two slices: environments 0, 1, 4 and 5
 WRITTEN = Division(axis=2, to_caller="routine", buffered=True)
 EXTRAS = (
-    ExtraArray("weights", (5,), "<f4", Division("nothing", to_worker="routine")),
+    ExtraArray("weights", (3, 5), "<f4", Division("weight_set", to_worker="routine")),
     ExtraArray("masked", (1,), "<i8", Division("nothing", to_worker="always", to_caller="always")),
     ExtraArray("progress", (4,), "<i8", Division("group", to_worker="always", to_caller="always")),
     ExtraArray("seconds", (2, 4, 2), "<f8", Division("group", axis=1, to_caller="routine", buffered=True)),
@@ -99,8 +99,8 @@ def test_a_routine_returns_the_buffer_that_it_has_filled(sides: Any) -> None:
     caller, out, worker, back = sides
     tasks = [Task(group, Command.ROUTINE, slot=0, buffer=1) for group in MINE]
     back.paste(out.cut(tasks), tasks)
+    caller.extra["masked"][0] = 2000
     back.paste_whole(out.whole(Command.ROUTINE), Command.ROUTINE)
-    assert np.array_equal(worker.extra["weights"], caller.extra["weights"])
     assert np.array_equal(worker.extra["masked"], caller.extra["masked"])
     worker.extra["masked"][0] = 0
     worker.extra["truncated"][...] = False
@@ -124,8 +124,29 @@ def test_a_routine_returns_the_buffer_that_it_has_filled(sides: Any) -> None:
     assert after["masked"][0] == before["extra/masked"][0]  # a flag that another worker has raised
 
 
+def test_a_routine_needs_the_weights_that_it_reads(sides: Any) -> None:
+    caller, out, worker, back = sides
+    before = worker.extra["weights"].copy()
+    data = out.whole(Command.ROUTINE, (1,))
+    assert data.nbytes == caller.extra["weights"][1].nbytes + caller.extra["masked"].nbytes
+    back.paste_whole(data, Command.ROUTINE, (1,))
+    assert np.array_equal(worker.extra["weights"][1], caller.extra["weights"][1])
+    assert np.array_equal(worker.extra["weights"][[0, 2]], before[[0, 2]])
+    back.paste_whole(out.whole(Command.ROUTINE, (0, 2)), Command.ROUTINE, (0, 2))
+    assert np.array_equal(worker.extra["weights"], caller.extra["weights"])
+
+
+def test_a_flag_that_a_worker_has_raised_stays_raised_on_its_host(sides: Any) -> None:
+    """The caller learns of it with the next report; commands that it sends before must not lower it."""
+    caller, out, worker, back = sides
+    caller.extra["masked"][0], worker.extra["masked"][0] = 0, 1
+    back.paste_whole(out.whole(Command.ROUTINE), Command.ROUTINE)
+    assert worker.extra["masked"][0] == 1
+
+
 def test_observations_that_the_caller_has_changed(sides: Any) -> None:
     caller, out, worker, back = sides
+    caller.extra["masked"][0] = 2000
     tasks = [Task(group, Command.REQUEST) for group in MINE]
     before = copies(worker)
     back.paste(out.cut(tasks, observations=True), tasks)

@@ -12,6 +12,7 @@ import pytest
 
 from envfleet.errors import EnvError, OutOfTimeError
 from envfleet.rollout.worker_rollouts import StreamedRollouts, WorkerRollout
+from tests.fleet.loop_back import InlineLink, use_loop_back
 from tests.rollout.envs import Counter, faulty_counter
 from tests.rollout.streaming import GROUP, SEED, STEPS, WORKERS, Holdable, Stream, held, streaming
 from tests.training.envs import Endless
@@ -52,6 +53,24 @@ def test_a_rollout_depends_on_its_worker_number_and_weights_alone(backend: str) 
             buffer = stream.requests.collect(worker, number, stream.weights(version), math.inf)
             rollout = WorkerRollout(worker, number, version, buffer)
             assert found[worker, number, version] == stream.bytes_of(rollout)
+
+
+def test_a_message_to_a_host_has_the_weights_of_its_worker_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the weights that are sent in a round would grow with the square of the number of workers."""
+    use_loop_back("loop-back", monkeypatch)
+    sent: list[int] = []
+    send = InlineLink.send
+
+    def counted(link: InlineLink, commands: Any, whole: Any) -> None:
+        sent.append(whole.nbytes + commands.parcel.data.nbytes)
+        send(link, commands, whole)
+
+    with streaming(Counter, backend="threads", workers=4, n_envs=8) as stream:
+        monkeypatch.setattr(InlineLink, "send", counted)
+        stream.workers.publish(stream.weights(0), 0)
+        assert len(taken(stream, 8)) == 8
+        size = stream.weights(0).nbytes
+    assert len(sent) >= 8 and size < max(sent) < 1.5 * size
 
 
 def test_a_worker_that_is_held_does_not_hold_the_others() -> None:

@@ -20,7 +20,7 @@ __all__ = ["GROUP_WORDS", "Command", "Control", "GroupWord", "Outcome", "Phase",
 
 LINE = 8
 WORKER_LINES = 3
-GROUP_WORDS = 7
+GROUP_WORDS = 8
 
 
 @final
@@ -74,6 +74,7 @@ class GroupWord:
     OUTCOME: Final = 4  # written by the worker
     COLUMNS: Final = 5  # written by the worker: a bit per info column it filled
     BUFFER: Final = 6  # written by the caller: which buffer of its arrays a routine fills
+    WEIGHT_SET: Final = 7  # written by the caller: which set of weights a routine reads
 
 
 class Control:

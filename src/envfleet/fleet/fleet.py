@@ -215,12 +215,15 @@ class Fleet(GuardedState, EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     # --- routines: many steps without the caller
 
-    def run_async(self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None) -> None:
-        """Start the routine in all groups, or in some while others still run it; it fills `buffer` of its arrays."""
+    def run_async(
+        self, argument: Any, buffer: int = 0, groups: Sequence[int] | None = None, weight_set: int = 0
+    ) -> None:
+        """Start the routine in all groups, or in some; it reads `weight_set` and fills `buffer` of its arrays."""
         self._expect("run_async()", READY, *(() if groups is None else (RUNNING,)))
-        chosen, request = range(len(self.groups)) if groups is None else groups, RunRoutine(argument, buffer)
+        chosen = range(len(self.groups)) if groups is None else groups
         self.relocation.move_idle(chosen)
-        self._supervisor.post(chosen, self._exchange.slots_of(chosen), [request] * len(chosen))
+        requests = [RunRoutine(argument, buffer, weight_set)] * len(chosen)
+        self._supervisor.post(chosen, self._exchange.slots_of(chosen), requests)
         self._state = RUNNING
 
     def run_wait(self, steps: int, waiting: Callable[[], None] | None = None, until: float = math.inf) -> None:

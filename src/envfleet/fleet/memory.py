@@ -31,7 +31,8 @@ class Division:
     `only_first` are divided alike and come earlier in the block.
     """
 
-    by: Literal["env", "group", "nothing"] = "env"
+    # "weight_set": only the rows of the sets that routines read travel, once for all workers of a message.
+    by: Literal["env", "group", "weight_set", "nothing"] = "env"
     axis: int = 0  # the axis of the environments or groups
     to_worker: Travels = "never"
     to_caller: Travels = "never"

@@ -75,6 +75,7 @@ class RunRoutine(Request):
     command: ClassVar[int] = Command.ROUTINE
     argument: Any
     buffer: int = 0  # of the routine's arrays, which it fills
+    weight_set: int = 0  # which it reads
     lost: Recover | None = None
 
     def apply(self, group: Group, slot: int) -> int:

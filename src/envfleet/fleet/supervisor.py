@@ -125,6 +125,7 @@ class Supervisor:
         words[rows[GroupWord.COMMAND] + group] = Command.STEP if request is None else request.command
         if isinstance(request, RunRoutine):
             words[rows[GroupWord.BUFFER] + group] = request.buffer
+            words[rows[GroupWord.WEIGHT_SET] + group] = request.weight_set
         self._number += 1
         words[rows[GroupWord.POSTED] + group] = self._number
         words[line] += 1

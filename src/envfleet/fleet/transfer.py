@@ -5,8 +5,9 @@ how an array is divided among the workers, and with which commands its rows trav
 commands out of one block, as a `Parcel`, and pastes them into the other. A parcel does not list its contents: both
 sides compute them in the same way, from the commands, from the layout, and from flags that come earlier in the parcel.
 
-An array that is not divided is the same for all workers, so it is cut once for all hosts (`whole`). If it also travels
-back, it has flags that any worker may raise, so the caller keeps the maximum.
+An array that is not divided is the same for all workers, so it is cut once for all hosts (`whole`), and of the weights
+only the sets that routines read. If it also travels back, it has flags that any worker may raise, so both sides keep
+the maximum.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Task(NamedTuple):
     command: int
     slot: int = 0
     buffer: int = 0
+    weight_set: int = 0
 
 
 _Commands = tuple[tuple[Task, ...], bool, bool]  # with their direction, and whether observations are included
@@ -158,25 +160,27 @@ class RowTransfer:
             at += _padded(values.nbytes)
         return Parcel(data, observations, without, columns)
 
-    def whole(self, command: int) -> Array:
-        """The bytes of all arrays that are not divided and that this command needs."""
-        parts = [entry.array.ravel().view(np.uint8) for entry in self._undivided(command)]
+    def whole(self, command: int, weight_sets: Sequence[int] = ()) -> Array:
+        """The bytes of all arrays that are not divided among workers and that this command needs."""
+        parts = [part.view.ravel().view(np.uint8) for part in self._undivided(command, weight_sets)]
         return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
-    def paste_whole(self, data: Array, command: int) -> None:
+    def paste_whole(self, data: Array, command: int, weight_sets: Sequence[int] = ()) -> None:
         at = 0
-        for entry in self._undivided(command):
-            entry.array[...] = np.ndarray(entry.array.shape, entry.array.dtype, data, at)
-            at += entry.array.nbytes
+        for view, _, raised in self._undivided(command, weight_sets):
+            received: Array = np.ndarray(view.shape, view.dtype, data, at)
+            at += view.nbytes
+            view[...] = np.maximum(view, received) if raised else received
         assert at == len(data), "both sides compute the same sizes"
 
-    def _undivided(self, command: int) -> list[_Entry]:
-        kind = Task(0, command)
-        return [
-            entry
-            for entry in self._entries
-            if entry.division.by == "nothing" and _travels(entry.division, kind, to_worker=True, observations=False)
-        ]
+    def _undivided(self, command: int, weight_sets: Sequence[int]) -> list[_Part]:
+        kind, parts = Task(0, command), []
+        for entry in self._entries:
+            division, array = entry.division, entry.array
+            if division.by in _UNDIVIDED and _travels(division, kind, to_worker=True, observations=False):
+                views = [array] if division.by == "nothing" else [array[number] for number in weight_sets]
+                parts += [_Part(view, raised=division.to_caller != "never") for view in views]
+        return parts
 
     def everything(self, groups: Iterable[int]) -> Parcel:
         """All rows of these groups, for a worker whose block is new."""
@@ -253,7 +257,7 @@ class RowTransfer:
         pieces = []
         for entry in self._entries:
             kinds = [kind for kind in batches if _travels(entry.division, kind, to_worker, observations)]
-            if kinds and entry.division.by == "nothing":
+            if kinds and entry.division.by in _UNDIVIDED:
                 pieces += [] if to_worker else [_Piece(entry.position, entry.array, raised=True)]
                 continue
             for kind in kinds:
@@ -286,6 +290,7 @@ def _travels(division: Division, kind: Task, to_worker: bool, observations: bool
     return when == "always" or when == _WHEN.get(command)
 
 
+_UNDIVIDED = ("nothing", "weight_set")
 _WHEN = {Command.STEP: "step", Command.ROUTINE: "routine"}
 _FILLS_A_SLOT = (Command.STEP, Command.REQUEST)
 

@@ -68,7 +68,7 @@ class RolloutShape:
         """Every array with its name, in the order of the memory block."""
         b, t, n = self.buffers, self.steps, self.n_envs
         listed = [
-            ExtraArray("weights", (self.weight_sets, self.weights), "<f4", Division("nothing", to_worker="routine")),
+            ExtraArray("weights", (self.weight_sets, self.weights), "<f4", Division("weight_set", to_worker="routine")),
             ExtraArray("progress", (self.groups,), "<i8", replace(_LIVE, by="group")),
             ExtraArray("seconds", (b, self.groups, 2), "<f8", replace(_WRITTEN, by="group", axis=1)),
             ExtraArray("carried", (n, self.memory_size), "<f4", _LIVE),

@@ -99,7 +99,7 @@ class WorkerRequests:
         self.arrays["progress"][list(groups)] = 0
         theirs = deadline_of_workers(until, self.fleet.hosts)
         request = RolloutRequest(number, buffer, self.steps, self._seed, theirs, each_step, worker)
-        self.fleet.run_async(request, buffer, groups)
+        self.fleet.run_async(request, buffer, groups, weight_set=worker)
         return buffer
 
     def collect(self, worker: int, number: int, weights: Array, until: float, waiting: Any = None) -> int:

@@ -75,6 +75,7 @@ class Commands:
     parcel: Parcel
     columns: list[ColumnDefinition] | None  # the info columns, if there are any
     command: int  # the highest of the commands; decides which undivided arrays are sent too
+    weight_sets: tuple[int, ...]  # that routines among the commands read
 
 
 class Sign(NamedTuple):
@@ -188,7 +189,7 @@ class Host:
         assert self._arrays is not None
         if commands.columns is not None:
             self._transfer.define_columns(commands.columns)
-        self._transfer.paste_whole(whole, commands.command)
+        self._transfer.paste_whole(whole, commands.command, commands.weight_sets)
         self._transfer.paste(commands.parcel, commands.tasks)
         words, control = self._words, self._arrays.control
         lockstep = {posted.worker for posted in commands.workers if posted.lockstep}

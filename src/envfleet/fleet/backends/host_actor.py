@@ -48,8 +48,8 @@ class HostActor:
     def run(self, place: int, commands: Commands, whole: Array) -> Report:
         """Carry out commands and return the first report; `more` returns the next one, if it is not the last.
 
-        `place` counts the messages to this host. Ray may deliver them in another order, but `whole` has the weights of
-        all workers, so an older message must not come after a newer one.
+        `place` counts the messages to this host. Ray may deliver them in another order, but an older message must not
+        replace the weights or rows of a newer one.
         """
         self._reports[commands.number] = queue.SimpleQueue()
         with self._posting:

@@ -242,10 +242,11 @@ class RemoteBackend:
                 by_link.setdefault(self._links[worker], []).append(worker)
         self._woken.clear()
         messages = [(link, self._commands(workers)) for link, workers in by_link.items()]
-        whole = {command: self._transfer.whole(command) for command in {message.command for _, message in messages}}
+        needed = {(commands.command, commands.weight_sets) for _, commands in messages}
+        whole = {kind: self._transfer.whole(*kind) for kind in needed}
         for link, commands in messages:
             try:
-                link.send(commands, whole[commands.command])
+                link.send(commands, whole[commands.command, commands.weight_sets])
             except HostLost as lost:
                 self.lose(link, str(lost))
 
@@ -263,8 +264,7 @@ class RemoteBackend:
                 if lockstep:
                     tasks.append(Task(group, Command.STEP, lockstep - 1))
                 elif number != self._sent.get(group):
-                    rows = [control.row(word) for word in (GroupWord.COMMAND, GroupWord.SLOT, GroupWord.BUFFER)]
-                    tasks.append(Task(group, *(words[row + group] for row in rows)))
+                    tasks.append(Task(group, *(words[control.row(word) + group] for word in _TASK)))
                     self._sent[group] = number
                 else:
                     continue
@@ -289,6 +289,7 @@ class RemoteBackend:
             parcel,
             arrays.column_definitions or None,
             max(task.command for task in tasks),
+            tuple(sorted({task.weight_set for task in tasks if task.command == Command.ROUTINE})),
         )
 
     # --- results
@@ -347,4 +348,5 @@ class RemoteBackend:
         self._bell.ring()
 
 
+_TASK = (GroupWord.COMMAND, GroupWord.SLOT, GroupWord.BUFFER, GroupWord.WEIGHT_SET)
 _SHOWN = (WorkerWord.CURRENT, WorkerWord.BUSY_NS, WorkerWord.TICK, WorkerWord.PHASE)
