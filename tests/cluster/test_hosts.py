@@ -132,6 +132,18 @@ def test_a_better_place_that_was_lost() -> None:
     watch.forget([0])
 
 
+def test_a_better_place_where_the_worker_was_restarted() -> None:
+    """Its old host was lost, and the host that was prepared for it has replaced that one."""
+    watch: Any = object.__new__(NodeWatch)
+    here, there = FakeLink(NODES[0]), FakeLink(NODES[1])
+    watch._backend = SimpleNamespace(workers_of=lambda link: [0] if link is here else [1])
+    watch._ready, watch._asked = {0: (here, 10), 1: (here, 11)}, False
+    assert watch.moves() == [1]
+    watch._hosts = SimpleNamespace(hosts=lambda: [(here, [0]), (there, [1])])
+    watch._look(NODES, {})
+    assert list(watch._ready) == [1]
+
+
 def test_a_runtime_environment_that_ray_refuses(tmp_path: Path) -> None:
     """This is found before a cluster is started."""
     file = tmp_path / "env.yaml"

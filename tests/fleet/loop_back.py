@@ -136,8 +136,9 @@ class InlineLink:
                 self._backend.deliver(self, travelled(report))
             self._backend.see(self, self._host.signs())
 
-    def close(self, seconds: float) -> None:
+    def close(self, seconds: float) -> Callable[[], None]:
         self._host.close(seconds)
+        return lambda: None
 
 
 class ThreadLink:
@@ -178,13 +179,13 @@ class ThreadLink:
         self._thread.close(0.0)
         self._backend.lose(self, "its host was unplugged")
 
-    def close(self, seconds: float) -> None:
-        if self._closed.is_set():
-            return
-        self._closed.set()
-        self._beats.join()
-        if not self.lost:
-            self._thread.close(seconds)
+    def close(self, seconds: float) -> Callable[[], None]:
+        if not self._closed.is_set():
+            self._closed.set()
+            self._beats.join()
+            if not self.lost:
+                self._thread.close(seconds)
+        return lambda: None
 
 
 BACKENDS = {"loop-back": sequential_hosts, "loop-back-hosts": hosts_in_this_process}

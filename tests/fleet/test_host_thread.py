@@ -28,7 +28,7 @@ class FakeHost:
     def post(self, commands: Any, whole: Any) -> None:
         raise KeyError("no such group")
 
-    def hello(self, worker: int, seconds: float | None) -> Any:
+    def hello(self, worker: int, start: int, seconds: float | None) -> Any:
         self.asked.append(seconds)
         return self.answer()
 
@@ -66,7 +66,7 @@ def test_the_thread_never_waits_for_a_worker_that_starts(thread: HostThread, hos
         return "hello"
 
     host.answer = answer
-    assert thread.call("hello", 0, 3600.0) == "hello"
+    assert thread.call("hello", 0, 1, 3600.0) == "hello"
     assert host.asked == [0.0] * 3
 
 
@@ -79,7 +79,7 @@ def test_a_worker_that_takes_too_long_to_start(thread: HostThread, host: FakeHos
 
     host.answer = too_late
     with pytest.raises(TimeoutError):
-        thread.call("hello", 0, 0.0)
+        thread.call("hello", 0, 1, 0.0)
     host.answer = hung
     with pytest.raises(EnvHungError):  # raised by the environment itself, so there is nothing to wait for
-        thread.call("hello", 0, 3600.0)
+        thread.call("hello", 0, 1, 3600.0)

@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ import pytest
 
 import envfleet
 from envfleet.fleet.backends.remote import RemoteBackend
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.control import WorkerWord
 from tests.fleet.loop_back import InlineLink, Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter
 from tests.rollout.collecting import STEPS, Rig, collecting
 from tests.rollout.envs import Counter as DiaryCounter
+from tests.waiting import wait_until
 
 ACTIONS = np.arange(8)
 
@@ -90,6 +94,96 @@ def test_a_host_ends_while_it_shows_the_progress_of_its_workers() -> None:
         assert len(found[0]) in (0, 2)  # 0 if the host's own thread asked first, and the end came second
         assert host.signs() == []
         assert fleet.step(ACTIONS)[4]["restarted"].any()
+
+
+def test_a_worker_that_is_prepared_on_the_host_that_replaces_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two readers of one channel would each take messages of the other."""
+    with make() as fleet:
+        fleet.reset()
+        backend: Any = fleet._supervisor.backend
+        lost, other = backend._placement.links
+        monkeypatch.setattr(backend._placement, "replacement", lambda link, workers: other)
+        start = other.call("start", backend._specs[0])  # as `prepare` does
+        lost.unplug()
+        assert fleet.step(ACTIONS)[4]["restarted"].tolist() == [True, True, False, False] * 2
+        with pytest.raises(ChannelClosed, match="started there again"):
+            other.call("hello", 0, start, 0.0)
+        with pytest.raises(ChannelClosed, match="started there again"):
+            backend.prepare([2], other, 60.0)  # it is there already
+        assert fleet.step(ACTIONS)[0][:, 0].tolist() == [0, 0, 2, 2] * 2
+        assert fleet.statistics().restarts == 2
+
+
+def test_a_worker_that_does_not_send_its_reply_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = True
+
+    def receive(seconds: float | None = None) -> bytes:
+        nonlocal silent
+        silent = False
+        assert seconds is not None, "the host would wait forever"
+        raise TimeoutError
+
+    with make() as fleet:
+        fleet.reset()
+        host = fleet._supervisor.backend._placement.links[0].host  # type: ignore[attr-defined]
+        channel = host.backend.channel
+        held = SimpleNamespace(receive_packed=receive, send_packed=channel(0).send_packed)
+        monkeypatch.setattr(host.backend, "channel", lambda worker: held if silent and worker == 0 else channel(worker))
+        assert fleet.reset(seed=10)[0][:, 0].tolist() == [0] * 8
+        assert not silent and fleet.statistics().restarts == 1  # not all workers of the host
+
+
+def test_a_report_with_a_worker_that_was_restarted_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The results of the others count: nobody would send them again."""
+    held: list[tuple[Any, Any]] = []
+    with make() as fleet:
+        fleet.reset()
+        for _ in range(4):  # from then on, infos have columns
+            fleet.step(ACTIONS)
+        backend: Any = fleet._supervisor.backend
+        deliver = backend.deliver
+        monkeypatch.setattr(backend, "deliver", lambda *report: held.append(report))
+        fleet.step_async(ACTIONS[::-1])
+        assert wait_until(lambda: len(held) == 2)
+        arrays = backend._arrays
+        control, before = arrays.control, arrays.reward.copy()
+        backend._epochs[0] += 1
+        for link, report in held:
+            deliver(link, report)
+        expected = ACTIONS[::-1].astype(float)
+        expected[:2] = before[:2]
+        assert arrays.reward.tolist() == expected.tolist()
+        lines = [control.worker(worker, WorkerWord.POSTED) for worker in range(4)]
+        done = [control.words[line] == control.words[line + WorkerWord.FINISHED] for line in lines]
+        assert done == [False, True, True, True]
+
+
+def test_hosts_close_at_the_same_time() -> None:
+    said: list[str] = []
+
+    class Recorded:
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def close(self, seconds: float) -> Any:
+            said.append(f"begin {self._name}")
+            return lambda: said.append(f"end {self._name}")
+
+    backend: Any = RemoteBackend("threads", Placement(InlineLink, 1, killable=False))
+    backend._links = {0: Recorded("a"), 1: Recorded("b")}
+    backend.close(0.0)
+    assert said == ["begin a", "begin b", "end a", "end b"]
+
+
+def test_threads_of_the_placement_may_use_the_backend_at_once() -> None:
+    class Eager(Placement):
+        def bind(self, backend: RemoteBackend) -> None:
+            super().bind(backend)
+            link = InlineLink(backend)
+            assert backend.workers_of(link) == []
+            backend.lose(link, "its host was unplugged")
+
+    RemoteBackend("threads", Eager(InlineLink, 1, killable=False)).close(0.0)
 
 
 def test_a_lost_host_is_not_kept() -> None:

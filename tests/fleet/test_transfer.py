@@ -213,6 +213,22 @@ def test_a_block_of_another_size_is_noticed(sides: Any) -> None:
         back.paste(out.cut([Task(0, Command.STEP)]), [Task(0, Command.STEP), Task(1, Command.STEP)])
 
 
+def test_the_rows_of_some_commands_of_a_parcel(sides: Any) -> None:
+    """The rest of the parcel belongs to a worker that was restarted since."""
+    caller, out, worker, back = sides
+    tasks = [Task(group, Command.ROUTINE, slot=0, buffer=1) for group in MINE]
+    for block in (caller, worker):
+        block.extra["masked"][0] = 1
+    before = copies(caller)
+    out.paste(out.only(back.cut(tasks), tasks, tasks[1:]), tasks[1:])
+    found = copies(caller)
+    for name, view in caller.views.items():
+        view[...] = before[name]
+    out.paste(back.cut(tasks[1:]), tasks[1:])
+    assert not changed(caller, found)
+    assert "extra/returns" in changed(caller, before)
+
+
 class ClearedAtOnce(dict[Any, Any]):
     """What a thread sees if another one clears the dictionary right after a look-up."""
 

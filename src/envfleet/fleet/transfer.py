@@ -13,6 +13,7 @@ the maximum.
 from __future__ import annotations
 
 import itertools
+import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -207,6 +208,19 @@ class RowTransfer:
             else:
                 view[...] = received
         assert at == len(parcel.data), "both sides compute the same sizes"
+
+    def only(self, parcel: Parcel, tasks: Sequence[Task], kept: Sequence[Task]) -> Parcel:
+        """The rows of some of the commands that the other side has cut a parcel for, by way of another block."""
+        shape, columns = self._arrays.shape, sum(1 << number for number in parcel.columns)
+        layout = shape.layout()
+        block = FleetArrays(shape, layout, mmap.mmap(-1, layout.size))
+        ours, theirs = (
+            RowTransfer(block, self._groups, to_worker=way) for way in (self._to_worker, not self._to_worker)
+        )
+        for side in (ours, theirs):
+            side.define_columns(self._arrays.column_definitions)
+        ours.paste(parcel, tasks)
+        return theirs.cut(kept, present=[columns] * len(kept))
 
     def paste_everything(self, parcel: Parcel, groups: Iterable[int]) -> None:
         self.paste(parcel, _everything(groups))

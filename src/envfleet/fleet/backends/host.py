@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from envfleet.fleet.arrays import FleetArrays, FleetShape
@@ -30,10 +30,12 @@ from envfleet.fleet.waiting import Waiter
 from envfleet.fleet.watch import ProgressWatch
 from envfleet.fleet.worker import Hello
 
-__all__ = ["Commands", "Host", "LocalBackend", "PackedSpec", "Posted", "Report", "Sign"]
+__all__ = ["STARTED_AGAIN", "Commands", "Host", "LocalBackend", "PackedSpec", "Posted", "Report", "Sign"]
 
 
 MEMORY_SECONDS = 10.0  # how often the memory of workers is measured, which takes milliseconds
+STARTED_AGAIN = "they were started there again"
+REPLY_SECONDS = 60.0  # how long a worker may take to send a reply that it has announced
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,21 @@ class Report:
     died: str | None = None  # how the only worker of this report died
     last: bool = True  # no further report of this message follows
 
+    def without(self, workers: Collection[int], groups: Collection[int], transfer: RowTransfer) -> Report:
+        """This report without some workers and their groups; it must have rows."""
+        assert self.parcel is not None
+        kept = [(task, words) for task, words in zip(self.tasks, self.words, strict=True) if task.group not in groups]
+        tasks = [task for task, _ in kept]
+        return replace(
+            self,
+            epochs={worker: epoch for worker, epoch in self.epochs.items() if worker not in workers},
+            signs=[sign for sign in self.signs if sign.worker not in workers],
+            tasks=tasks,
+            words=[words for _, words in kept],
+            replies=[(worker, reply) for worker, reply in self.replies if worker not in workers],
+            parcel=transfer.only(self.parcel, self.tasks, tasks),
+        )
+
 
 class _Open:
     """A message that has not been answered completely."""
@@ -124,6 +141,7 @@ class Host:
         self._arrays: FleetArrays | None = None
         self._of_worker: dict[int, tuple[int, ...]] = {}  # groups of each worker
         self._worker_of: dict[int, int] = {}  # and the worker of each group
+        self._starts: dict[int, int] = {}  # of each worker, so far
         self._open: list[_Open] = []
         self._closed: list[int] = []  # messages whose last worker was killed
         self._died: dict[int, str] = {}
@@ -134,17 +152,21 @@ class Host:
 
     # --- workers
 
-    def start(self, packed: PackedSpec) -> None:
-        """Start or restart a worker."""
+    def start(self, packed: PackedSpec) -> int:
+        """Start or restart a worker; return the number of this start."""
         if self._arrays is not None:
             self._arrays.control.clear(packed.index, packed.groups)
         self._of_worker[packed.index] = packed.groups
         self._worker_of.update(dict.fromkeys(packed.groups, packed.index))
         self._died.pop(packed.index, None)
+        self._starts[packed.index] = number = self._starts.get(packed.index, 0) + 1
         self.backend.start_packed(packed)
+        return number
 
-    def hello(self, worker: int, seconds: float | None) -> tuple[Hello, int]:
-        """As `Backend.hello`, and the worker's process id."""
+    def hello(self, worker: int, start: int, seconds: float | None) -> tuple[Hello, int]:
+        """As `Backend.hello`, and the worker's process id; raise ChannelClosed if there was a newer start."""
+        if self._starts.get(worker) != start:
+            raise ChannelClosed(STARTED_AGAIN)
         return self.backend.hello(worker, seconds), self.backend.pid(worker)
 
     def attach(self, worker: int, shape: FleetShape, fleet: Sequence[range], rows: Parcel | None) -> Parcel:
@@ -268,8 +290,8 @@ class Host:
         replies = message.replies.setdefault(worker, [])
         try:
             while len(replies) < count and worker not in self._died:
-                replies.append(self.backend.channel(worker).receive_packed())
-        except ChannelClosed:
+                replies.append(self.backend.channel(worker).receive_packed(REPLY_SECONDS))
+        except (ChannelClosed, TimeoutError):
             self._died[worker] = self._end(worker)
 
     def _report(

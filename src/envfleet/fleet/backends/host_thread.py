@@ -46,12 +46,12 @@ class HostThread:
         if error is not None:
             self._fail(error)
 
-    def _hello(self, worker: int, seconds: float | None) -> Any:
+    def _hello(self, worker: int, start: int, seconds: float | None) -> Any:
         """As `Host.hello`, in many short calls: other workers of the host may be stepping meanwhile."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             try:
-                return self._submit(lambda: self._host.hello(worker, 0.0)).result()
+                return self._submit(lambda: self._host.hello(worker, start, 0.0)).result()
             except TimeoutError as error:
                 raised_by_env = isinstance(error, EnvfleetError)
                 if raised_by_env or (until is not None and time.monotonic() >= until):

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from envfleet.fleet.backends.by_value import dumped_by_value
+from envfleet.errors import CannotBeSentError
+from envfleet.fleet.backends.by_value import by_value, dumped_by_value
 from envfleet.fleet.backends.host import Commands
+from envfleet.fleet.backends.processes import packed_spec
 from envfleet.fleet.channel import ChannelClosed, dump
 from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.requests import Apply, Call, Reset, SetAttr
-from envfleet.fleet.spec import Timeouts
+from envfleet.fleet.spec import Timeouts, WorkerSpec
 from envfleet.fleet.transfer import Array
 
 if TYPE_CHECKING:
     from envfleet.fleet.backends.remote import RemoteBackend
 
-__all__ = ["HostLost", "HostPlacement", "Link", "RelayedChannel"]
+__all__ = ["HostLost", "HostPlacement", "Link", "RelayedChannel", "packed_by_value"]
 
 
 class HostLost(Exception):
@@ -37,7 +39,8 @@ class Link(Protocol):
     def run_inline(self, timeouts: Timeouts) -> None:
         """Let a host in the caller's own thread carry out its commands."""
 
-    def close(self, seconds: float) -> None: ...
+    def close(self, seconds: float) -> Callable[[], None]:
+        """Begin to close the host; the result waits until it is closed."""
 
 
 class HostPlacement(Protocol):
@@ -72,6 +75,15 @@ class HostPlacement(Protocol):
 
     def close(self) -> None:
         """Free the remaining resources after all hosts were closed."""
+
+
+def packed_by_value(spec: WorkerSpec, large: list[bytes]) -> list[list[bytes]]:
+    """A spec with the user's own modules pickled by value, or by name if that fails (one may hold a lock)."""
+    try:
+        with by_value():
+            return packed_spec(spec, large)
+    except CannotBeSentError:
+        return packed_spec(spec, large)
 
 
 class RelayedChannel:

@@ -6,6 +6,7 @@ import concurrent.futures
 import functools
 import itertools
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from envfleet.errors import EnvfleetError, WorkerError
@@ -166,11 +167,16 @@ class RayLink:
         if ray.is_initialized():
             self._actor.close.options(concurrency_group="calls").remote(0.0)
 
-    def close(self, seconds: float) -> None:
-        if self.lost is None and ray.is_initialized():
+    def close(self, seconds: float) -> Callable[[], None]:
+        if self.lost is not None or not ray.is_initialized():
+            return lambda: None
+        closing = self._actor.close.options(concurrency_group="calls").remote(seconds).future()
+
+        def wait() -> None:
             try:
-                closing = self._actor.close.options(concurrency_group="calls").remote(seconds)
-                closing.future().result(seconds + 5.0)
+                closing.result(seconds + 5.0)
             except (RayError, concurrent.futures.TimeoutError):
                 pass  # it is killed below
             self.abandon("the fleet was closed")
+
+        return wait

@@ -82,7 +82,7 @@ class NodeWatch:
                     counted(len(workers), "worker"),
                 )
         for worker, (link, _) in list(self._ready.items()):
-            if link.lost is not None:
+            if not self._is_better(worker, link):
                 self._ready.pop(worker, None)
         if not self._asked or self._ready or (self._preparing is not None and self._preparing.is_alive()):
             return
@@ -134,7 +134,11 @@ class NodeWatch:
 
     def moves(self) -> list[int]:
         self._asked = True
-        return [worker for worker, (link, _) in list(self._ready.items()) if link.lost is None]
+        return [worker for worker, (link, _) in list(self._ready.items()) if self._is_better(worker, link)]
+
+    def _is_better(self, worker: int, link: RayLink) -> bool:
+        """Whether a host is still there for a worker, which may have been restarted on this very host since."""
+        return link.lost is None and worker not in self._backend.workers_of(link)
 
     def better_place(self, worker: int) -> tuple[RayLink, int]:
         place = self._ready.pop(worker, None)

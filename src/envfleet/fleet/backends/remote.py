@@ -16,20 +16,18 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from envfleet.errors import CannotBeSentError
 from envfleet.fleet.arrays import FleetArrays
 from envfleet.fleet.backends.base import Relocator
-from envfleet.fleet.backends.by_value import by_value
-from envfleet.fleet.backends.host import Commands, PackedSpec, Posted, Report, Sign
-from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel
-from envfleet.fleet.backends.processes import packed_spec
+from envfleet.fleet.backends.host import STARTED_AGAIN, Commands, PackedSpec, Posted, Report, Sign
+from envfleet.fleet.backends.link import HostLost, HostPlacement, Link, RelayedChannel, packed_by_value
+from envfleet.fleet.backends.relayed_words import posted_tasks, show_results, show_signs
 from envfleet.fleet.channel import Channel, ChannelClosed
 from envfleet.fleet.cluster import HostFacts
-from envfleet.fleet.control import Command, GroupWord, WorkerWord
+from envfleet.fleet.control import Command, WorkerWord
 from envfleet.fleet.memory import Block
 from envfleet.fleet.os_compat import Doorbell
 from envfleet.fleet.spec import Timeouts, WorkerSpec
-from envfleet.fleet.transfer import RowTransfer, Task
+from envfleet.fleet.transfer import RowTransfer
 from envfleet.fleet.worker import Hello
 
 __all__ = ["RemoteBackend"]
@@ -44,13 +42,14 @@ class RemoteBackend:
         self.name, self.killable = name, placement.killable
         self.block = Block.create(shared=False)
         self._placement = placement
-        placement.bind(self)
         self._bell = Doorbell.create()
         self._lock = threading.RLock()  # between the caller and threads that deliver reports
+        self._placing = threading.Lock()  # while held, no worker gets another host
         self._specs: dict[int, PackedSpec] = {}
         self._groups: dict[int, range] = {}  # environments of each group
         self._large: list[bytes] = []
         self._links: dict[int, Link] = {}
+        self._starts: dict[int, int] = {}  # number of each worker's last start on its host
         self._channels: dict[int, RelayedChannel] = {}
         self._pids: dict[int, int] = {}
         self._memory: dict[int, int] = {}
@@ -65,6 +64,7 @@ class RemoteBackend:
         self._sent: dict[int, int] = {}  # number of the last command that was sent to a group
         self._rewrites: dict[int, int] = {}
         self._numbers = itertools.count(1)
+        placement.bind(self)  # last, because it may start threads that use all of these
 
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:
@@ -84,10 +84,17 @@ class RemoteBackend:
         return [worker for worker, other in list(self._links.items()) if other is link]
 
     def prepare(self, workers: Sequence[int], link: Link, seconds: float) -> dict[int, int]:
-        """Build environments of workers on another host; return their process ids. Any thread may call this."""
+        """Build environments of workers on another host; return their process ids. Any thread may call this.
+
+        Raise ChannelClosed if a worker is started there in another way, because its own host was lost.
+        """
+        starts = {}
         for worker in workers:
-            link.call("start", self._specs[worker])
-        return {worker: link.call("hello", worker, seconds)[1] for worker in workers}
+            with self._placing:
+                if self._links.get(worker) is link:
+                    raise ChannelClosed(STARTED_AGAIN)
+                starts[worker] = link.call("start", self._specs[worker])
+        return {worker: link.call("hello", worker, start, seconds)[1] for worker, start in starts.items()}
 
     def move(self, index: int) -> None:
         with self._lock:
@@ -108,7 +115,7 @@ class RemoteBackend:
         index = spec.index
         if index not in self._specs:
             groups = tuple(group.index for group in spec.groups)
-            self._specs[index] = PackedSpec(index, spec.name, groups, self._packed(spec), spec.modules)
+            self._specs[index] = PackedSpec(index, spec.name, groups, packed_by_value(spec, self._large), spec.modules)
             self._groups.update({group.index: range(group.start, group.stop) for group in spec.groups})
             self._links[index] = self._placement.host_of(index)
         if self._links[index] in self._lost:
@@ -124,19 +131,12 @@ class RemoteBackend:
         self._channels[index] = RelayedChannel()
         self._dead.pop(index, None)
 
-    def _packed(self, spec: WorkerSpec) -> list[list[bytes]]:
-        """The spec, with the user's own modules pickled by value, or by name if that fails (one may hold a lock)."""
-        try:
-            with by_value():
-                return packed_spec(spec, self._large)
-        except CannotBeSentError:
-            return packed_spec(spec, self._large)
-
     def _move(self, lost: Link) -> None:
         """Start all workers of a lost host on another one, at the same time."""
         workers = self.workers_of(lost)
         link = self._placement.replacement(lost, workers)
-        self._links.update(dict.fromkeys(workers, link))
+        with self._placing:
+            self._links.update(dict.fromkeys(workers, link))
         self._moved = dict.fromkeys(workers, False) | self._moved
         for worker in workers:
             self._begin(worker)
@@ -144,12 +144,12 @@ class RemoteBackend:
 
     def _begin(self, worker: int) -> None:
         try:
-            self._links[worker].call("start", self._specs[worker])
+            self._starts[worker] = self._links[worker].call("start", self._specs[worker])
         except HostLost as lost:
             self.lose(self._links[worker], str(lost))  # `hello` will raise
 
     def hello(self, index: int, seconds: float | None) -> Hello:
-        hello, self._pids[index] = self._ask(index, "hello", index, seconds)
+        hello, self._pids[index] = self._ask(index, "hello", index, self._starts.get(index, 0), seconds)
         assert isinstance(hello, Hello)
         return hello
 
@@ -218,8 +218,8 @@ class RemoteBackend:
         with self._lock:
             links, self._arrays, self._closed = dict.fromkeys(self._links.values()), None, True
             self._links.clear()
-        for link in links:
-            link.close(seconds)
+        for wait in [link.close(seconds) for link in links]:  # all at the same time
+            wait()
         self._placement.close()
         self.__dict__.pop("_transfer", None)  # frees the memory
         self._bell.close()
@@ -259,15 +259,8 @@ class RemoteBackend:
             line = control.worker(worker, WorkerWord.POSTED)
             lockstep = words[line + WorkerWord.LOCKSTEP]
             posted.append(Posted(worker, self._epochs[worker], words[line], lockstep))
-            for group in self._specs[worker].groups:
-                number = words[control.row(GroupWord.POSTED) + group]
-                if lockstep:
-                    tasks.append(Task(group, Command.STEP, lockstep - 1))
-                elif number != self._sent.get(group):
-                    tasks.append(Task(group, *(words[control.row(word) + group] for word in _TASK)))
-                    self._sent[group] = number
-                else:
-                    continue
+            for task, number in posted_tasks(control, self._specs[worker].groups, lockstep, self._sent):
+                tasks.append(task)
                 numbers.append(number)
             channel = self._channels[worker]
             requests += [(worker, request) for request in channel.requests]
@@ -298,21 +291,18 @@ class RemoteBackend:
         """Paste the results of a host into the block and ring the caller. Any thread may call this."""
         with self._lock:
             arrays = self._arrays
-            current = all(self._epochs.get(worker) == epoch for worker, epoch in report.epochs.items())
-            if arrays is None or report.parcel is None or link in self._lost or not current:
+            old = [worker for worker, epoch in report.epochs.items() if self._epochs.get(worker) != epoch]
+            ignored = link in self._lost or len(old) == len(report.epochs)
+            if arrays is None or report.parcel is None or ignored:
                 return
+            if old:  # they were restarted since; the others wait for their results
+                report = report.without(old, [g for worker in old for g in self._specs[worker].groups], self._transfer)
+            assert report.parcel is not None
             self._transfer.paste(report.parcel, report.tasks)
             self._show(report.signs)
             for worker, reply in report.replies:
                 self._channels[worker].replies.append(reply)
-            words, control = arrays.control.words, arrays.control
-            hosts = {group: worker for worker in report.epochs for group in self._specs[worker].groups}
-            rows = [control.row(word) for word in (GroupWord.OUTCOME, GroupWord.COLUMNS, GroupWord.FINISHED)]
-            for task, (finished, outcome, columns) in zip(report.tasks, report.words, strict=True):
-                for row, value in zip(rows, (outcome, columns, finished), strict=True):
-                    words[row + task.group] = value
-                if report.died is None:
-                    words[control.worker(hosts[task.group], WorkerWord.FINISHED)] += 1
+            show_results(arrays.control, report, {worker: self._specs[worker].groups for worker in report.epochs})
             if report.died is not None:
                 (worker,) = report.epochs
                 self._dead[worker], self._some_died = report.died, True
@@ -326,11 +316,8 @@ class RemoteBackend:
 
     def _show(self, signs: Sequence[Sign]) -> None:
         assert self._arrays is not None
-        control = self._arrays.control
-        for worker, memory, *values in signs:
-            self._memory[worker] = memory
-            for word, value in zip(_SHOWN, values, strict=True):
-                control.words[control.worker(worker, word)] = value
+        self._memory.update({sign.worker: sign.memory for sign in signs})
+        show_signs(self._arrays.control, signs)
 
     def run_inline(self, timeouts: Timeouts) -> None:
         for link in dict.fromkeys(self._links.values()):
@@ -346,7 +333,3 @@ class RemoteBackend:
 
     def interrupt(self) -> None:
         self._bell.ring()
-
-
-_TASK = (GroupWord.COMMAND, GroupWord.SLOT, GroupWord.BUFFER, GroupWord.WEIGHT_SET)
-_SHOWN = (WorkerWord.CURRENT, WorkerWord.BUSY_NS, WorkerWord.TICK, WorkerWord.PHASE)
