@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,20 +23,23 @@ from envfleet.fleet.channel import dump
 
 __all__ = ["by_value", "dumped_by_value"]
 
+_registering = threading.RLock()  # the registry is one for all threads, and workers are moved by another thread
+
 
 @contextmanager
 def by_value() -> Iterator[None]:
     """Pickle functions and classes of the user's own modules by value inside the `with` block."""
-    registered = []
-    for module in _own_modules():
-        if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
-            cloudpickle.register_pickle_by_value(module)
-            registered.append(module)
-    try:
-        yield
-    finally:
-        for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registering:
+        registered = []
+        for module in _own_modules():
+            if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+                cloudpickle.register_pickle_by_value(module)
+                registered.append(module)
+        try:
+            yield
+        finally:
+            for module in registered:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def dumped_by_value(value: Any) -> bytes:
