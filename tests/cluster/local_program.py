@@ -87,9 +87,10 @@ def refusals() -> dict[str, str]:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING)
-    ray_link.SILENCE_SECONDS = 120.0  # the machine may be busy
+    ray_link.SILENCE_BEATS = 120  # the machine may be busy
     ray_cluster.connect(ClusterSettings(), 4)  # CPUs for a host and its replacement
-    found = {"lost": lost_host(), "refusals": refusals(), "runs": runs(Path(sys.argv[1]))}
+    found: dict[str, Any] = {"lost": lost_host(), "refusals": refusals(), "runs": runs(Path(sys.argv[1]))}
+    found["head"] = ray_cluster.head_of()
     sys.stdout.write(f"result {json.dumps(found)}\n")
 
 

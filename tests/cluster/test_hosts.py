@@ -14,12 +14,12 @@ import pytest
 
 pytest.importorskip("ray")
 
-from envfleet.errors import SettingsError
-from envfleet.fleet.backends import ray_hosts
+from envfleet.errors import SettingsError, WorkerError
+from envfleet.fleet.backends import ray_hosts, ray_link, ray_nodes
 from envfleet.fleet.backends.link import HostLost
 from envfleet.fleet.backends.ray_cluster import ActorDiedError, RayError
 from envfleet.fleet.backends.ray_hosts import FORGIVE_SECONDS, RayHosts
-from envfleet.fleet.backends.ray_link import RayLink
+from envfleet.fleet.backends.ray_link import SILENCE_BEATS, RayLink
 from envfleet.fleet.backends.ray_nodes import NodeWatch
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.cluster import ClusterSettings, Node
@@ -142,6 +142,106 @@ def test_a_better_place_where_the_worker_was_restarted() -> None:
     watch._hosts = SimpleNamespace(hosts=lambda: [(here, [0]), (there, [1])])
     watch._look(NODES, {})
     assert list(watch._ready) == [1]
+
+
+def test_an_error_of_the_thread_that_looks_at_nodes_ends_the_run(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch: Any = object.__new__(NodeWatch)
+    watch._hosts, watch._closed, watch._missed = hosts, threading.Event(), 0
+    monkeypatch.setattr(ray_nodes, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ray_nodes, "live_nodes", lambda: NODES)
+    monkeypatch.setattr(ray_nodes, "draining_nodes", dict)
+    known: dict[str, Node] = {}
+    monkeypatch.setattr(watch, "_look", lambda nodes, drained: known["no such node"])
+    watch._run()
+    assert hosts._ended == "the nodes of the cluster could not be watched: KeyError: 'no such node'"
+    assert hosts._backend.lost == hosts._links
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError("dictionary changed size during iteration")])
+def test_a_host_where_nothing_could_be_prepared_is_given_up(
+    error: Exception, hosts: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def prepare(workers: Any, link: Any, seconds: float) -> Any:
+        raise error
+
+    watch: Any = object.__new__(NodeWatch)
+    watch._hosts, watch._closed, watch._ready = hosts, threading.Event(), {}
+    watch._backend = SimpleNamespace(prepare=prepare)
+    hosts.start_host = lambda node, cpus: hosts._links[1]
+    with caplog.at_level(logging.WARNING, "envfleet"):
+        watch._prepare([0], NODES[1])
+    assert hosts._backend.lost == [hosts._links[1]] and not watch._ready
+    said = "they cannot be built there" if isinstance(error, TimeoutError) else "RuntimeError: dictionary changed"
+    assert f"1 worker cannot move to node 10.0.0.2: {said}" in caplog.text
+
+
+def silent_link(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[concurrent.futures.Future[Any]]]:
+    """Return a host that was heard long ago, and the answers that it has been asked for."""
+    asked: list[concurrent.futures.Future[Any]] = []
+
+    def remote() -> Any:
+        asked.append(concurrent.futures.Future())
+        return SimpleNamespace(future=lambda: asked[-1])
+
+    link: Any = object.__new__(RayLink)
+    link.__dict__.update(FakeLink(NODES[0]).__dict__, _hosts=hosts, _asked=False, heard=-1e6)
+    link._actor = SimpleNamespace(beat=SimpleNamespace(options=lambda **group: SimpleNamespace(remote=remote)))
+    link.abandon = lambda reason: setattr(link, "lost", reason)
+    monkeypatch.setattr(ray_link, "ray", SimpleNamespace(is_initialized=lambda: True))
+    return link, asked
+
+
+def test_a_host_is_lost_after_some_beats_without_an_answer(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, asked = silent_link(hosts, monkeypatch)
+    for _ in range(SILENCE_BEATS):  # the first one asks
+        link.beat()
+    assert link.lost is None and len(asked) == 1
+    link.beat()
+    assert link.lost == "node 10.0.0.1 has not answered for 8 s"
+
+
+def test_an_answer_counts_when_it_arrives(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that handles answers may be busy with reports, or the process may have been stopped."""
+    link, asked = silent_link(hosts, monkeypatch)
+    for _ in range(3 * SILENCE_BEATS):
+        link.beat()
+        asked[-1].set_result([])
+    assert link.lost is None and hosts._events.qsize() == len(asked) == 3 * SILENCE_BEATS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("because its node has died", r"^node 10\.0\.0\.1 is lost \(ActorDiedError\)$"),
+        (
+            "raised in its creation task, No module named 'envfleet'",
+            r"^node 10\.0\.0\.1 could not start a host: .*\nhint: envfleet must be installed",
+        ),
+    ],
+)
+def test_a_host_that_does_not_start_names_its_node_once(hosts: Any, text: str, words: str) -> None:
+    link: Any = object.__new__(RayLink)
+    error = ActorDiedError()
+    error.error_msg = text
+    failed: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    failed.set_exception(error)
+    link.__dict__.update(FakeLink(NODES[0]).__dict__, _hosts=hosts, heard=None)
+    link._facts = SimpleNamespace(future=lambda: failed)
+    with pytest.raises(WorkerError, match=words):
+        link.facts()
+
+
+def test_the_first_host_of_a_worker_is_not_kept(hosts: Any) -> None:
+    hosts._of_worker = {0: hosts._links[0]}
+    assert hosts.host_of(0) is hosts._links[0]
+    assert not hosts._of_worker
+
+
+def test_rollouts_travel_within_messages() -> None:
+    """Ray has two limits, and the smaller one counts."""
+    variables = ray_hosts._runtime_env(ClusterSettings())["env_vars"]
+    for name in ("RAY_max_direct_call_object_size", "RAY_task_rpc_inlined_bytes_limit"):
+        assert variables[name] == str(16 * 2**20)
 
 
 def test_a_runtime_environment_that_ray_refuses(tmp_path: Path) -> None:

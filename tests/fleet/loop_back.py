@@ -29,6 +29,7 @@ from envfleet.fleet.worker import Worker
 __all__ = ["use_loop_back"]
 
 HOSTS = 2
+BEAT_SECONDS = 0.05
 
 
 def sequential_hosts(workers: int) -> Backend:
@@ -49,6 +50,7 @@ class Placement:
 
     def __init__(self, link: Callable[[RemoteBackend], Link], hosts: int, *, killable: bool) -> None:
         self._link, self._hosts, self.killable = link, hosts, killable
+        self.sign_seconds = 2 * BEAT_SECONDS
         self.links: list[Link] = []
         self.facts: list[Any] = []
         self.better: dict[int, tuple[Link, int]] = {}  # other hosts of workers, and their processes there
@@ -153,7 +155,7 @@ class ThreadLink:
         self._beats.start()
 
     def _beat(self) -> None:
-        while not self._closed.wait(0.05):
+        while not self._closed.wait(BEAT_SECONDS):
             self._backend.see(self, self._thread.call("signs"))
 
     def _deliver(self, report: Report) -> None:

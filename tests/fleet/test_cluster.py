@@ -120,6 +120,8 @@ def test_other_arithmetic_is_a_warning_an_error_or_compared_among_nodes(caplog: 
     [
         ("OutOfMemoryError", "", "node n is out of memory (use fewer workers or smaller environments)"),
         ("ActorDiedError", "received SIGTERM", "node n was stopped"),
+        ("ActorDiedError", "The actor is dead because its node has died.", "node n is lost (ActorDiedError)"),
+        ("ActorDiedError", "because its worker process has died.", "the host process on node n has died"),
         ("ActorUnavailableError", "", "node n is lost (ActorUnavailableError)"),
     ],
 )

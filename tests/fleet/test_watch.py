@@ -48,6 +48,18 @@ def test_a_worker_without_progress_is_hung_after_its_limit(progress: watch.Progr
     assert looks_until_hung(progress, clock) == 60 / LOOK + 1
 
 
+def test_progress_that_is_shown_late_extends_the_limit(clock: Clock) -> None:
+    words = memoryview(bytearray(8 * 64)).cast("q")
+    words[WorkerWord.POSTED] = 1
+    late = watch.ProgressWatch(words, [0], Timeouts(step=0.5), sign_seconds=2.0)
+    assert looks_until_hung(late, clock) == 2.5 / LOOK + 1
+    clock.now += 2.0
+    assert not list(late.stuck())  # it is watched again from now on
+    clock.now += 2.0
+    words[WorkerWord.TICK] = 1
+    assert not list(late.stuck())
+
+
 def test_time_in_which_nobody_watched_does_not_count(progress: watch.ProgressWatch, clock: Clock) -> None:
     assert not list(progress.stuck())
     clock.now += 3600.0  # Ctrl-Z, and fg an hour later

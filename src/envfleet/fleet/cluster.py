@@ -257,4 +257,6 @@ def reason_of_loss(node: str, error: str, text: str) -> str:
         return f"node {node} could not start a host: {words[-600:]}"
     if error == "ActorDiedError" and "SIGTERM" in words:
         return f"node {node} was stopped"
+    if error == "ActorDiedError" and "worker process has died" in words:
+        return f"the host process on node {node} has died"
     return f"node {node} is lost ({error})"

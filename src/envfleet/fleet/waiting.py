@@ -90,7 +90,7 @@ class Waiter:
                 words[self._waits] = finished + count
                 if lacking() == 0:  # they finished before they saw that the caller waits
                     return True
-                watch = watch or ProgressWatch(words, self._worker_words, self._timeouts)
+                watch = watch or ProgressWatch(words, self._worker_words, self._timeouts, self._backend.sign_seconds)
                 if self._backend.wait(min(watch.look_every, left)):
                     continue
                 words[self._waits] = 0

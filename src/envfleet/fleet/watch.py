@@ -49,8 +49,12 @@ class WatchClock:
 class ProgressWatch:
     """Remembers the progress of each worker (environment, counts, phase), and since when it has not changed."""
 
-    def __init__(self, words: memoryview[int], worker_words: Sequence[int], timeouts: Timeouts) -> None:
+    def __init__(
+        self, words: memoryview[int], worker_words: Sequence[int], timeouts: Timeouts, sign_seconds: float = 0.0
+    ) -> None:
+        """`sign_seconds` is how old the progress in the words may be."""
         self._words, self._worker_words, self._timeouts = words, worker_words, timeouts
+        self._sign_seconds = sign_seconds
         limits = [limit / 4 for limit in (timeouts.step, timeouts.start) if limit is not None]
         self.look_every = min([LOOK_SECONDS, *limits])
         self._clock = WatchClock()
@@ -69,7 +73,7 @@ class ProgressWatch:
             seen, since = self._seen.get(worker, (None, now))
             if progress != seen:
                 self._seen[worker] = (progress, now)
-            elif now - since > limit:
+            elif now - since > limit + self._sign_seconds:
                 self._seen.pop(worker)
                 yield Hang(worker, operation, limit)
 

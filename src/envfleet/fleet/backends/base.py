@@ -41,6 +41,7 @@ class Backend(Protocol):
     killable: bool  # a hung worker can be killed and restarted
     inline: bool  # some worker runs in the caller's own thread, where Ctrl-C interrupts its environments
     spins: bool  # the caller may spin on the control words for a moment before it sleeps
+    sign_seconds: float  # how long the caller may see no progress of a worker that makes some; added to time limits
 
     @property
     def hosts(self) -> Sequence[tuple[str, HostFacts]]:

@@ -22,6 +22,7 @@ class CallerRunBackend:
     name = "processes"
     killable = True
     inline = True
+    sign_seconds = 0.0
     flush = None
     hosts = ()
     relocator = None

@@ -17,6 +17,7 @@ from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.cluster import HostFacts
 from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.transfer import Array
+from envfleet.machine import keep_freed_memory
 
 __all__ = ["HostActor"]
 
@@ -27,6 +28,7 @@ class HostActor:
     """A host whose methods are called from another machine, by several threads."""
 
     def __init__(self) -> None:
+        keep_freed_memory()  # every report needs a large buffer
         self._reports: dict[int, queue.SimpleQueue[Report | BaseException]] = {}
         self._early: dict[int, tuple[Commands, Array]] = {}  # messages that overtook others, by place
         self._posted = 0  # messages that were passed on

@@ -47,6 +47,7 @@ class HostPlacement(Protocol):
     """Decides which host runs which worker."""
 
     killable: bool  # a hung worker can be killed and restarted
+    sign_seconds: float  # how old the progress of workers may be that hosts show
 
     @property
     def facts(self) -> Sequence[tuple[str, HostFacts]]:

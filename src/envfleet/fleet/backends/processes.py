@@ -50,6 +50,7 @@ class ProcessesBackend:
     name = "processes"
     killable = True
     inline = False
+    sign_seconds = 0.0
     flush = None
     hosts = ()
     relocator = None

@@ -25,8 +25,7 @@ except ImportError:
     ) from None
 
 __all__ = [
-    "INLINE",
-    "INLINE_BYTES",
+    "INLINE_LIMITS",
     "ActorDiedError",
     "NodeAffinitySchedulingStrategy",
     "RayError",
@@ -43,8 +42,10 @@ __all__ = [
 
 SURVEY_SECONDS = 60.0
 # Ray sends smaller values within calls and replies. Larger ones go through its object stores, which takes longer up to
-# some MB, and a finished rollout there is lost with its node. Every process reads the variable when it connects.
+# some MB, and a finished rollout there is lost with its node. Every process reads the variables when it connects. The
+# second one limits all values of a call together; by default it would be 10 MiB.
 INLINE, INLINE_BYTES = "RAY_max_direct_call_object_size", 16 * 2**20
+INLINE_LIMITS = dict.fromkeys((INLINE, "RAY_task_rpc_inlined_bytes_limit"), str(INLINE_BYTES))
 DEFAULT_INLINE_BYTES = 100 * 2**10
 
 
@@ -53,7 +54,8 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault(INLINE, str(INLINE_BYTES))
+    for name, limit in INLINE_LIMITS.items():
+        os.environ.setdefault(name, limit)
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)

@@ -15,7 +15,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,8 +24,7 @@ from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
 from envfleet.fleet.backends.ray_cluster import (
-    INLINE,
-    INLINE_BYTES,
+    INLINE_LIMITS,
     ActorDiedError,
     RayError,
     RayTaskError,
@@ -56,7 +55,7 @@ def _runtime_env(settings: ClusterSettings) -> dict[str, Any]:
     """The runtime environment of hosts: that of the user, with our variables."""
     given = settings.read_runtime_env()
     pins = PORTABLE if settings.numerics == "portable" else {}
-    ours = {**SINGLE_THREADED, **pins, INLINE: str(INLINE_BYTES)}
+    ours = {**SINGLE_THREADED, **pins, **INLINE_LIMITS}
     merged = {**given, "env_vars": {**ours, **given.get("env_vars", {})}}
     try:
         RuntimeEnv(**merged)
@@ -72,6 +71,7 @@ class RayHosts:
     """Places hosts on the nodes of a cluster, receives their reports, and watches over them."""
 
     killable = True
+    sign_seconds = 2 * BEAT_SECONDS  # one beat, and the way of its answer
 
     def __init__(self, workers: int, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -121,7 +121,7 @@ class RayHosts:
         self._thread.start()
 
     def host_of(self, worker: int) -> Link:
-        return self._of_worker[worker]
+        return self._of_worker.pop(worker)  # a lost host must not be kept
 
     def hosts(self) -> list[tuple[RayLink, list[int]]]:
         """The live hosts and their workers."""
@@ -207,9 +207,14 @@ class RayHosts:
             self._stored = whole, ray.put(whole)
         return self._stored[1]
 
-    def expect(self, link: RayLink, ref: Any) -> None:
-        """Let the thread handle the result when it comes."""
-        ref.future().add_done_callback(lambda future: self._events.put((link, future)))
+    def expect(self, link: RayLink, ref: Any, arrived: Callable[[], None] = lambda: None) -> None:
+        """Let the thread handle the result when it comes; `arrived` is called at once, in another thread."""
+
+        def done(future: concurrent.futures.Future[Any]) -> None:
+            arrived()
+            self._events.put((link, future))
+
+        ref.future().add_done_callback(done)
 
     def lose(self, link: RayLink, reason: str, *, node: bool = True, silent: bool = False) -> None:
         """Give up a host; `node` says whether its node may be gone too, `silent` that it just did not answer."""
@@ -225,7 +230,7 @@ class RayHosts:
         except BaseException as error:
             _log.error("the thread that receives reports has failed", exc_info=True)
             if not self._closed.is_set():
-                self._end(f"reports of the hosts could not be handled: {type(error).__name__}: {error}")
+                self.end(f"reports of the hosts could not be handled: {type(error).__name__}: {error}")
 
     def _receive(self) -> None:
         due = time.monotonic() + BEAT_SECONDS
@@ -243,10 +248,10 @@ class RayHosts:
                     else:
                         self._links.remove(link)  # no other thread removes links
                 if self._watch.head_is_lost() and self._ended is None:
-                    self._end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
+                    self.end(f"{self._watch.head} has not answered for {HEAD_BEATS * BEAT_SECONDS:g} s")
 
-    def _end(self, reason: str) -> None:
-        """Give up all hosts."""
+    def end(self, reason: str) -> None:
+        """Give up all hosts. Any thread may call this."""
         self._ended = reason
         _log.warning("%s: the run ends", reason)
         for link, _ in self.hosts():
@@ -268,7 +273,6 @@ class RayHosts:
                 if not result.last:
                     link.more(result.number)
             else:
-                link.answered()
                 self._backend.see(link, result)
 
     def close(self) -> None:

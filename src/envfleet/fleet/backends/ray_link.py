@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["START_SECONDS", "RayLink", "words_of"]
 
-SILENCE_SECONDS = 8.0  # after this long without an answer, a host is given up
+# After this long without an answer, a host is given up: seconds, counted as beats. This process may have been stopped
+# or too busy to beat, and then the host had no time to answer either.
+SILENCE_BEATS = 8
 START_SECONDS = 600.0  # until an actor answers; a runtime environment may have to be installed
 BY_VALUE_BYTES = 2**20  # larger arrays for all hosts are stored once
 # How many threads of a host answer calls, and how many wait for reports. With the schedule async, each worker has a
@@ -61,6 +63,7 @@ class RayLink:
         self.lost: str | None = None  # why it was given up
         self.heard: float | None = None  # when it last answered, once it has
         self._asked = False  # whether an answer is pending
+        self._unanswered = 0  # beats since it was asked
         self._sent = itertools.count()  # messages so far
         self._actor = (
             _actor_class()
@@ -81,10 +84,9 @@ class RayLink:
         try:
             found = self._result(self._facts.future(), START_SECONDS)
         except HostLost as lost:
-            raise WorkerError(
-                f"node {self.node.name}: {lost}",
-                hint="envfleet must be installed on every node, in the same version of Python",
-            ) from None
+            missing = "could not start a host" in str(lost)
+            hint = "envfleet must be installed on every node, in the same version of Python" if missing else None
+            raise WorkerError(str(lost), hint=hint) from None
         assert isinstance(found, HostFacts)
         self.heard = time.monotonic()
         return found
@@ -109,7 +111,7 @@ class RayLink:
                 return future.result(0.5)
             except concurrent.futures.TimeoutError:
                 if until is not None and time.monotonic() > until:
-                    raise HostLost(f"it did not answer within {seconds:g} s") from None
+                    raise HostLost(f"node {self.node.name} did not answer within {seconds:g} s") from None
             except RayTaskError as error:
                 raise WorkerError(f"node {self.node.name}: {error}") from None
             except RayError as error:
@@ -143,14 +145,17 @@ class RayLink:
         if self.heard is None or self.lost is not None or not ray.is_initialized():
             return
         if not self._asked:
-            self._asked = True
+            self._asked, self._unanswered = True, 0
             ref = self._actor.beat.options(concurrency_group="beat").remote()
-            self._hosts.expect(self, ref)
-        elif time.monotonic() - self.heard > SILENCE_SECONDS:
-            reason = f"node {self.node.name} has not answered for {SILENCE_SECONDS:g} s"
+            self._hosts.expect(self, ref, self._answered)
+            return
+        self._unanswered += 1
+        if self._unanswered >= SILENCE_BEATS:
+            reason = f"node {self.node.name} has not answered for {SILENCE_BEATS} s"
             self._hosts.lose(self, reason, silent=True)
 
-    def answered(self) -> None:
+    def _answered(self) -> None:
+        """Note an answer when it arrives: the thread that handles it may be busy with reports."""
         self._asked, self.heard = False, time.monotonic()
 
     def run_inline(self, timeouts: Timeouts) -> None:

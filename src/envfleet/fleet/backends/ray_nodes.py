@@ -55,6 +55,14 @@ class NodeWatch:
         self._thread.join(2 * LOOK_SECONDS)
 
     def _run(self) -> None:
+        try:
+            self._look_regularly()
+        except BaseException as error:
+            _log.error("the thread that looks at the nodes has failed", exc_info=True)
+            if not self._closed.is_set():
+                self._hosts.end(f"the nodes of the cluster could not be watched: {type(error).__name__}: {error}")
+
+    def _look_regularly(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
             try:
                 nodes, drained = live_nodes(), draining_nodes()  # they wait for a head that does not answer
@@ -115,15 +123,17 @@ class NodeWatch:
                 return  # they stay until their node stops
             try:
                 pids = self._backend.prepare(workers, link, START_SECONDS)
-            except (EnvfleetError, HostLost, ChannelClosed, TimeoutError):
+            except Exception:
                 if node is not None:
                     self._hosts.lose(link, "environments could not be built there")
                 raise
-        except (EnvfleetError, HostLost, ChannelClosed, TimeoutError) as error:
+        except Exception as error:  # whatever it is, the workers can stay
             if self._closed.is_set():
                 return
             where = "" if node is None else f" to node {node.name}"
             text = words_of(error) if isinstance(error, EnvfleetError) else str(error) or "they cannot be built there"
+            if not isinstance(error, EnvfleetError | HostLost | ChannelClosed | TimeoutError):
+                text = f"{type(error).__name__}: {error}"
             _log.warning("%s cannot move%s: %s", counted(len(workers), "worker"), where, text)
         else:
             self._ready = {worker: (link, pid) for worker, pid in pids.items()}

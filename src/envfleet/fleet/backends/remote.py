@@ -39,7 +39,7 @@ class RemoteBackend:
     spins = inline = False
 
     def __init__(self, name: str, placement: HostPlacement) -> None:
-        self.name, self.killable = name, placement.killable
+        self.name, self.killable, self.sign_seconds = name, placement.killable, placement.sign_seconds
         self.block = Block.create(shared=False)
         self._placement = placement
         self._bell = Doorbell.create()

@@ -35,6 +35,7 @@ class SequentialBackend:
     name = "sequential"
     killable = False
     inline = True
+    sign_seconds = 0.0
     spins = False
     flush = None
     hosts = ()

@@ -24,6 +24,7 @@ class ThreadsBackend:
     name = "threads"
     killable = False
     inline = False
+    sign_seconds = 0.0
     spins = False
     flush = None
     hosts = ()
