@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from envfleet.training import resume, train
-from tests.fleet.loop_back import use_loop_back
+from envfleet.training.callbacks import Callback, Moment
+from tests.fleet.loop_back import Placement, ThreadLink, use_loop_back
 from tests.rollout.envs import LateMaskedCounter
 from tests.training.running import StopAfter, run, weights
 from tests.training.test_dqn_runs import EXTRAS
@@ -36,6 +37,56 @@ def test_dqn(tmp_path: Path, extras: str, schedule: str, monkeypatch: pytest.Mon
     use_loop_back("loop-back", monkeypatch)
     train(small_dqn(tmp_path / "two", **options, **LOOP_BACK))
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
+
+
+ASYNC: dict[str, Any] = {"schedule": "async", "steps": 12 * 32 * 6}
+
+
+@pytest.mark.slow
+def test_workers_on_two_hosts_collect_without_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded order gives the same weights in shared memory: each rollout had the weights that it should have."""
+    use_loop_back("loop-back-hosts", monkeypatch)
+    run(tmp_path / "hosts", **ASYNC, **LOOP_BACK, record_order=True)
+    run(tmp_path / "again", **ASYNC, backend="sequential", replay_order=tmp_path / "hosts" / "order.jsonl")
+    assert weights(tmp_path / "again") == weights(tmp_path / "hosts")
+
+
+class Unplug(Callback):
+    """Lets a host vanish after the second update."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.updates = 0
+        self.lost: ThreadLink | None = None
+        self._placements: list[Placement] = []
+        bind = Placement.bind
+
+        def remember(placement: Placement, backend: Any) -> None:
+            if self.updates == 0:  # the last one before the training is that of its fleet
+                self._placements.append(placement)
+            bind(placement, backend)
+
+        monkeypatch.setattr(Placement, "bind", remember)
+
+    def on_update(self, moment: Moment) -> None:
+        self.updates += 1
+        if self.updates == 2:
+            self.lost = self.first_host
+            self.lost.unplug()
+
+    @property
+    def first_host(self) -> ThreadLink:
+        link = self._placements[-1].links[0]
+        assert isinstance(link, ThreadLink)
+        return link
+
+
+@pytest.mark.slow
+def test_an_asynchronous_run_survives_the_loss_of_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_loop_back("loop-back-hosts", monkeypatch)
+    unplug = Unplug(monkeypatch)
+    run(tmp_path / "run", [unplug], **ASYNC, **LOOP_BACK)
+    assert unplug.updates >= 6
+    assert unplug.lost is not None and unplug.first_host is not unplug.lost  # it was replaced
 
 
 @pytest.mark.parametrize(("first", "then"), [("loop-back", "sequential"), ("sequential", "loop-back")])
