@@ -59,6 +59,43 @@ def test_a_task_that_the_info_does_not_name() -> None:
     assert_problem(check(Silent), "warning", "the info of reset has no task", "return")
 
 
+def test_a_task_that_the_info_names_as_an_array() -> None:
+    class Rounded(Leaning):
+        def sample_tasks(self, n: int, generator: np.random.Generator) -> Any:
+            return [{"lean": [lean], "side": 1} for lean in super().sample_tasks(n, generator)]
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            lean = np.array((options or {}).get("task", {"lean": [0.0]})["lean"], np.float32)
+            observation, _ = super().reset(seed=seed, options={"task": lean[0]})
+            return observation, {"task": {"lean": lean, "side": np.int64(1)}}
+
+    report = check(Rounded)
+    assert report.problems == () and NOTE in str(report)
+
+
+def test_a_reset_that_ignores_the_given_task() -> None:
+    class Deaf(Leaning):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            Walk.reset(self, seed=seed)
+            self.task = float(self.np_random.uniform(-0.001, 0.001))
+            return self.observe(), {"task": self.task}
+
+    report = check(Deaf)
+    assert_problem(report, "error", "expected the given task", 'begin the task in options["task"]')
+    assert NOTE not in str(report)
+
+
+def test_a_task_that_changes_nothing() -> None:
+    class Indifferent(Leaning):
+        def noise(self) -> float:
+            return Walk.noise(self)
+
+    different = "two different tasks gave the same episode (10 random steps)"
+    report = check(Indifferent)
+    assert report.ok and any(different in note for note in report.notes)
+    assert not any(different in note for note in check(Leaning).notes)
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED
 from envfleet.conformance.values import fingerprint
 from envfleet.fleet.random_actions import RandomAgent
+from envfleet.wording import counted, shown
 
 __all__ = ["check_tasks"]
 
@@ -40,8 +42,11 @@ def check_tasks(probe: Probe, seed: int, budget: Budget) -> Calls[None]:
             "the same task and seed give another episode when they are played again, after another task",
             "set in reset everything that depends on the task, and draw from self.np_random",
         )
-    else:
-        probe.findings.note("it has tasks: the same task and seed give the same episode")
+        return
+    probe.findings.note("it has tasks: the same task and seed give the same episode")
+    if tasks[0] != tasks[1] and plays[0] == plays[1]:
+        steps = counted(len(plays[0]) - 1, "random step")
+        probe.findings.note(f"two different tasks gave the same episode ({steps}): make sure that it uses its task")
 
 
 def _drawn(probe: Probe, seed: int) -> list[Any] | None:
@@ -79,6 +84,12 @@ def _play(probe: Probe, seed: int, task: Any, budget: Budget) -> Calls[list[byte
         observation, info = probe.env.reset(seed=seed, options={"task": task})
         if "task" not in info:
             probe.findings.warning("the info of reset has no task", 'return {"task": self.task} from reset')
+        elif not _same(task, info["task"]):
+            probe.findings.error(
+                f"info['task'] of reset is {shown(info['task'])}, expected the given task {shown(task)}",
+                'begin the task in options["task"] and return it in the info; draw one only if none is given',
+            )
+            return None
         seen = [fingerprint(observation)]
         agent = RandomAgent(probe.env.action_space, seed)
         for number in range(1, _STEPS + 1):
@@ -93,3 +104,20 @@ def _play(probe: Probe, seed: int, task: Any, budget: Budget) -> Calls[list[byte
         probe.findings.raised("an episode with a task", error)
         return None
     return seen
+
+
+def _same(given: Any, received: Any) -> bool:
+    """Whether an info names the given task. There it may consist of arrays, and be rounded to float32."""
+    if hasattr(received, "tolist"):
+        received = received.tolist()
+    if isinstance(given, dict):
+        if not isinstance(received, dict) or given.keys() != received.keys():
+            return False
+        return all(_same(given[key], received[key]) for key in given)
+    if isinstance(given, list | tuple):
+        if not isinstance(received, list | tuple) or len(given) != len(received):
+            return False
+        return all(map(_same, given, received))
+    if isinstance(given, float) and isinstance(received, int | float):
+        return math.isclose(given, received, rel_tol=1e-6)
+    return bool(given == received)
