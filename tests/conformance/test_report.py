@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from envfleet.errors import EnvError, SettingsError
+from envfleet.errors import EnvError, EnvfleetError, MissingExtraError, SettingsError
 from tests.conformance.worlds import Endless, Walk, assert_problem, check, raising, returning
 
 
@@ -36,6 +36,28 @@ def test_an_environment_that_raises_shows_its_own_traceback(operation: str, name
 def test_wrappers_are_left_out_of_the_traceback() -> None:
     report = check(lambda: gymnasium.wrappers.TimeLimit(raising("step")(), 10))
     assert report.problems[0].traceback.count("File ") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "fix"),
+    [
+        (MissingExtraError("it needs x", hint="pip install x"), "it needs x", "pip install x"),
+        (SettingsError("there is no mode 'a'"), "there is no mode 'a'", "change what the message names"),
+        (
+            SettingsError("it has 2 problems:\n  x: got 1\n  y: got 2"),
+            "it has 2 problems: x: got 1; y: got 2",
+            "change",
+        ),
+    ],
+)
+def test_errors_of_our_own_environments_explain_themselves(error: EnvfleetError, what: str, fix: str) -> None:
+    def build() -> Walk:
+        raise error
+
+    report = check(build)
+    assert_problem(report, "error", f"building the environment failed: {what}", fix)
+    assert report.problems[0].traceback == ""
+    assert "hint:" not in str(report) and "traceback" not in str(report).lower()
 
 
 def test_an_environment_that_raises_is_still_closed() -> None:

@@ -67,6 +67,12 @@ def test_a_reward_in_an_array_of_one_element_is_a_warning() -> None:
     assert_problem(report, "warning", "the reward is array([1.]) (a ndarray), expected a number", "float(reward)")
 
 
+def test_a_warning_does_not_hide_an_error_with_the_same_fix() -> None:
+    report = check(returning(reward=lambda env: None if env.taken == 3 else np.array([1.0])))
+    assert not report.ok
+    assert_problem(report, "error", "the reward is None (None), expected a number", "float(reward)")
+
+
 def test_the_step_of_the_first_bad_observation_is_named() -> None:
     late = np.array([0, 1001], np.float32)
     report = check(returning(observation=lambda env: late if env.taken == 7 else env.observe()))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envfleet.errors import EnvContext, EnvError
+from envfleet.errors import EnvContext, EnvError, MissingExtraError, SettingsError
 from envfleet.wording import counted
 
 __all__ = [
@@ -109,7 +109,7 @@ class CheckStopped(Exception):
 
 @dataclass
 class Findings:
-    """The findings so far. Of several problems with the same fix, only the first is kept."""
+    """The findings so far. Of several problems with the same fix, one is kept: the first error, else the first."""
 
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -130,7 +130,12 @@ class Findings:
         self._add(Problem("warning", what, fix))
 
     def raised(self, operation: str, error: BaseException) -> None:
-        """Add an exception of the environment's own code, with its traceback."""
+        """Add an exception of the environment's own code, with its traceback; our own refusals explain themselves."""
+        if isinstance(error, SettingsError | MissingExtraError):
+            lines = [line.strip() for line in str(error).partition("\nhint:")[0].splitlines()]
+            what = " ".join([f"{operation} failed:", *lines[:1], "; ".join(lines[1:])])
+            self.error(what.rstrip(), error.hint or f"change what the message names ({operation} must not raise)")
+            return
         what = f"{operation} raised {type(error).__name__}"
         fix = f"fix what the traceback shows, then check again ({operation} must not raise)"
         self._add(Problem("error", what, fix, own_traceback(error)))
@@ -146,9 +151,11 @@ class Findings:
         self.changed = True
 
     def _add(self, problem: Problem) -> None:
-        if all(known.fix != problem.fix for known in self.problems):
-            self.problems.append(problem)
-            self.changed = True
+        same = [known for known in self.problems if known.fix == problem.fix]
+        if same and (problem.severity == "warning" or same[0].severity == "error"):
+            return
+        self.problems = [known for known in self.problems if known not in same] + [problem]
+        self.changed = True
 
 
 def own_traceback(error: BaseException) -> str:
