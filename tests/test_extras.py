@@ -14,6 +14,7 @@ import pytest
 import envfleet
 from envfleet import cli, kernels
 from envfleet.errors import MissingExtraError
+from envfleet.extras import procgen_installation
 from tests.cli.conftest import train
 
 COMMANDS = {
@@ -30,26 +31,50 @@ def wrap(env: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("env", "module", "extra"), [("HalfCheetah-v5", "mujoco", "mujoco"), ("LunarLander-v3", "Box2D", "box2d")]
+    ("env", "module", "hint"),
+    [
+        ("HalfCheetah-v5", "mujoco", 'pip install "envfleet[mujoco]"'),
+        ("LunarLander-v3", "Box2D", 'pip install "envfleet[box2d]"'),
+        ("envfleet/GameBoy-v0", "pyboy", 'pip install "envfleet[gameboy]"'),
+        ("procgen/coinrun", "procgen", procgen_installation()),
+    ],
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_environment_without_its_simulator(
     command: str,
     env: str,
     module: str,
-    extra: str,
+    hint: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "procgen_gym", None)  # has Procgen's library too
     monkeypatch.chdir(tmp_path)
     assert cli.main([*COMMANDS[command], env]) == 2
     error = capsys.readouterr().err.splitlines()
     assert error[0].startswith("error: the environment ")
     assert error[0].endswith(f" needs {module}, which is not installed")
-    assert error[1:] == [f'hint: pip install "envfleet[{extra}]"']
+    assert error[1:] == [f"hint: {hint}"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_help_without_the_simulator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "pyboy", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "ppo", "--env", "envfleet/GameBoy-v0", "--help"])
+    assert ended.value.code == 0
+    assert "--rom" in capsys.readouterr().out
+
+
+def test_help_for_a_class_that_cannot_be_imported_without_its_simulator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("mujoco", "envfleet.environments.meta.locomotion"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert cli.main(["train", "ppo", "--env", "envfleet/AntDir-v0", "--help"]) == 2
+    assert "AntDir needs mujoco, which is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threads", "processes"])

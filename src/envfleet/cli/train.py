@@ -154,7 +154,7 @@ def _own_settings(
         flag, equals, value = argument.partition("=")
         if flag.startswith("--") and name_of(kind, flag) == "env":  # --env-id and other names too
             env = value if equals else next(iter(arguments[position + 1 : position + 2]), None)
-    return settings_of(env) if isinstance(env, str) else None
+    return settings_of(env, for_help=_asks_for_help(arguments)) if isinstance(env, str) else None
 
 
 def _with_env_kwargs(

@@ -32,17 +32,27 @@ def named_environment(name: str) -> str | Callable[..., Any]:
     return imported(name)  # type: ignore[no-any-return]  # it is callable
 
 
-def settings_of(name: str) -> type[Settings] | None:
-    """Return the settings class that the named environment declares, if any."""
-    found: Any = named_environment(name)
-    if isinstance(found, str):
-        import gymnasium
+def settings_of(name: str, *, for_help: bool = False) -> type[Settings] | None:
+    """Return the settings class that the named environment declares, if any.
 
-        if found not in gymnasium.registry:
-            return None  # building it reports the error
-        found = gymnasium.registry[found].entry_point
-        refuse_missing_extra(found)
-    return declared_settings(imported(found) if isinstance(found, str) else found)
+    Raises MissingExtraError if the environment needs a package that is not installed; `for_help`, only if its class
+    cannot be imported without that package.
+    """
+    found = named_environment(name)
+    if not isinstance(found, str):
+        return declared_settings(found)
+    import gymnasium
+
+    if found not in gymnasium.registry:
+        return None  # building it reports the error
+    entry_point = gymnasium.registry[found].entry_point
+    if not for_help:
+        refuse_missing_extra(entry_point)
+    try:
+        return declared_settings(imported(entry_point) if isinstance(entry_point, str) else entry_point)
+    except SettingsError:
+        refuse_missing_extra(entry_point)
+        raise
 
 
 def keyword_arguments(pairs: Iterable[str]) -> dict[str, Any]:

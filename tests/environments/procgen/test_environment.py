@@ -14,10 +14,10 @@ import pytest
 
 import envfleet
 from envfleet.environments import PROCGEN_GAMES, REGISTERED
-from envfleet.environments.procgen import library
 from envfleet.environments.procgen.environment import ProcgenEnv
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings
-from envfleet.errors import MissingExtraError, ProtocolError, SettingsError, StateError
+from envfleet.errors import ProtocolError, SettingsError, StateError
+from envfleet.extras import procgen_installation
 from envfleet.training import resume
 from tests.fleet.backends import BACKENDS, same, trace
 from tests.training.chained_kills import kill_until_done
@@ -25,7 +25,7 @@ from tests.training.running import run, weights
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("procgen") is None and importlib.util.find_spec("procgen_gym") is None,
-    reason=f"Procgen's library is not installed: {library.installation_command()}",
+    reason=f"Procgen's library is not installed: {procgen_installation()}",
 )
 EASY = {"distribution_mode": "easy", "num_levels": 20}
 
@@ -211,16 +211,6 @@ def test_calls_at_the_wrong_moment(make: Any) -> None:
     env.close()
     with pytest.raises(ProtocolError, match="closed"):
         env.reset()
-
-
-def test_without_the_library_the_command_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    library._library.cache_clear()
-    try:
-        with pytest.raises(MissingExtraError, match=r"pip install --no-deps procgen"):
-            ProcgenEnv("coinrun").reset(seed=1)
-    finally:
-        library._library.cache_clear()
 
 
 # ---- state

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from envfleet.capabilities import HeldOut
 from envfleet.environments import PROCGEN_GAMES
-from envfleet.environments.procgen.library import PICTURE, Game
+from envfleet.environments.procgen.library import PICTURE, Game, find_library
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings, mode_problem
 from envfleet.errors import ProtocolError, SettingsError, StateError
 from envfleet.settings import Settings
@@ -43,6 +43,7 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         self.game, self.settings, self.render_mode = game, ProcgenSettings(**settings), render_mode
         if problem := mode_problem(game, self.settings.distribution_mode):
             raise SettingsError(problem)
+        find_library()  # raises here if there is none, not only in the first reset
         self.observation_space = spaces.Box(0, 255, PICTURE, np.uint8)
         self.action_space = spaces.Discrete(ACTIONS)
         self._options = _options(game, self.settings)

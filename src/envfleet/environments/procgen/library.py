@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envfleet.errors import MissingExtraError, StateError
+from envfleet.extras import PROCGEN_MODULES, procgen_installation
 
-__all__ = ["PICTURE", "SCREEN", "Game", "installation_command"]
+__all__ = ["PICTURE", "SCREEN", "Game", "find_library"]
 
 PICTURE = (64, 64, 3)
 SCREEN = (512, 512, 3)
@@ -29,9 +30,6 @@ _ACTIONS = 15
 _FORCED_RESET = -1
 _LARGEST_STATE = 2**20
 _UINT8, _INT32 = 1, 2  # enum libenv_dtype
-_LIBRARIES = {"linux": "libenv.so", "darwin": "libenv.dylib", "win32": "env.dll"}
-# Import names of the packages that contain the library.
-_MIRROR, _NEWER = "procgen", "procgen_gym"
 
 
 class _Option(Structure):
@@ -52,25 +50,23 @@ class _Buffers(Structure):
     ]
 
 
-def installation_command() -> str:
-    """The pip command that installs the library for this Python."""
-    if sys.version_info >= (3, 13):
-        return "pip install --no-deps procgen-gym==0.1.1"
-    return "pip install --no-deps procgen-mirror==0.10.7"
+def find_library() -> Path:
+    """The file of the library. Raises MissingExtraError if no package has it."""
+    name = "libenv.dylib" if sys.platform == "darwin" else "libenv.so"
+    for module in PROCGEN_MODULES:
+        spec = importlib.util.find_spec(module)  # not imported: the packages require gym and gym3
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            file = Path(folder) / "data" / "prebuilt" / name
+            if file.is_file():
+                return file
+    raise MissingExtraError("Procgen's library is not installed", hint=procgen_installation())
 
 
 @functools.cache
 def _library() -> tuple[ctypes.CDLL, Path]:
     """Load the library once per process. Also returns the folder of its images."""
-    name = _LIBRARIES.get(sys.platform, "libenv.so")
-    for package in (_MIRROR, _NEWER):
-        spec = importlib.util.find_spec(package)  # not imported: the packages require gym and gym3
-        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            data = Path(folder) / "data"
-            if (data / "prebuilt" / name).is_file():
-                library = ctypes.CDLL(str(data / "prebuilt" / name), mode=getattr(os, "RTLD_LOCAL", 0) | os.RTLD_NOW)
-                return _declared(library), data / "assets"
-    raise MissingExtraError("Procgen's library is not installed", hint=installation_command())
+    file = find_library()
+    return _declared(ctypes.CDLL(str(file), mode=os.RTLD_LOCAL | os.RTLD_NOW)), file.parents[1] / "assets"
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -88,7 +84,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     if version != _VERSION:
         raise MissingExtraError(
             f"Procgen's library speaks version {version} of its interface, expected {_VERSION}",
-            hint=installation_command(),
+            hint=procgen_installation(),
         )
     return library
 
