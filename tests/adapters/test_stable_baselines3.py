@@ -87,6 +87,19 @@ def test_every_value_is_that_of_dummy_vec_env(walks: FleetVecEnv) -> None:
     assert_same(walks.reset(), reference.reset())  # seeds and options apply to one reset only
 
 
+def test_options_may_be_arrays(walks: FleetVecEnv) -> None:
+    reference = DummyVecEnv([make_walk] * N_ENVS)
+    offset = np.array([1.0, 2.0], np.float32)
+    for each in (walks, reference):
+        each.seed(7)
+        each.set_options([{"offset": offset}, {"offset": -offset}, {"offset": offset.copy()}])
+    masks = [rows.tolist() for _, rows in walks._options_by_rows()]
+    assert masks == [[True, False, True], [False, True, False]]
+    assert_same(walks.reset(), reference.reset())
+    for ours, theirs in zip(walks.reset_infos, reference.reset_infos, strict=True):
+        assert_same(ours, theirs)
+
+
 def test_observations_stay_as_they_were_handed_out() -> None:
     """Stable-Baselines3 reads an observation after the next step, even if the fleet returns views."""
     fleet = envfleet.make("CartPole-v1", 2, backend="sequential", autoreset="same_step", copy=False, quiet=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
 from envfleet.adapters.infos import info_rows
@@ -82,12 +83,15 @@ class FleetVecEnv(VecEnv):
 
     def _options_by_rows(self) -> Iterator[tuple[Info, Array]]:
         """Yield each distinct set of options with the mask of its environments."""
-        different: list[Info] = []
-        for options in self._options:
-            if options not in different:
-                different.append(options)
-        for options in different:
-            yield options, np.array([options == own for own in self._options])
+        different: list[tuple[Info, Array]] = []
+        for row, options in enumerate(self._options):
+            equal = (rows for known, rows in different if data_equivalence(known, options, exact=True))
+            rows = next(equal, None)
+            if rows is None:
+                rows = np.zeros(len(self._options), np.bool_)
+                different.append((options, rows))
+            rows[row] = True
+        yield from different
 
     def step_async(self, actions: Array) -> None:
         """Send the actions; the environments step in the background."""
