@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import envfleet
+from envfleet import cli
 from envfleet.environments import PROCGEN_GAMES, REGISTERED
 from envfleet.environments.procgen.environment import ProcgenEnv
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings
@@ -178,7 +179,7 @@ def test_every_setting_of_the_looks_reaches_the_game(make: Any, changes: dict[st
         ("bigfish", {"distribution_mode": "exploration"}, "bigfish has no mode"),
         ("coinrun", {"distribution_mode": "esay"}, "did you mean|expected one of"),
         ("coinrun", {"num_levels": -1}, "num_levels"),
-        ("coinrun", {"start_level": 5}, "num_levels 0"),
+        ("coinrun", {"start_level": 5}, "start_level: got 5 without a num_levels above 0; give both"),
         ("coinrun", {"start_level": 2**31 - 1, "num_levels": 2}, "sum"),
         ("coinrun", {"levels": 3}, "levels"),
         ("coinrum", {}, "did you mean 'coinrun'"),
@@ -187,6 +188,11 @@ def test_every_setting_of_the_looks_reaches_the_game(make: Any, changes: dict[st
 def test_wrong_options_are_refused_in_python(game: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         ProcgenEnv(game, **settings)
+
+
+def test_a_first_level_does_not_take_the_number_of_levels_of_a_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "ppo", "--env", "procgen/coinrun", "--start-level", "500"]) == 2
+    assert "got 500 without a num_levels above 0; give both" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("game", "mode"), [("chaser", "extreme"), ("maze", "memory")])

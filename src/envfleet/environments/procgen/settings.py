@@ -62,8 +62,8 @@ class ProcgenSettings(Settings):
                 )
             if self.start_level and not self.num_levels:
                 found.append(
-                    f"start_level: got {self.start_level} with num_levels 0, which is all levels from 0 on; say how "
-                    "many levels there are with num_levels"
+                    f"start_level: got {self.start_level} without a num_levels above 0; give both: 0 is all levels, "
+                    "from 0 on, and the num_levels of a preset does not count"
                 )
         return found
 
