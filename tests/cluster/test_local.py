@@ -21,8 +21,12 @@ pytestmark = pytest.mark.proof  # a cluster takes long to start, and longer on a
 ROOT = Path(__file__).parents[2]
 
 
+VARIABLE = "a variable of the environment that nobody should see"
+
+
 def _run(arguments: list[str], home: Path, ray_folder: str) -> subprocess.CompletedProcess[str]:
     given = {**os.environ, "HOME": str(home), "RAY_TMPDIR": ray_folder, "PYTHONPATH": os.pathsep.join(sys.path)}
+    given["ENVFLEET_TEST_VARIABLE"] = VARIABLE
     return subprocess.run(
         [sys.executable, *arguments], env=given, cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -50,7 +54,7 @@ def test_a_lost_worker_and_a_lost_host(program: Any) -> None:
     assert found["one"] == [True, True, False, False]  # the host outlives its worker
     assert found["both"] == [True, True, True, True]
     assert found["last"] == [1, 1, 0, 0]  # the second loss hit the reset of the first two
-    assert "worker 0 is restarted" in program[2] and "is lost" in program[2]
+    assert "worker 0 is restarted" in program[2] and "has died" in program[2]
 
 
 def test_nothing_is_left_behind(program: Any) -> None:
@@ -73,6 +77,19 @@ def test_the_manifest_has_the_numerics_and_no_address(program: Any) -> None:
         assert host["blas"] == manifest["numerics"]["here"]["blas"]
         recorded = text + (folder / "config.yaml").read_text()
         assert "address" not in recorded and "runtime_env" not in recorded and "127.0.0.1" not in recorded
+
+
+def test_a_run_folder_has_no_secrets(program: Any) -> None:
+    """Neither the token nor the address of the cluster nor a variable of the environment, in any file."""
+    found, folder, _ = program
+    token = (folder / ".ray" / "auth_token").read_text().strip()
+    secrets = [token, found["head"], found["head"].partition(":")[0], VARIABLE, "ENVFLEET_TEST_VARIABLE"]
+    assert all(len(secret) > 6 for secret in secrets)
+    files = [file for world, schedule in RUNS for file in (folder / f"{world}-{schedule}").rglob("*") if file.is_file()]
+    assert len(files) > 5 * len(RUNS)
+    for file in files:
+        content = file.read_bytes()
+        assert not [secret for secret in secrets if secret.encode() in content], file
 
 
 def test_a_folder_with_a_long_path(tmp_path: Path) -> None:
