@@ -65,7 +65,7 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
             ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
             ray.init(settings.address, **quiet)
-    except (AuthenticationError, OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # a node that starts too slowly is a bare Exception
         raise _no_connection(settings.address, error) from None
     finally:
         if in_main_thread and handler is not None:  # Ray has replaced it
