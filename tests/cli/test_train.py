@@ -17,7 +17,7 @@ from envfleet.cli.train import Train
 from envfleet.errors import SettingsError
 from envfleet.runs.metrics import read_metrics
 from envfleet.training import progress
-from tests.cli.conftest import train
+from tests.cli.conftest import SMALL, train
 
 EXPERIMENT = """
 algorithm: ppo
@@ -371,6 +371,25 @@ def test_an_output_dir_that_exists(trained: Path, capsys: pytest.CaptureFixture[
     assert f"`envfleet resume {trained}`" in error
     assert "--overwrite" in error
     assert sorted(trained.rglob("*")) == before
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell leaves it alone in --flag=~/folder and in files."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "home" / "a.yaml").write_text("algorithm: ppo\ncheckpoint_dir: ~/states\n")
+    small = ["--config=~/a.yaml", *SMALL[:-1], "64", "--rollout-steps", "16", "--eval-every", "0", "--quiet"]
+    assert cli.main(["train", *small, "--output-dir=~/runs/x"]) == 0
+    assert (tmp_path / "home" / "states" / "final").is_dir()
+    again = ["--init-from=~/runs/x", "--output-dir=~/runs/y", "--checkpoint-dir=~/more"]
+    assert cli.main(["train", *small, *again]) == 0
+    assert cli.main(["resume", "~/runs/y", "--steps", "128", "--quiet"]) == 0
+    assert cli.main(["runs", "~/runs"]) == 0
+    assert cli.main(["plot", "~/runs/x"]) == 0
+    assert (tmp_path / "home" / "runs" / "x" / "report" / "learning.png").is_file()
+    assert list((tmp_path / "here").iterdir()) == []
 
 
 FAULTY = """

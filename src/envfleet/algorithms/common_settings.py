@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from envfleet.algorithms.contract import AlgorithmContract
 from envfleet.algorithms.schedule_rules import schedule_notices, schedule_problems
 from envfleet.algorithms.stopping_rules import stopping_notices, stopping_problems
+from envfleet.paths import expanded
 from envfleet.seeding import LARGEST_SEED
 from envfleet.settings import setting
 from envfleet.settings.values import lost_in_files
@@ -308,9 +309,9 @@ class TrainingSettings(AlgorithmContract):
         return [f"the backend is {self.backend!r}; only 'ray' uses {' and '.join(given)} (add --backend ray)", *others]
 
     def with_absolute_inputs(self, folder: Path) -> Self:
-        """Return a copy with absolute paths of input files; relative paths are resolved from `folder`."""
+        """Return a copy with absolute paths of input files; relative ones start from `folder`, `~` from home."""
         inputs = {name: getattr(self, name) for name in ("init_from", "replay_order")}
-        files = {name: str(folder / path) for name, path in inputs.items() if path is not None}
+        files = {name: str(folder / expanded(path)) for name, path in inputs.items() if path is not None}
         return self.but(**files) if files else self
 
     def in_steps(self) -> Self:

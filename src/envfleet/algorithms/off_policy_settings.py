@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from envfleet.algorithms.common_settings import TrainingSettings
+from envfleet.paths import expanded
 from envfleet.settings import setting
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class OffPolicySettings(TrainingSettings):
     def with_absolute_inputs(self, folder: Path) -> Self:
         settings, shown = super().with_absolute_inputs(folder), self.demonstrations
         is_file = isinstance(shown, str) and Path(shown).suffix == ".npz"
-        return settings.but(demonstrations=str(folder / str(shown))) if is_file else settings
+        return settings.but(demonstrations=str(folder / expanded(str(shown)))) if is_file else settings
 
     @property
     def rollout_length(self) -> int:

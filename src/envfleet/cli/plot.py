@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 
 __all__ = ["Plot"]
 
@@ -45,6 +45,6 @@ class Plot:
             )
         from envfleet.runs.plot import plot_runs
 
-        output = self.output or Path(self.paths[0]) / "report/learning.png"
+        output = expanded(self.output or f"{self.paths[0]}/report/learning.png")
         sys.stdout.write(f"plot: {plot_runs(self.paths, output, apart=self.apart)}\n")
         return 0

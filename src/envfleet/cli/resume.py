@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from envfleet.algorithms.settings import ALGORITHMS, HARMLESS, TrainingSettings
 from envfleet.cli.flags import Flags
+from envfleet.paths import expanded
 from envfleet.settings import layered, read_settings_file
 
 __all__ = ["Resume"]
@@ -73,7 +73,7 @@ class Resume:
 def _settings_of(arguments: Sequence[str]) -> type[TrainingSettings]:
     """Return the settings class of the run's algorithm if it is built in. A missing run is reported later."""
     for argument in arguments:
-        config = Path(argument) / "config.yaml"
+        config = expanded(argument) / "config.yaml"
         if not argument.startswith("-") and config.is_file():
             return ALGORITHMS.get(read_settings_file(config).get("algorithm", ""), TrainingSettings)
     return TrainingSettings

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 
 if TYPE_CHECKING:
     from envfleet.runs.listing import RunSummary
@@ -40,7 +40,7 @@ class Runs:
         from envfleet.runs.folder import RunFolder
         from envfleet.runs.listing import runs_in, summary_of
 
-        folder = Path(self.folder)
+        folder = expanded(self.folder)
         if not folder.is_dir() and self.folder != "runs":
             raise SettingsError(f"there is no folder {folder}", hint="name the folder that the runs are in")
         is_a_run = (folder / "manifest.json").is_file()

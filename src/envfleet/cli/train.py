@@ -17,6 +17,7 @@ from envfleet.cli.flags import Flags
 from envfleet.cli.seeds import read_seeds, settings_per_seed, train_in_turn
 from envfleet.errors import SettingsError
 from envfleet.importing import make_folder_importable
+from envfleet.paths import expanded
 from envfleet.settings import Settings, layered, read_settings_file, split_own
 from envfleet.settings.declaration import dotted_keys, name_of
 
@@ -63,7 +64,7 @@ class Train:
         """Parse the command line. tyro exits after --help and if a flag lacks its value."""
         folder = Path.cwd()  # importing the user's module may change it
         path = _config_path(arguments)
-        from_file = {} if path is None else read_settings_file(path)
+        from_file = {} if path is None else read_settings_file(expanded(path))
         named, flags_only = _algorithm(arguments, from_file, path)
         if ":" in named:
             make_folder_importable()

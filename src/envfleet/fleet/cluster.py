@@ -8,11 +8,11 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from envfleet.errors import ResourceError, SettingsError
 from envfleet.fleet.numerics import Numerics, measure_numerics
+from envfleet.paths import expanded
 
 __all__ = [
     "ClusterSettings",
@@ -68,7 +68,7 @@ class ClusterSettings:
         import yaml
 
         try:
-            content = yaml.safe_load(Path(self.runtime_env).read_text("utf-8"))
+            content = yaml.safe_load(expanded(self.runtime_env).read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise SettingsError(
                 f"runtime_env: {self.runtime_env} cannot be read: {error}",

@@ -17,6 +17,7 @@ from typing import Any
 
 from envfleet import machine
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 from envfleet.runs.durable import discard, write_whole, writing
 from envfleet.runs.lock import RunLock
 from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
@@ -99,7 +100,8 @@ class RunFolder:
         Relative paths start from `base`, by default the current folder.
         """
         base = base or Path.cwd()
-        elsewhere = None if checkpoint_dir is None else base / checkpoint_dir
+        elsewhere = None if checkpoint_dir is None else base / expanded(checkpoint_dir)
+        path, root = None if path is None else expanded(path), expanded(root)
         manifest = _manifest(env, algorithm, seed, elsewhere, settings, libraries or {})
         parents = (base / root / "run" if path is None else base / path).parents
         made = tuple(parent for parent in parents if not parent.exists())
@@ -123,7 +125,8 @@ class RunFolder:
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """Open the folder of an existing run."""
-        typed, folder = Path(path), Path(path).absolute()
+        typed = expanded(path)
+        folder = typed.absolute()
         recover(folder)
         if not (folder / "manifest.json").is_file():
             what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"

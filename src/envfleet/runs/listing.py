@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.folder import RunFolder, run_paths
 from envfleet.runs.lock import holder
@@ -38,7 +39,7 @@ class RunSummary:
 def runs_in(root: str | Path) -> list[RunSummary]:
     """Runs under `root`, latest first. Logs a warning for a run whose files cannot be read."""
     summaries = []
-    for path in run_paths(Path(root)):
+    for path in run_paths(expanded(root)):
         try:
             summaries.append(summary_of(RunFolder.open(path)))
         except (OSError, SettingsError, ValueError) as error:  # ValueError: an invalid path

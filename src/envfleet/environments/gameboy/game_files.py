@@ -22,6 +22,7 @@ from envfleet.environments.gameboy.games import (
 )
 from envfleet.environments.gameboy.memory import KINDS, Value, parse_kind
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 from envfleet.wording import did_you_mean
 
 __all__ = ["GAMES_FOLDER", "buttons_of", "load_game", "shipped_games"]
@@ -37,7 +38,7 @@ def shipped_games() -> list[str]:
 
 def load_game(name: str) -> Game:
     """Return the game that ships under this name, or the game of the file at this path."""
-    path = GAMES_FOLDER / f"{name}.yaml" if name in shipped_games() else Path(name)
+    path = GAMES_FOLDER / f"{name}.yaml" if name in shipped_games() else expanded(name)
     if not path.is_file():
         raise SettingsError(
             f"received the game {name!r}, expected one of {', '.join(shipped_games())} or the path of a game file",

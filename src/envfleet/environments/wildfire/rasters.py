@@ -15,6 +15,7 @@ from envfleet.environments.wildfire.settings import WildfireSettings
 from envfleet.environments.wildfire.sharing import one_copy
 from envfleet.environments.wildfire.weather import CLIMATES, Climate
 from envfleet.errors import MissingExtraError, SettingsError
+from envfleet.paths import expanded
 from envfleet.seeding import stream
 
 __all__ = ["RasterCrops", "Rasters", "WholeRasters", "write_geotiff"]
@@ -69,7 +70,7 @@ class Rasters:
     """
 
     def __init__(self, folder: str | Path, *, units: str = "landfire") -> None:
-        self.folder, self._units = Path(folder), units
+        self.folder, self._units = expanded(folder), units
         self._rasterio = _rasterio()
         self.files = _files_by_layer(self.folder)
         self._decides = units, *(_stamp(file) for file in self.files.values())
