@@ -18,6 +18,7 @@ from envfleet.errors import SettingsError
 from envfleet.runs.metrics import read_metrics
 from envfleet.training import progress
 from tests.cli.conftest import SMALL, train
+from tests.training.running import weights
 
 EXPERIMENT = """
 algorithm: ppo
@@ -371,6 +372,27 @@ def test_an_output_dir_that_exists(trained: Path, capsys: pytest.CaptureFixture[
     assert f"`envfleet resume {trained}`" in error
     assert "--overwrite" in error
     assert sorted(trained.rglob("*")) == before
+
+
+def test_a_runs_own_settings_do_not_replace_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--steps", "64", "--rollout-steps", "16", "--eval-every", "0"]
+    assert train(tmp_path / "a", *short, "--overwrite") == 0
+    before = weights(tmp_path / "a")
+    config = tmp_path / "a" / "config.yaml"
+    recorded = yaml.safe_load(config.read_text())
+    assert "overwrite" not in recorded
+    for content in (recorded, {**recorded, "overwrite": True}):  # older versions recorded it
+        config.write_text(yaml.safe_dump(content))
+        assert cli.main(["train", "--config", str(config), "--seed", "2"]) == 2
+        assert "a exists and is not empty" in capsys.readouterr().err
+        assert weights(tmp_path / "a") == before
+    assert cli.main(["train", "--config", str(config), "--seed", "2", "--overwrite"]) == 0
+    assert weights(tmp_path / "a") != before
+
+
+def test_a_settings_file_may_say_overwrite(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("algorithm: ppo\noverwrite: true\n")
+    assert settings("--config", str(tmp_path / "mine.yaml")).overwrite
 
 
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,9 @@ HARMLESS = frozenset(
         "workers",
     }
 )
-# Settings that a run folder does not record: they describe your cluster, and run folders are passed on.
-NOT_RECORDED = frozenset({"address", "runtime_env"})
+# Settings that a run folder does not record: those that describe your cluster, because run folders are passed on, and
+# `overwrite`, because `train --config RUN/config.yaml` must not replace that run.
+NOT_RECORDED = frozenset({"address", "overwrite", "runtime_env"})
 # The fleet's list, including spellings of other systems. It is repeated here because importing the fleet loads
 # Gymnasium; a test compares the two.
 BACKENDS = (
@@ -342,6 +343,6 @@ class TrainingSettings(AlgorithmContract):
         return self.learner_threads or 1
 
     def recorded(self) -> dict[str, Any]:
-        """Return the algorithm and all settings as plain data, for a run folder; nothing that describes a cluster."""
+        """Return the algorithm and all settings as plain data, for a run folder, without those in NOT_RECORDED."""
         plain = {name: value for name, value in self.to_json().items() if name not in NOT_RECORDED}
         return {"algorithm": self.recorded_name(), **plain}

@@ -64,7 +64,7 @@ class Train:
         """Parse the command line. tyro exits after --help and if a flag lacks its value."""
         folder = Path.cwd()  # importing the user's module may change it
         path = _config_path(arguments)
-        from_file = {} if path is None else read_settings_file(expanded(path))
+        from_file = {} if path is None else _settings_in(expanded(path))
         named, flags_only = _algorithm(arguments, from_file, path)
         if ":" in named:
             make_folder_importable()
@@ -117,6 +117,14 @@ def _config_path(arguments: Sequence[str]) -> str | None:
             rest = [value] if equals else list(arguments[position + 1 : position + 2])
             return rest[0] if rest and not rest[0].startswith("--") else None
     return None
+
+
+def _settings_in(path: Path) -> dict[str, Any]:
+    """Return the settings in a file. That of a run does not say `overwrite`, which older versions recorded."""
+    content = read_settings_file(path)
+    if (path.parent / "manifest.json").is_file():
+        content.pop("overwrite", None)
+    return content
 
 
 def _algorithm(arguments: Sequence[str], from_file: dict[str, Any], path: str | None) -> tuple[str, list[str]]:
