@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +103,28 @@ def test_a_run_without_any_sound_checkpoint_is_not_guessed(stopped: Path) -> Non
     assert len(list(stopped.glob("checkpoints/damaged-step-*"))) == 2
 
 
+class DiesUnsaved(Callback):
+    """Ends a run in its second update. Its first metrics are written, so the folder stays."""
+
+    def on_update(self, moment: Moment) -> None:
+        if moment.steps > ROLLOUT:
+            raise KeyboardInterrupt
+
+
+def run_unsaved(folder: Path, **changes: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, [DiesUnsaved()], checkpoint_every=10**9, **changes)
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
-    stopped: Path, whole: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, whole: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.rmtree(stopped / "checkpoints")
-    (stopped / "checkpoints" / ".writing-step-384-999999").mkdir(parents=True)
+    run_unsaved(tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / ".writing-step-384-999999").mkdir()
     with caplog.at_level(logging.WARNING, "envfleet"):
-        resume(stopped, quiet=True)
+        resume(tmp_path / "run", quiet=True)
     assert "begins again" in caplog.text
-    assert weights(stopped) == whole
+    assert weights(tmp_path / "run") == whole
 
 
 def test_beginning_again_keeps_to_the_checkpoint_folder_that_was_recorded(
@@ -121,12 +133,40 @@ def test_beginning_again_keeps_to_the_checkpoint_folder_that_was_recorded(
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    run(tmp_path / "run", checkpoint_dir="kept")
-    shutil.rmtree(tmp_path / "here" / "kept")
+    run_unsaved(tmp_path / "run", checkpoint_dir="kept")
     monkeypatch.chdir(tmp_path / "there")
     resume(tmp_path / "run", quiet=True)
     assert (tmp_path / "here" / "kept" / "final").is_dir()
     assert not list((tmp_path / "there").iterdir())
+
+
+def test_a_run_whose_checkpoints_are_missing_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(tmp_path / "run", checkpoint_dir="kept")
+    (tmp_path / "kept").rename(tmp_path / "moved")
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(
+        CheckpointError, match=rf"{tmp_path / 'kept'} of the run .*run does not exist\nhint: put it back"
+    ):
+        resume(tmp_path / "run", quiet=True)
+    (tmp_path / "kept").mkdir()  # as the mount point of a disk that is not mounted
+    with pytest.raises(CheckpointError, match=rf"{tmp_path / 'kept'} of the run .*run has no checkpoints\nhint: "):
+        resume(tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics
+    assert "begins again" not in caplog.text
+    (tmp_path / "kept").rmdir()
+    (tmp_path / "moved").rename(tmp_path / "kept")
+    assert resume(tmp_path / "run", quiet=True).checkpoint().step == 3 * ROLLOUT
+
+
+def test_a_missing_checkpoint_folder_of_an_unsaved_run_is_not_made_again(tmp_path: Path) -> None:
+    """Runs of older versions do not record whether they saved."""
+    run_unsaved(tmp_path / "run", checkpoint_dir=str(tmp_path / "kept"))
+    (tmp_path / "kept").rename(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match=r"kept of the run .* does not exist"):
+        resume(tmp_path / "run", quiet=True)
 
 
 @pytest.mark.parametrize("acting", ["worker", "central"])
@@ -167,7 +207,7 @@ def test_code_that_the_run_names_is_not_imported_without_trust(tmp_path: Path) -
     assert weights(tmp_path / "run")
 
 
-def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Second(Callback):
         said = ""
 
@@ -179,3 +219,4 @@ def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
     second = Second()
     run(tmp_path / "run", [second])
     assert "process" in second.said
+    assert "begins again" not in caplog.text  # also before its first checkpoint

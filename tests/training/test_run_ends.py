@@ -105,16 +105,20 @@ def test_a_spent_run_names_the_budget_to_raise(
     assert f"its budget is spent at step {UPDATE}: {flag} gives it more" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_killed_in_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+def test_a_run_killed_in_its_first_checkpoint_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pieces of a replay buffer are written first."""
+
+    def killed(checkpoints: Checkpoints, *_: Any) -> None:
+        (checkpoints.folder / "pieces").mkdir()
+        raise KeyboardInterrupt
+
     run(tmp_path / "whole")
-    folder = tmp_path / "killed"
-    run(folder, callbacks=[StopAfter(1)])
-    for entry in (folder / "checkpoints").iterdir():
-        entry.rename(folder / "gone") if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    (folder / "checkpoints" / "pieces").mkdir()
-    resume(folder, quiet=True)
-    assert weights(folder) == weights(tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Checkpoints, "save", killed)
+        run(tmp_path / "killed")
+    assert (tmp_path / "killed" / "checkpoints" / "pieces").is_dir()
+    resume(tmp_path / "killed", quiet=True)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
 
 
 def test_filming_does_not_count_as_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -313,6 +313,8 @@ class Training:
             "evaluated_steps": self._evaluated_steps,
             "filmed_steps": self._filmed_steps,
         }
+        if self._saved is None:  # so that a resume knows if checkpoints are missing
+            self._reporter.folder.update_manifest(saved=True)
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
         self._reporter.folder.forget_replaced()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envfleet.algorithms.settings import HARMLESS, TrainingSettings
-from envfleet.errors import EnvError, SettingsError, StateError, WorkerError, one_line_of
+from envfleet.errors import CheckpointError, EnvError, SettingsError, StateError, WorkerError, one_line_of
 from envfleet.policies.weights import load_weights
 from envfleet.runs.checkpoints import Checkpoint, Checkpoints
 from envfleet.runs.folder import RunFolder
@@ -40,7 +40,9 @@ def resume(path: str | Path, *, callbacks: Sequence[Callback] = (), trust: bool 
     # Objects replace code that the run names, which may be part of a script that cannot be imported.
     objects = {name: changes.pop(name) for name in list(changes) if _is_code(changes[name])}
     settings = _settings(folder, changes, objects, trust=trust)
-    if _never_saved(folder):
+    with folder.lock():  # a run in use may not have saved yet
+        never_saved = _never_saved(folder)
+    if never_saved:
         _log.warning("%s was stopped before its first checkpoint: it begins again", folder.shown)
         again = settings.but(output_dir=str(folder.shown), overwrite=True)
         if again.checkpoint_dir is not None:  # the recorded folder, independent of the current one
@@ -111,8 +113,19 @@ def _put_back(resolved: Resolved, checkpoint: Checkpoint, exactness: Exactness) 
 
 
 def _never_saved(folder: RunFolder) -> bool:
-    """Whether nothing was ever saved, not even a checkpoint that is damaged now."""
-    return not states_in(folder.checkpoints)
+    """Whether nothing was ever saved, not even a checkpoint that is damaged now.
+
+    Raises a CheckpointError if checkpoints were saved and are gone: beginning again would delete the rest of the run.
+    """
+    if states_in(folder.checkpoints):
+        return False
+    if folder.checkpoints.is_dir() and not folder.read_manifest().get("saved"):
+        return True
+    what = "has no checkpoints" if folder.checkpoints.is_dir() else "does not exist"
+    raise CheckpointError(
+        f"the checkpoint folder {folder.checkpoints} of the run {folder.shown} {what}",
+        hint="put it back (is its disk mounted?); if its checkpoints are lost, start the run again with --overwrite",
+    )
 
 
 def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any], *, trust: bool) -> TrainingSettings:
