@@ -180,6 +180,27 @@ def test_damage_is_found_and_the_one_before_is_used(
     assert checkpoints.load_newest_sound().policy["body.weight"][0, 0] == 3
 
 
+@pytest.mark.parametrize("name", FILES)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_called_damaged(
+    checkpoints: Checkpoints, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        checkpoints.save(step, policy(step), {"x": step})
+    before, read = names(checkpoints.folder), Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.name == name:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(CheckpointError, match=r"step-2 cannot be read: Input/output error\nhint: it may be intact"):
+            checkpoints.load_newest_sound()
+    assert names(checkpoints.folder) == before
+    assert checkpoints.load_newest_sound().step == 2
+
+
 def test_no_sound_checkpoint_at_all_is_an_error(checkpoints: Checkpoints) -> None:
     with pytest.raises(CheckpointError, match="there is no sound checkpoint"):
         checkpoints.load_newest_sound()

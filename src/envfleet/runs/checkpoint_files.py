@@ -22,13 +22,24 @@ from envfleet.settings.files import parse_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PIECES", "Checkpoint", "OtherFormatError", "encoded", "fingerprint", "piece_path", "read", "verified"]
+__all__ = [
+    "PIECES",
+    "Checkpoint",
+    "OtherFormatError",
+    "UnreadableError",
+    "encoded",
+    "fingerprint",
+    "piece_path",
+    "read",
+    "verified",
+]
 
 Array = np.ndarray[Any, Any]
 
 PIECES = "pieces"
 _FORMAT = 1  # raise it if older checkpoints can no longer be resumed
 _FILES = ("policy.safetensors", "state.safetensors", "state.json")
+_DAMAGE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)  # other OSErrors may be temporary
 _PIECE_NAME = re.compile(r"[\w-]+")
 
 
@@ -45,6 +56,10 @@ class Checkpoint:
 
 class OtherFormatError(CheckpointError):
     """A valid checkpoint of another Envfleet version. It is left alone."""
+
+
+class UnreadableError(CheckpointError):
+    """A checkpoint that cannot be read now, for example because a disk or network fails. It may be intact."""
 
 
 def encoded(
@@ -80,8 +95,13 @@ def verified(path: Path, *, with_pieces: bool) -> tuple[int, dict[str, bytes], d
         pieces = {name: piece_path(path.parent, name).read_bytes() for name in digest["pieces"] if with_pieces}
         wrong = [name for name in _FILES if fingerprints[name] != fingerprint(contents[name])]
         wrong += [name for name, content in pieces.items() if digest["pieces"][name] != fingerprint(content)]
-    except (KeyError, OSError, TypeError, ValueError) as error:
+    except (*_DAMAGE, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {path} is incomplete: {type(error).__name__}: {error}") from error
+    except OSError as error:
+        raise UnreadableError(
+            f"the checkpoint {path} cannot be read: {error.strerror or error}",
+            hint="it may be intact, and nothing was changed; try again when its files can be read",
+        ) from error
     if wrong or path.name != f"step-{step}":
         raise CheckpointError(f"the checkpoint {path} is damaged: {', '.join(wrong) or 'digest.json'} changed")
     return step, contents, pieces

@@ -30,6 +30,7 @@ from envfleet.runs.checkpoint_files import (
     PIECES,
     Checkpoint,
     OtherFormatError,
+    UnreadableError,
     encoded,
     fingerprint,
     piece_path,
@@ -263,7 +264,7 @@ class Checkpoints:
             path = self.folder / f"step-{step}"
             try:
                 checkpoint = read(path, with_pieces=True)
-            except OtherFormatError:
+            except (OtherFormatError, UnreadableError):
                 raise
             except CheckpointError as error:
                 _LOG.warning("%s; the checkpoint before it is used", str(error).partition("\n")[0])
