@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -150,10 +151,73 @@ def test_checkpoints_can_live_elsewhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert RunFolder.open(run.path).checkpoints == run.checkpoints == tmp_path / "elsewhere"
     (run.checkpoints / "step-3").mkdir()
     (run.checkpoints / "mine").mkdir()
-    with pytest.raises(SettingsError, match="elsewhere exists and is not empty"):
-        create(tmp_path / "other", checkpoint_dir="elsewhere")
-    create(tmp_path / "other", checkpoint_dir="elsewhere", overwrite=True).forget_replaced()
-    assert [entry.name for entry in run.checkpoints.iterdir()] == ["mine"]
+    create(tmp_path / "run", checkpoint_dir="elsewhere", overwrite=True).forget_replaced()
+    assert {entry.name for entry in run.checkpoints.iterdir()} == {".run", "mine"}
+
+
+def refused(path: Path | None, **options: object) -> str:
+    with pytest.raises(SettingsError) as error:
+        create(path, **options)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_checkpoint_folder_belongs_to_one_run(tmp_path: Path, saved: bool, overwrite: bool) -> None:
+    ours, states = tmp_path / "ours", tmp_path / "states"
+    run = create(ours, checkpoint_dir=states)
+    if saved:
+        (states / "step-3").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    expected = f"the checkpoint folder {states} belongs to the run {ours}\nhint: give another --checkpoint-dir"
+    for path in (tmp_path / "other", None):
+        assert refused(path, root=tmp_path / "runs", checkpoint_dir=states, overwrite=overwrite) == expected
+    assert sorted(tmp_path.rglob("*")) == before
+    assert RunFolder.open(ours).checkpoints == run.checkpoints
+
+
+def test_a_checkpoint_folder_without_checkpoints_is_free_once_its_run_is_gone(tmp_path: Path) -> None:
+    create(tmp_path / "a", checkpoint_dir=tmp_path / "states")
+    (tmp_path / "a").rename(tmp_path / "renamed")
+    create(tmp_path / "b", checkpoint_dir=tmp_path / "states").remove_if_untrained()
+    assert not (tmp_path / "states").exists()
+    create(tmp_path / "c", checkpoint_dir=tmp_path / "states")
+
+
+def test_checkpoints_of_a_run_that_is_gone_are_kept_for_it(tmp_path: Path) -> None:
+    states = tmp_path / "states"
+    create(tmp_path / "a", checkpoint_dir=states)
+    (states / "step-3").mkdir()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert "belongs to the run" in refused(tmp_path / "c", checkpoint_dir=states, overwrite=True)
+    assert f"{states} exists and is not empty\nhint: replace its" in refused(tmp_path / "a", checkpoint_dir=states)
+    create(tmp_path / "b", checkpoint_dir=states, overwrite=True).forget_replaced()  # its manifest names them
+    assert not (states / "step-3").exists()
+    assert "belongs to the run" in refused(tmp_path / "a", checkpoint_dir=states, overwrite=True)
+
+
+def test_checkpoints_of_an_older_version_name_no_run(tmp_path: Path) -> None:
+    states = tmp_path / "states"
+    create(tmp_path / "a", checkpoint_dir=states)
+    (states / "step-3").mkdir()
+    (states / ".run").unlink()
+    assert "states belongs to another run" in refused(tmp_path / "b", checkpoint_dir=states, overwrite=True)
+    create(tmp_path / "a", checkpoint_dir=states, overwrite=True).forget_replaced()
+    assert not (states / "step-3").exists()
+
+
+def test_of_two_runs_that_claim_a_checkpoint_folder_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = folder_module.claim
+
+    def claimed_before(checkpoints: Path, run: Path) -> None:
+        monkeypatch.setattr(folder_module, "claim", claim)
+        create(tmp_path / "first", checkpoint_dir=checkpoints)
+        claim(checkpoints, run)
+
+    monkeypatch.setattr(folder_module, "claim", claimed_before)
+    assert f"belongs to the run {tmp_path / 'first'}" in refused(tmp_path / "b", checkpoint_dir=tmp_path / "states")
 
 
 def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
@@ -162,6 +226,8 @@ def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
         create(tmp_path / "file")
     with pytest.raises(SettingsError, match="cannot be made: Not a directory"):
         create(tmp_path / "file" / "run")
+    with pytest.raises(SettingsError, match=r"--checkpoint-dir .*file, which is a file, expected a folder"):
+        create(tmp_path / "run", checkpoint_dir=tmp_path / "file")
 
 
 def test_opening_what_is_no_run_names_those_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +239,35 @@ def test_opening_what_is_no_run_names_those_near(tmp_path: Path, monkeypatch: py
         RunFolder.open("runs/cartpol-1")
     with pytest.raises(SettingsError, match=r"is not a run: it has no manifest.json\nhint: there are .*cartpole-1"):
         RunFolder.open(tmp_path / "runs")
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of another user. The error is raised by hand, because root, who runs tests in containers, may do all."""
+    folder, stat = tmp_path / "private", Path.stat
+    folder.mkdir()
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if folder in path.parents:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    return folder
+
+
+def test_a_folder_of_another_user_is_named(private: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"the run folder .*private/deep/run cannot be made: Permission denied\nhint: "
+    ):
+        create(private / "deep" / "run")
+    with pytest.raises(SettingsError, match=r"the run folder .*private cannot be read: Permission denied"):
+        RunFolder.open(private)
+
+
+def test_a_folder_of_another_user_does_not_hide_the_other_runs(private: Path) -> None:
+    run = create(private.parent / "mine")
+    assert [summary.path for summary in runs_in(private.parent)] == [run.path]
 
 
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:

@@ -87,15 +87,11 @@ def test_a_run_that_is_being_replaced_is_left_to_the_process_that_does_it(tmp_pa
     assert RunFolder.open(tmp_path / "run").metrics.read_text() == "old"
 
 
-def test_checkpoints_taken_from_another_run_return_to_it(tmp_path: Path) -> None:
-    run = fill(create(tmp_path / "one", checkpoint_dir=tmp_path / "states"), "old")
+def test_a_checkpoint_folder_that_was_only_claimed_is_free_again(tmp_path: Path) -> None:
+    fill(create(tmp_path / "run"), "old")
     before = content(tmp_path)
-    new = create(tmp_path / "folder" / "two", checkpoint_dir=tmp_path / "states", overwrite=True)
-    new.lock().release()  # as if its process had been killed
-    assert not (run.checkpoints / "step-3").exists()
-    RunFolder.open(tmp_path / "one")
-    assert (run.checkpoints / "step-3").exists()
-    new.remove_if_untrained()
+    create(tmp_path / "run", checkpoint_dir=tmp_path / "states", overwrite=True).remove_if_untrained()
+    (tmp_path / "states").rmdir()  # empty
     assert content(tmp_path) == before
 
 
@@ -109,7 +105,7 @@ def test_a_folder_that_is_no_run_keeps_what_only_has_our_name(tmp_path: Path) ->
 KILLED_ANYWHERE = """
 import os, shutil, sys
 from pathlib import Path
-from envfleet.runs import folder as module
+from envfleet.runs import manifest as module
 from envfleet.runs.folder import RunFolder
 from tests.runs.test_replacing import content, create, fill
 
@@ -152,7 +148,8 @@ def new_run(number):
     run.forget_replaced()
 
 def shape(found, root):
-    return {name.removeprefix(str(root)): value for name, value in found.items() if "manifest" not in name}
+    named = {name.removeprefix(str(root)): value.replace(str(root), "") for name, value in found.items()}
+    return {name: value for name, value in named.items() if "manifest" not in name}
 
 prepare(0); new_run(0)
 whole = shape(content(place(0)[2]), place(0)[2])

@@ -6,27 +6,23 @@ import difflib
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from envfleet import machine
 from envfleet.errors import SettingsError
 from envfleet.paths import expanded
+from envfleet.runs.checkpoint_owner import claim, refuse_other_owner, release
 from envfleet.runs.durable import discard, write_whole, writing
 from envfleet.runs.lock import RunLock
+from envfleet.runs.manifest import new_manifest, refuse_other_format
 from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, states_in
 from envfleet.settings import read_settings_file
 from envfleet.settings.files import parse_json
 
 __all__ = ["RunFolder", "run_paths"]
-
-_FORMAT = 1  # of the folder; raise it if older runs can no longer be read
 
 
 @dataclass(frozen=True)
@@ -101,18 +97,25 @@ class RunFolder:
         """
         base = base or Path.cwd()
         elsewhere = None if checkpoint_dir is None else base / expanded(checkpoint_dir)
-        path, root = None if path is None else expanded(path), expanded(root)
-        manifest = _manifest(env, algorithm, seed, elsewhere, settings, libraries or {})
-        parents = (base / root / "run" if path is None else base / path).parents
-        made = tuple(parent for parent in parents if not parent.exists())
-        typed = Path(root, _claimed_name(base / root, env, algorithm, seed)) if path is None else Path(path)
+        given, root = None if path is None else expanded(path), expanded(root)
+        manifest = new_manifest(env, algorithm, seed, elsewhere, settings, libraries or {})
+        try:
+            parents = (base / root / "run" if given is None else base / given).parents
+            made = tuple(parent for parent in parents if not parent.exists())
+            if elsewhere is not None:
+                refuse_other_owner(elsewhere, None if given is None else base / given)
+        except OSError as error:
+            raise _cannot_be_made(given or root, error) from error
+        typed = root / _claimed_name(base / root, env, algorithm, seed) if given is None else given
         folder = base / typed
         run = cls(folder, elsewhere or folder / "checkpoints", made, typed=typed)
-        recover(folder, run.checkpoints)
         try:
+            recover(folder)
             run = replace(run, held=run._make_room(overwrite=overwrite))
             folder.mkdir(parents=True, exist_ok=True)
             run.checkpoints.mkdir(parents=True, exist_ok=True)
+            if elsewhere is not None:
+                claim(elsewhere, folder)
             write_whole(run.manifest, (json.dumps(manifest, indent=2) + "\n").encode())
         except BaseException as error:
             if run.held is not None:
@@ -123,21 +126,40 @@ class RunFolder:
         return run
 
     @classmethod
+    def refuse_taken(
+        cls,
+        path: str | Path | None,
+        *,
+        base: Path,
+        overwrite: bool = False,
+        checkpoint_dir: str | Path | None = None,
+    ) -> None:
+        """Raise a SettingsError if `create` would refuse these folders. Changes nothing."""
+        folder = None if path is None else base / expanded(path)
+        elsewhere = None if checkpoint_dir is None else base / expanded(checkpoint_dir)
+        if elsewhere is not None:
+            refuse_other_owner(elsewhere, folder)
+        if path is not None and folder is not None:
+            cls(folder, elsewhere or folder / "checkpoints", typed=expanded(path))._is_taken(overwrite=overwrite)
+
+    @classmethod
     def open(cls, path: str | Path) -> RunFolder:
         """Open the folder of an existing run."""
         typed = expanded(path)
         folder = typed.absolute()
-        recover(folder)
-        if not (folder / "manifest.json").is_file():
-            what = "is not a run: it has no manifest.json" if folder.is_dir() else "does not exist"
+        try:
+            recover(folder)
+            is_run, exists = (folder / "manifest.json").is_file(), folder.is_dir()
+        except OSError as error:
+            raise SettingsError(f"the run folder {typed} cannot be read: {error.strerror or error}") from error
+        if not is_run:
+            what = "is not a run: it has no manifest.json" if exists else "does not exist"
             raise SettingsError(f"the run folder {typed} {what}", hint=_near_runs(typed))
         manifest = cls(folder, folder).read_manifest()
-        _refuse_other_format(typed, manifest)
+        refuse_other_format(typed, manifest)
         elsewhere = manifest.get("checkpoint_dir")
         if not isinstance(elsewhere, str | None):
             raise SettingsError(f"{typed / 'manifest.json'} says checkpoint_dir: {elsewhere!r}, expected a path")
-        if elsewhere:
-            recover(folder, Path(elsewhere))
         return cls(folder, folder / (elsewhere or "checkpoints"), typed=typed)
 
     def lock(self) -> RunLock:
@@ -172,7 +194,7 @@ class RunFolder:
         return content
 
     def update_manifest(self, **changes: Any) -> None:
-        """Add entries to the manifest that are known only once the fleet is built."""
+        """Add entries to the manifest that are known only after the run has started."""
         content = {**self.read_manifest(), **changes}
         with writing("the manifest", self.manifest):
             write_whole(self.manifest, (json.dumps(content, indent=2) + "\n").encode())
@@ -190,38 +212,50 @@ class RunFolder:
         if self.held is not None:
             self.held.release()
             recover(self.path)
+            release(self.checkpoints, self.path)
             if self.manifest.exists():
                 return
         elif states_in(self.checkpoints) or (self.metrics.exists() and self.metrics.stat().st_size):
             return
         for entry in (*(self.path / name for name in ENTRIES), self.path / ".lock"):
             discard(entry)
+        release(self.checkpoints, self.path)
         for folder in (self.checkpoints, self.path, *self.made):
             if folder.is_dir() and not _entries(folder):
                 folder.rmdir()
 
-    def _make_room(self, *, overwrite: bool) -> RunLock | None:
-        """Refuse an occupied folder or, with `overwrite`, move the old run aside. Touches only files that runs write.
-
-        Returns the lock of the old run in the second case.
-        """
+    def _is_taken(self, *, overwrite: bool) -> bool:
+        """Whether the folder has a run that `overwrite` replaces. Raises a SettingsError if it must stay."""
         if self.path.exists() and not self.path.is_dir():
             raise SettingsError(f"got --output-dir {self.shown}, which is a file, expected a folder")
         there = [entry for entry in self.path.iterdir() if entry.name != ".lock"] if self.path.exists() else []
         if not there and not states_in(self.checkpoints):
-            return None
-        taken = self.shown if there else self.checkpoints
-        if not overwrite:
+            return False
+        if not overwrite and there:
             resume = f"envfleet resume {shlex.quote(str(self.shown))}"
             raise SettingsError(
-                f"{taken} exists and is not empty",
+                f"{self.shown} exists and is not empty",
                 hint=f"continue it: `{resume}`; replace it: --overwrite; or give another folder",
+            )
+        if not overwrite:  # checkpoints in a separate folder, of a run whose folder was deleted
+            raise SettingsError(
+                f"{self.checkpoints} exists and is not empty",
+                hint="replace its checkpoints: --overwrite; or give another --checkpoint-dir",
             )
         if there and not self.manifest.exists():
             raise SettingsError(
                 f"{self.shown} is not a run, so --overwrite leaves it alone",
                 hint="give a folder that is new or empty, or remove it yourself",
             )
+        return True
+
+    def _make_room(self, *, overwrite: bool) -> RunLock | None:
+        """Refuse an occupied folder or, with `overwrite`, move the old run aside. Touches only files that runs write.
+
+        Returns the lock of the old run in the second case.
+        """
+        if not self._is_taken(overwrite=overwrite):
+            return None
         self.path.mkdir(parents=True, exist_ok=True)
         lock = self.lock()
         try:
@@ -235,7 +269,14 @@ class RunFolder:
 
 def run_paths(root: Path) -> list[Path]:
     """Runs directly under `root`, by name."""
-    return sorted(path for path in _entries(root) if (path / "manifest.json").is_file())
+    return sorted(path for path in _entries(root) if _is_run(path))
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return (path / "manifest.json").is_file()
+    except OSError:  # e.g. a private folder of another user
+        return False
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -266,70 +307,11 @@ def _claimed_name(root: Path, env: str, algorithm: str, seed: int) -> str:
     raise SettingsError(f"{root} has too many runs named {name}", hint="name a folder, with --output-dir")
 
 
-def _manifest(
-    env: str,
-    algorithm: str,
-    seed: int,
-    checkpoint_dir: Path | None,
-    settings: Mapping[str, Any] | None,
-    libraries: Mapping[str, str],
-) -> dict[str, Any]:
-    return {
-        "format": _FORMAT,
-        "env": env,
-        "algorithm": algorithm,
-        "seed": seed,
-        "envfleet": metadata.version("envfleet"),
-        "git": _git_commit(),
-        "machine": machine.describe(libraries=libraries),  # and the versions of Python, torch, Gymnasium and NumPy
-        "command": _without_cluster(sys.argv),
-        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "checkpoint_dir": None if checkpoint_dir is None else str(checkpoint_dir),
-        **({} if settings is None else {"settings": dict(settings)}),
-    }
-
-
-def _without_cluster(command: list[str]) -> list[str]:
-    """The command without the values of flags that describe a cluster, because run folders are passed on."""
-    kept: list[str] = []
-    for word in command:
-        flag = word.partition("=")[0].lstrip("-").replace("_", "-")
-        if kept and kept[-1].lstrip("-").replace("_", "-") in _OF_CLUSTER and kept[-1].startswith("--"):
-            kept.append("...")
-        elif flag in _OF_CLUSTER and "=" in word:
-            kept.append(f"{word.partition('=')[0]}=...")
-        else:
-            kept.append(word)
-    return kept
-
-
-_OF_CLUSTER = ("address", "runtime-env")
-
-
-def _refuse_other_format(path: Path, manifest: Mapping[str, Any]) -> None:
-    found, wrote = manifest.get("format"), manifest.get("envfleet", "unknown")
-    if found != _FORMAT:
-        raise SettingsError(
-            f"the run {path} has format {found!r} (it was made by Envfleet {wrote}); this is Envfleet "
-            f"{metadata.version('envfleet')}, which reads format {_FORMAT}",
-            hint="use the version of Envfleet that made it",
-        )
-
-
-def _git_commit() -> dict[str, Any] | None:
-    """The commit of the current folder, and whether files differ from it."""
-    try:
-        commit, changes = (
-            subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return {"commit": commit, "changed": bool(changes)}
-
-
 def _near_runs(folder: Path) -> str:
-    roots = (folder,) if run_paths(folder) else (folder.parent, Path("runs"))
-    found = {run.name: run for root in roots for run in run_paths(root)}
+    try:
+        roots = (folder,) if run_paths(folder) else (folder.parent, Path("runs"))
+        found = {run.name: run for root in roots for run in run_paths(root)}
+    except OSError:  # the message is about the folder, not about its neighbours
+        found = {}
     near = difflib.get_close_matches(folder.name, found, n=3, cutoff=0.4) or sorted(found)[-3:]
     return f"there are {', '.join(str(found[name]) for name in near)}" if near else "`envfleet runs` lists all runs"

@@ -8,7 +8,7 @@ A process may be killed between any two of these steps. The next process that op
 that nobody holds the run's lock, and puts the old run back. Repeating part of that is harmless. The user's own files
 are in no list and stay where they are.
 
-Checkpoints in a separate folder have a `.replaced/` there, on the same file system, with a file that names the run.
+Checkpoints in a separate folder have a `.replaced/` there, on the same file system.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENTRIES = (_CONFIG, _MANIFEST, "metrics.jsonl", "order.jsonl", "logs", "checkpoi
 _COPIED = (_MANIFEST, _CONFIG)  # not moved: the new ones replace them atomically, so the folder is always a valid run
 _STATES = re.compile(r"step-\d+|last|best|final|damaged-step-\d+")
 _PIECES = "pieces"
-_ASIDE, _JOURNAL, _OWNER = ".replaced", "journal.json", "run"
+_ASIDE, _JOURNAL = ".replaced", "journal.json"
 _LOG = logging.getLogger("envfleet")
 
 
@@ -62,7 +62,6 @@ def move_aside(run: Path, checkpoints: Path) -> None:
     sync_folder(run)
     if states:
         (checkpoints / _ASIDE).mkdir(exist_ok=True)
-        write_whole(checkpoints / _ASIDE / _OWNER, str(run.absolute()).encode())
         _move(states, checkpoints, checkpoints / _ASIDE)
     for name in _COPIED:
         if name in entries:
@@ -85,26 +84,21 @@ def _remove_old(run: Path, journal: dict[str, Any]) -> None:
     discard(run / _ASIDE)
 
 
-def recover(run: Path, checkpoints: Path | None = None) -> None:
-    """Put back a replaced run if the process that replaced it ended without a checkpoint.
-
-    Another run may have taken `checkpoints`; then the journal of that run lists them.
-    """
-    owner = None if checkpoints is None else checkpoints / _ASIDE / _OWNER
-    for path in (run, Path(owner.read_text()) if owner is not None and owner.is_file() else run):
-        ours = (path / _ASIDE / _JOURNAL).is_file() or ((path / _ASIDE).is_dir() and (path / _MANIFEST).is_file())
-        if not ours or holder(path / ".lock") is not None:
-            continue
-        try:
-            with RunLock(path / ".lock"):
-                put_back = _put_back(path)
-        except OSError as error:
-            raise SettingsError(
-                f"the run in {path} was being replaced and cannot be restored: {error.strerror or error}",
-                hint=f"its files are in {path / _ASIDE}; make the folder writable",
-            ) from error
-        if put_back:
-            _LOG.warning("%s was restored: the run that replaced it saved no checkpoint", path)
+def recover(run: Path) -> None:
+    """Put back a replaced run if the process that replaced it ended without a checkpoint."""
+    ours = (run / _ASIDE / _JOURNAL).is_file() or ((run / _ASIDE).is_dir() and (run / _MANIFEST).is_file())
+    if not ours or holder(run / ".lock") is not None:
+        return
+    try:
+        with RunLock(run / ".lock"):
+            put_back = _put_back(run)
+    except OSError as error:
+        raise SettingsError(
+            f"the run in {run} was being replaced and cannot be restored: {error.strerror or error}",
+            hint=f"its files are in {run / _ASIDE}; make the folder writable",
+        ) from error
+    if put_back:
+        _LOG.warning("%s was restored: the run that replaced it saved no checkpoint", run)
 
 
 def _put_back(run: Path) -> bool:
