@@ -129,6 +129,25 @@ def test_what_did_not_work_out_has_another_code_than_a_wrong_command(
     assert capsys.readouterr().err == "error: the loss is no number\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/shared/runs"), "error: /shared/runs: Permission denied\n"),
+        (OSError(5, "Input/output error"), "error: Input/output error\n"),
+        (OSError("no space for it"), "error: no space for it\n"),
+    ],
+)
+def test_files_that_cannot_be_used_are_reported_without_a_traceback(
+    error: OSError, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: doctor.Doctor) -> int:
+        raise error
+
+    monkeypatch.setattr(doctor.Doctor, "run", fail)
+    assert cli.main(["doctor"]) == 1
+    assert capsys.readouterr().err == message
+
+
 def test_a_reader_that_has_gone_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)  # as `head` does when it has enough

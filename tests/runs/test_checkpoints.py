@@ -201,6 +201,15 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_called_damaged(
     assert checkpoints.load_newest_sound().step == 2
 
 
+def test_a_folder_that_cannot_be_read_is_named(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(CheckpointError, match=f"{checkpoints.folder} cannot be read: Permission denied"):
+        checkpoints.load(7)
+
+
 def test_no_sound_checkpoint_at_all_is_an_error(checkpoints: Checkpoints) -> None:
     with pytest.raises(CheckpointError, match="there is no sound checkpoint"):
         checkpoints.load_newest_sound()

@@ -12,7 +12,7 @@ from envfleet.errors import CheckpointError, ResourceError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.listing import runs_in
-from envfleet.runs.metrics import read_metrics
+from envfleet.runs.metrics import MetricsWriter, read_metrics
 from envfleet.runs.plot import plot_runs
 from envfleet.settings import read_settings_file
 from envfleet.training.environment import keyword_arguments
@@ -61,6 +61,21 @@ def test_a_bad_line_of_metrics_is_named_and_left_out(
     assert read_metrics(run.metrics) == SOUND
     assert plot_runs([run.path], run.path / "curve.png").exists()
     assert caplog.text.count("line 2 is damaged and left out") == 2
+
+
+def test_metrics_that_cannot_be_read(
+    run: RunFolder, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    run.metrics.mkdir()  # a permission would not stop root
+    message = f"{run.metrics} cannot be read: Is a directory"
+    RunFolder.create(run.path.with_name("other"), env="Y-v0", algorithm="ppo", seed=1)
+    assert [summary.path.name for summary in runs_in(run.path.parent)] == ["other"]
+    assert message in caplog.text
+    for command in ("runs", "plot"):
+        assert cli.main([command, str(run.path)]) == 2
+        assert f"error: {message}\n" in capsys.readouterr().err
+    with pytest.raises(ResourceError, match=r"the metrics cannot be written to .*: Is a directory"):
+        MetricsWriter(run.metrics)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "config.yaml"])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from envfleet.errors import MissingExtraError, ResourceError
+from envfleet.errors import MissingExtraError, ResourceError, SettingsError
 from envfleet.runs import metrics as metrics_module
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics, read_metrics
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
@@ -250,4 +250,17 @@ def test_runs_of_the_same_name_in_other_folders_have_pages_of_their_own(
 def test_without_wandb_the_error_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match="hint: pip install wandb"):
+        WandbTracker(tmp_path, project="envfleet", name="run-1", config={})
+
+
+def test_wandb_that_cannot_be_started_is_reported_with_the_ways_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoKey(Recorded):
+        def init(self, **arguments: Any) -> Recorded:
+            raise RuntimeError("api_key not configured (no-tty)\ncall wandb.login()")
+
+    monkeypatch.setitem(sys.modules, "wandb", NoKey())
+    expected = r"cannot be started: api_key not configured .*\nhint: `wandb login`, or WANDB_MODE=offline"
+    with pytest.raises(SettingsError, match=expected):
         WandbTracker(tmp_path, project="envfleet", name="run-1", config={})

@@ -62,6 +62,10 @@ def _exit_code(given: list[str]) -> int:
         # The reader closed the pipe, as in `envfleet runs | head`. Keep Python from failing to flush stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:  # a file or folder that cannot be read or written
+        place = "" if error.filename is None else f"{error.filename}: "
+        sys.stderr.write(f"error: {place}{error.strerror or error}\n")
+        return FAILURE
 
 
 def _parse(arguments: list[str]) -> Any:

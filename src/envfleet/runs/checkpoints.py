@@ -211,6 +211,8 @@ class Checkpoints:
             names = [entry.name for entry in self.folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):  # not created yet, or just deleted
             names = []
+        except OSError as error:
+            raise CheckpointError(f"{self.folder} cannot be read: {error.strerror or error}") from error
         return sorted(int(match[1]) for name in names if (match := _STEP.fullmatch(name)))
 
     def step_of(self, name: str) -> int | None:

@@ -8,10 +8,11 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from envfleet.errors import SettingsError
 from envfleet.runs.durable import write_whole, writing
 from envfleet.settings.files import parse_json
 
@@ -115,7 +116,8 @@ def elapsed_seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def latest_metrics(metrics: Path) -> tuple[int, float | None, float | None]:
     """Steps, last return and best evaluation. Parses only the lines it needs."""
-    lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
+    with _reading(metrics):
+        lines = metrics.read_bytes().split(b"\n") if metrics.exists() else []
     parsed: dict[int, dict[str, Any]] = {}
 
     def row(index: int) -> dict[str, Any]:
@@ -141,9 +143,18 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn an OSError into a SettingsError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 def _rows(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """Yield each intact line and its content."""
-    with open(path, "rb") as file:
+    with _reading(path), open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             row = _row_of(line)
             if row is not None:
@@ -175,7 +186,7 @@ def _tell_damaged(path: Path, number: int) -> None:
 
 
 def _drop_torn_line(path: Path) -> None:
-    with open(path, "r+b") as file:
+    with writing("the metrics", path), open(path, "r+b") as file:
         content = file.read()
         file.truncate(content.rfind(b"\n") + 1)
 

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from envfleet.errors import MissingExtraError
+from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.runs.durable import writing
+from envfleet.wording import one_line
 
 __all__ = ["TensorBoardWriter", "WandbTracker"]
 
@@ -80,14 +81,20 @@ class WandbTracker:
             raise MissingExtraError("--track needs Weights & Biases", hint="pip install wandb") from None
         # A resumed run continues its page. Two runs may have the same name, in different folders.
         place = hashlib.sha256(str(Path(folder).absolute()).encode()).hexdigest()[:8]
-        self._run = wandb.init(
-            dir=str(folder),
-            project=project,
-            name=name,
-            id=f"{name}-{place}",
-            config=dict(config),
-            resume="allow" if resume else None,
-        )
+        try:
+            self._run = wandb.init(
+                dir=str(folder),
+                project=project,
+                name=name,
+                id=f"{name}-{place}",
+                config=dict(config),
+                resume="allow" if resume else None,
+            )
+        except Exception as error:  # of many types: no key, no network, a full disk
+            raise SettingsError(
+                f"Weights & Biases cannot be started: {one_line(str(error) or type(error).__name__)}",
+                hint="`wandb login`, or WANDB_MODE=offline",
+            ) from error
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Send a row, as returned by `MetricsWriter.write`."""
