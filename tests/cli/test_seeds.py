@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from envfleet import cli
+from envfleet.cli import seeds
+from envfleet.runs.folder import RunFolder
 from envfleet.runs.metrics import read_metrics
+from envfleet.runs.run import Run
 from tests.cli.conftest import SMALL
+from tests.runs.making import make_run
 from tests.training.running import weights
 
 COMMAND = ["train", "ppo", *[word for word in SMALL if word not in ("--seed", "1")], "--rollout-steps", "32"]
@@ -77,8 +81,31 @@ def test_a_folder_that_is_taken_is_refused_before_the_first_run(
     (tmp_path / "run-seed2").mkdir()
     (tmp_path / "run-seed2" / "notes").touch()
     assert cli.main([*COMMAND, "--output-dir", str(tmp_path / "run"), "--seeds", "1", "2"]) == 2
-    assert "run-seed2 exists and is not empty, so none of the 2 runs was started" in capsys.readouterr().err
+    assert "run-seed2 exists and is not empty; none of the 2 runs was started" in capsys.readouterr().err
+    assert cli.main([*COMMAND, "--output-dir", str(tmp_path / "run"), "--seeds", "1", "2", "--overwrite"]) == 2
+    assert "run-seed2 is not a run, so --overwrite leaves it alone; none of the 2" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run-seed2"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_checkpoint_folder_that_is_taken_is_refused_before_the_first_run(
+    tmp_path: Path, named: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFolder.create("other", env="E", algorithm="ppo", seed=1, checkpoint_dir="states-seed2")
+    flags = ["--checkpoint-dir", "states", "--seeds", "1", "2", *(["--output-dir", "run"] if named else [])]
+    assert cli.main([*COMMAND, *flags]) == 2
+    error = capsys.readouterr().err
+    assert f"states-seed2 belongs to the run {tmp_path / 'other'}; none of the 2 runs was started\n" in error
+    assert "hint: give another --checkpoint-dir\n" in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "states-seed2"]
+
+
+def test_small_returns_keep_their_digits(tmp_path: Path) -> None:
+    runs = [Run.load(make_run(tmp_path / f"{value}", returns=(value,))) for value in (0.004, 0.006)]
+    table = seeds._table([1, 2], runs)
+    assert [row.split()[1] for row in table.splitlines()[2:4]] == ["0.00400", "0.00600"]
+    assert "mean 0.00500 ± 0.00141 (standard deviation between seeds; last 100 episodes)" in table
 
 
 def test_ctrl_c_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

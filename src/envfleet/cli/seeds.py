@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from envfleet.algorithms.settings import TrainingSettings
-from envfleet.errors import SettingsError
+from envfleet.errors import SettingsError, one_line_of
 from envfleet.seeding import checked_seed
 from envfleet.settings.values import converted
 
@@ -38,21 +37,24 @@ def read_seeds(words: Sequence[str], *, with_seed: bool) -> tuple[int, ...]:
 
 
 def settings_per_seed(settings: TrainingSettings, seeds: Sequence[int], folder: Path) -> list[TrainingSettings]:
-    """Return the settings of each run. The seed is appended to given folders; existing run folders are refused."""
+    """Return the settings of each run. The seed is appended to given folders; folders that are taken are refused."""
+    from envfleet.runs.folder import RunFolder
+
     runs = []
     for seed in seeds:
         named = {name: getattr(settings, name) for name in ("output_dir", "checkpoint_dir")}
         places = {name: f"{str(path).rstrip('/')}-seed{seed}" for name, path in named.items() if path is not None}
         runs.append(settings.but(seed=seed, **places))
     # Check all folders now, not hours later when their run starts.
-    for path in [run.output_dir for run in runs if run.output_dir is not None and not run.overwrite]:
-        there = folder / path
-        if there.is_file() or (there.is_dir() and any(there.iterdir())):
-            raise SettingsError(
-                f"{path} exists and is not empty, so none of the {len(runs)} runs was started",
-                hint=f"continue it: `envfleet resume {shlex.quote(str(path))}`; replace it: --overwrite; or give "
-                "another --output-dir",
+    for run in runs:
+        try:
+            RunFolder.refuse_taken(
+                run.output_dir, base=folder, overwrite=run.overwrite, checkpoint_dir=run.checkpoint_dir
             )
+        except SettingsError as error:
+            raise SettingsError(
+                f"{one_line_of(error)}; none of the {len(runs)} runs was started", hint=error.hint
+            ) from error
     return runs
 
 
@@ -76,20 +78,24 @@ def train_in_turn(runs: Sequence[TrainingSettings], folder: Path) -> None:
 
 
 def _table(seeds: Sequence[int], runs: Sequence[Run]) -> str:
+    from envfleet.runs.live_view import decimals
+
     found = [_outcome(run) for run in runs]
     kinds = {kind for kind, _ in found}
     returns = [value for _, value in found if value is not None]
+    digits = max(2, decimals(*returns))
     rows = [("seed", "return", "run")]
     for seed, (_, value), run in zip(seeds, found, runs, strict=True):
-        rows.append((str(seed), "-" if value is None else f"{value:.2f}", str(run.folder.shown)))
+        rows.append((str(seed), "-" if value is None else f"{value:.{digits}f}", str(run.folder.shown)))
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{seed:<{widths[0]}}  {value:>{widths[1]}}  {path}" for seed, value, path in rows]
     if returns:
         of_what = " or ".join(sorted(kinds))
-        mean = f"mean {fmean(returns):.2f} ({of_what})"
+        mean = f"mean {fmean(returns):.{digits}f}"
         if len(returns) > 1:
-            mean = f"mean {fmean(returns):.2f} ± {stdev(returns):.2f} (standard deviation between seeds; {of_what})"
-        lines.append(mean)
+            mean += f" ± {stdev(returns):.{digits}f}"
+            of_what = f"standard deviation between seeds; {of_what}"
+        lines.append(f"{mean} ({of_what})")
     return "\n" + "\n".join(lines) + "\n"
 
 
