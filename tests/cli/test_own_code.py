@@ -124,6 +124,21 @@ def test_an_object_without_a_name_is_not_taken_for_its_class(tmp_path: Path) -> 
     settings = small(path, env=functools.partial(gymnasium.make, "CartPole-v1"))
     envfleet.train(settings, callbacks=[Stop()])
     assert envfleet.Run.load(path).settings["env"] == "functools:<partial>"
-    with pytest.raises(SettingsError, match=r"cannot be imported by that name\nhint: .*env=\.\.\."):
+    with pytest.raises(
+        SettingsError, match=r"cannot be imported by that name\nhint: .*envfleet\.resume\(path, env=\.\.\.\)"
+    ):
         envfleet.resume(path, trust=True)
+    with pytest.raises(SettingsError, match=r"hint: .*envfleet\.evaluate_run\(path, env=\.\.\.\)"):
+        envfleet.evaluate_run(path, trust=True)
     assert envfleet.resume(path, env=settings.env, quiet=True).summary.steps == settings.steps
+
+
+def test_a_wrapper_from_a_script_cannot_be_given_to_evaluate(tmp_path: Path) -> None:
+    settings = small(tmp_path / "run", wrappers=[lambda env: env])
+    envfleet.train(settings, callbacks=[Stop()])
+    with pytest.raises(
+        SettingsError, match=r"with wrappers=.*\nhint: .*envfleet\.Run\.load\(path, policy=\.\.\.\)"
+    ) as error:
+        envfleet.evaluate_run(tmp_path / "run", trust=True)
+    assert "wrappers=..." not in str(error.value)
+    assert envfleet.Run.load(tmp_path / "run").policy.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)

@@ -48,6 +48,7 @@ def test_harmless_settings_are_taken_and_recorded(run: Path, capsys: pytest.Capt
         (["--learning-rate=1", "--env", "Acrobot-v1"], "env, learning_rate"),
         (["--batch-size", "64"], "minibatch_size"),
         (["--overwrite"], "overwrite"),
+        (["--random-steps", "5"], "random_steps"),  # a resumed run does not play at random
     ],
 )
 def test_others_are_refused_with_a_reason(

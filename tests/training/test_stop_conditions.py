@@ -40,6 +40,8 @@ def test_evaluations_that_get_no_better_end_the_training(tmp_path: Path, capsys:
     """The first evaluation is the best; two more are no better."""
     assert last_step(run(tmp_path / "run", **FLAT, patience=2, quiet=False)) == 3
     assert "2 evaluations in a row were no better than 3 at step 384 (patience 2)" in capsys.readouterr().err
+    assert last_step(run(tmp_path / "impatient", **FLAT, patience=1, quiet=False)) == 2
+    assert "ended     1 evaluation was no better than 3 at step 384 (patience 1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("stopped_after", [1, 2, 3])

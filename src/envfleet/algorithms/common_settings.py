@@ -41,7 +41,6 @@ HARMLESS = frozenset(
         "patience",
         "pin_cores",
         "quiet",
-        "random_steps",
         "restarts",
         "runtime_env",
         "start_method",

@@ -195,10 +195,8 @@ class Training:
             at = f"the evaluation at step {self._best_steps:,}"
             return f"{at} had a return of {self._best:.6g} (stop_score {score:g})"
         if patience is not None and self._since_best >= patience:
-            return (
-                f"{self._since_best} evaluations in a row were no better than {self._best:.6g} at step "
-                f"{self._best_steps:,} (patience {patience})"
-            )
+            poor = "1 evaluation was" if self._since_best == 1 else f"{self._since_best} evaluations in a row were"
+            return f"{poor} no better than {self._best:.6g} at step {self._best_steps:,} (patience {patience})"
         return None
 
     def _prepare(self) -> None:
@@ -313,10 +311,10 @@ class Training:
             "evaluated_steps": self._evaluated_steps,
             "filmed_steps": self._filmed_steps,
         }
-        if self._saved is None:  # so that a resume knows if checkpoints are missing
-            self._reporter.folder.update_manifest(saved=True)
         pieces = self._parts.learner.pieces()
         self._checkpoints.save(self.progress.steps, self._parts.policy.state_dict(), state, pieces)
+        if self._saved is None:  # so that a resume knows if checkpoints are missing
+            self._reporter.folder.update_manifest(saved=True)
         self._reporter.folder.forget_replaced()
         self._saved = state["progress"]
         self._saved_at, self._saved_steps = time.monotonic(), self.progress.steps

@@ -47,7 +47,7 @@ class OpenedRun:
         folder = RunFolder.open(path)
         settings = recorded_settings(folder)
         given = {name: value for name, value in (("env", env), ("policy", policy)) if value is not None}
-        refuse_untrusted(settings, given, trust=trust)
+        refuse_untrusted(settings, given, trust=trust, playing=True)
         stored = Checkpoints(folder.checkpoints)
         name = checkpoint or stored.default
         loaded = stored.load(name)

@@ -30,7 +30,7 @@ from envfleet.training.trust import refuse_untrusted, trusted_algorithm
 __all__ = ["resume"]
 
 # Settings that may differ from the initial ones: a resumed run may change them or does not read them.
-_MAY_DIFFER = HARMLESS | {"checkpoint_dir", "init_from", "output_dir", "overwrite", "preset", "verbose"}
+_MAY_DIFFER = HARMLESS | {"checkpoint_dir", "init_from", "output_dir", "preset", "random_steps", "verbose"}
 _log = logging.getLogger("envfleet")
 
 
@@ -132,7 +132,7 @@ def _settings(folder: RunFolder, changes: dict[str, Any], objects: dict[str, Any
     algorithm = trusted_algorithm(folder, objects.get("algorithm"), trust=trust)
     settings = recorded_settings(folder, algorithm)
     _refuse_edited(folder, settings)
-    refuse_untrusted(settings, objects, trust=trust)
+    refuse_untrusted(settings, objects, trust=trust, playing=False)
     refused = sorted(name for name in changes if name not in HARMLESS)
     if refused:
         raise SettingsError(

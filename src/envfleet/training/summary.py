@@ -14,7 +14,7 @@ from envfleet.settings import differences
 from envfleet.settings.spelling import as_flag
 from envfleet.training.assembly import Parts, Resolved
 from envfleet.training.progress import LATEST, RECENT, Progress
-from envfleet.training.trust import cannot_be_imported, named_code
+from envfleet.training.trust import EVALUATED_WITH, cannot_be_imported, named_code
 from envfleet.wording import counted
 
 __all__ = ["choices_of", "next_command", "results_of"]
@@ -124,7 +124,7 @@ def next_command(name: Literal["evaluate", "resume"], folder: Path, settings: Tr
     if name == "evaluate":  # the policy acts without its algorithm
         code = [(setting, imported) for setting, imported in code if setting != "algorithm"]
     objects = [setting for setting, imported in code if cannot_be_imported(imported)]
-    if objects and name == "evaluate" and not {"env", "policy"}.issuperset(objects):
+    if objects and name == "evaluate" and not EVALUATED_WITH.issuperset(objects):
         return f"envfleet.Run.load({path!r}, policy=...).policy.act(observation)  # from Python"
     if objects:
         given = [f"{each}=..." for each in dict.fromkeys(objects)]
