@@ -63,6 +63,16 @@ def figures_of(run: Path, score: float = 21) -> dict[str, Any]:
     }
 
 
+def test_a_tilde_is_the_home_folder(
+    trained: Path, threads: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, run in (("one", trained), ("two", threads)):
+        (tmp_path / name).symlink_to(run)
+    assert cli.main(["compare", "~/one", "~/two", "--output-dir", "~/compared"]) == 0
+    assert (tmp_path / "compared" / "comparison.json").is_file()
+
+
 def test_the_figures_are_those_of_the_metrics(trained: Path, threads: Path, compared: Path) -> None:
     written = json.loads((compared / "comparison.json").read_text())
     assert [group["label"] for group in written["groups"]] == ["sequential", "parallel"]

@@ -6,12 +6,12 @@ import math
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 
 __all__ = ["Compare"]
 
@@ -54,11 +54,11 @@ class Compare:
         from envfleet.runs.comparison.report import REPORT_WIDTH, report_of
         from envfleet.runs.comparison.writing import write_comparison
 
-        first = Path((*self.paths, *self.sequential)[0]).absolute()
+        first = expanded((*self.paths, *self.sequential)[0]).absolute()
         comparison = compare_runs(self.paths, sequential=self.sequential, parallel=self.parallel, score=self.score)
         checks = checks_of(comparison)
         beside = first.parent if (first / "manifest.json").is_file() else first
-        written = write_comparison(comparison, checks, self.output_dir or beside)
+        written = write_comparison(comparison, checks, expanded(self.output_dir or beside))
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else REPORT_WIDTH
         sys.stdout.write(report_of(comparison, checks, width))
         sys.stdout.write("\n" + "".join(f"{path}\n" for path in written))
@@ -76,7 +76,7 @@ class Compare:
             raise SettingsError(f"received --{given} without --{missing}, expected both")
         if not self.paths and not named:
             raise SettingsError("received no run, expected at least two", hint="`envfleet runs` lists them")
-        if len(self.paths) == 1 and (Path(self.paths[0]) / "manifest.json").is_file():
+        if len(self.paths) == 1 and (expanded(self.paths[0]) / "manifest.json").is_file():
             raise SettingsError(
                 "received one run, expected at least two", hint="name another one; `envfleet runs` lists them"
             )

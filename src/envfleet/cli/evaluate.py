@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from envfleet.errors import SettingsError
+from envfleet.paths import expanded
 from envfleet.streams import stdout_to_stderr
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Evaluate:
             "seeds": self.seed,
             "trust": self.trust,
             "render": self.render,
-            "video": None if self.video is None else Path(self.video).absolute(),
+            "video": None if self.video is None else expanded(self.video).absolute(),
             "max_steps": self.max_steps,
             "on_episode": progress_lines(_say, "evaluating", "episodes"),
         }
@@ -146,7 +147,7 @@ class Evaluate:
         """Play episodes and compare. Print each result as soon as it is there, and add it to `figures`."""
         from envfleet.training.evaluating import evaluate_run
 
-        path = Path(self.paths[0]).absolute()  # an environment may change the working directory
+        path = expanded(self.paths[0]).absolute()  # an environment may change the working directory
         result = evaluate_run(self.paths[0], episodes=self._count, search=self.search, env_kwargs=self._changes, **how)
         figures.update(result.to_json())
         self._print(_report(result, self.search))
@@ -159,7 +160,7 @@ class Evaluate:
         from envfleet.cli.task_report import table_of
         from envfleet.training.task_evaluation import evaluate_tasks
 
-        picture = Path(self.paths[0], "report", "adaptation.png")
+        picture = expanded(self.paths[0]) / "report" / "adaptation.png"
         output = picture.absolute()  # an environment may change the working directory
         result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, **how)
         figures.update(result.to_json())

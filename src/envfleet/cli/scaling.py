@@ -85,7 +85,7 @@ def _points(results: Sequence[Speed]) -> Iterator[dict[str, Any]]:
     for result in results:
         least = _least_workers(results, result.n_envs)
         gains = {}
-        for what in ("collecting", "training"):
+        for what in ("collecting", "learning", "training"):
             speedup = getattr(result, what) / getattr(least, what)
             gains[what] = {"speedup": speedup, "efficiency": speedup * least.workers / result.workers}
         yield {**result.to_json(), "gains": gains}
