@@ -45,5 +45,7 @@ def test_a_warning_comes_once_and_leaves_no_file(case: str, said: str, tmp_path:
 
 
 def test_a_module_that_another_thread_imports_right_now_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mujoco", ModuleType("mujoco"))
+    module = ModuleType("mujoco")
+    monkeypatch.setitem(sys.modules, "mujoco", module)
     limit_mujoco_warnings()
+    assert vars(module) == vars(ModuleType("mujoco"))
