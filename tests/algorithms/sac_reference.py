@@ -23,12 +23,14 @@ class Reference:
     hidden: int  # number of hidden layers
     dropout: bool = False
     layer_norm: bool = False
+    batch_norm: bool = False
     actor_memory: str = "none"
     critic_memory: str = "none"
     action_columns: tuple[int, int] = (0, 0)
     reward_columns: tuple[int, int] = (0, 0)
     action_scale: float = 1.0
     found: dict[str, float] = field(default_factory=dict)
+    running: dict[tuple[str, int], Tensor] = field(default_factory=dict)  # statistics of batch normalisation, by twin
 
     # --- networks
 
@@ -83,7 +85,38 @@ class Reference:
         if len(encoded) == 2:
             embedded = with_action @ weights["join.embedding.weight"].T + weights["join.embedding.bias"]
             rows = torch.cat([encoded[0], embedded.clamp(min=0.0)], -1)
+        if self.batch_norm:
+            return [self._twin_by_running_statistics(weights, twin, rows) for twin in (0, 1)]
         return [self._twin(weights, twin, rows, dropout) for twin in (0, 1)]
+
+    def joint_critics(self, weights: Weights, rows: Tensor) -> list[Tensor]:
+        """Both critics on a whole batch, normalised by its statistics; `found` gets the running ones after it."""
+        outputs = []
+        for twin in (0, 1):
+            values = rows
+            for depth in range(self.hidden + 1):
+                values = values.clamp(min=0.0) if depth else values
+                mean, variance = values.mean(0), values.var(0, correction=0)
+                for name, new in (("mean", mean), ("variance", values.var(0, correction=1))):
+                    old = weights[f"twins.{name}_{depth}"][twin, 0].detach()
+                    self.running[f"critics.twins.{name}_{depth}", twin] = 0.99 * old + 0.01 * new.detach()
+                values = self._normalised_layer(weights, twin, depth, values, mean, variance)
+            outputs.append(values)
+        return outputs
+
+    def _normalised_layer(
+        self, weights: Weights, twin: int, depth: int, rows: Tensor, mean: Tensor, variance: Tensor
+    ) -> Tensor:
+        rows = (rows - mean) / (variance + 1e-5).sqrt()
+        rows = rows * weights[f"twins.gains.{depth}"][twin, 0] + weights[f"twins.shifts.{depth}"][twin, 0]
+        return rows @ weights[f"twins.weights.{depth}"][twin].T + weights[f"twins.biases.{depth}"][twin, 0]
+
+    def _twin_by_running_statistics(self, weights: Weights, twin: int, rows: Tensor) -> Tensor:
+        for depth in range(self.hidden + 1):
+            mean, variance = (self.running[f"critics.twins.{name}_{depth}", twin] for name in ("mean", "variance"))
+            rows = rows.clamp(min=0.0) if depth else rows
+            rows = self._normalised_layer(weights, twin, depth, rows, mean, variance)
+        return rows
 
     def _twin(self, weights: Weights, twin: int, rows: Tensor, dropout: Tensor | None) -> Tensor:
         used = 0
@@ -131,16 +164,25 @@ class Reference:
         with torch.no_grad():
             features = self._following(batch, self.weights, "actor.encoder", self.actor_memory)
             actions, probs, log_probs = self.expected(self.actor(features), batch["noise"][1], batch["masks"])
+        stored = None if self.discrete else batch["actions"]
+        if self.batch_norm:
+            both = torch.cat([batch["now"], batch["following"]])
+            rows = len(batch["now"])
+            joint = self.joint_critics(critics, both if stored is None else torch.cat([both, torch.cat([stored, actions])], 1))
+            of_stored, led_to = [values[:rows] for values in joint], [values[rows:].detach() for values in joint]
+        else:
+            now = self._now(batch, critics, "encoder", self.critic_memory)
+            of_stored = self.critics(critics, now, stored, batch["dropout"][0])
             features = self._following(batch, self.target, "encoder", self.critic_memory)
-            values = torch.minimum(*self.critics(self.target, features, actions, batch["dropout"][1]))
+            led_to = self.critics(self.target, features, actions, batch["dropout"][1])
+        with torch.no_grad():
+            values = torch.minimum(*led_to)
             soft = (probs * (values - alpha * log_probs)).sum(-1)
             targets = batch["returns"] + batch["discounts"] * soft
         self.found["targets"] = float(targets.mean())
-        now = self._now(batch, critics, "encoder", self.critic_memory)
-        stored = None if self.discrete else batch["actions"]
         loss: Tensor = torch.zeros(())
         self.found["train/q_value"] = 0.0
-        for values in self.critics(critics, now, stored, batch["dropout"][0]):
+        for values in of_stored:
             chosen = values.gather(-1, batch["actions"].unsqueeze(-1)) if self.discrete else values
             loss = loss + 0.5 * (batch["weights"] * (chosen.squeeze(-1) - targets) ** 2).sum()
             self.found["train/q_value"] += 0.5 * self._mean(chosen.squeeze(-1), batch)

@@ -14,6 +14,7 @@ from envfleet import clock
 from envfleet.algorithms.sac import SACLearner
 from envfleet.algorithms.sac_batch import split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
+from envfleet.algorithms.sac_targets import TargetNetworks
 from envfleet.algorithms.settings import SAC
 from envfleet.errors import OutOfTimeError, SettingsError, TrainingError
 from envfleet.policies.weights import load_weights
@@ -29,6 +30,7 @@ SPACE = spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
 BOX, DISCRETE = spaces.Box(-2.0, 2.0, (ACTIONS,), np.float32), spaces.Discrete(CHOICES)
 PARTS = {"action": ["", 3, 5], "reward": ["", 5, 6]}
 TIMES, BATCH = 5, 6
+STATISTICS = ("critics.twins.mean_", "critics.twins.variance_")  # of batch normalisation
 
 
 def learner_of(action_space: Any = BOX, **changes: Any) -> SACLearner:
@@ -52,10 +54,16 @@ def learner_of(action_space: Any = BOX, **changes: Any) -> SACLearner:
     settings = SAC(**{**base, **changes})
     learner = settings.build_learner(SPACE, action_space, n_envs=3, seed=3, device=torch.device("cpu"))
     with torch.no_grad():
-        learner._target_flat.data.mul_(1.1)  # makes the two networks differ
-        learner._critic_weights.flat.parameters.mul_(1.7)  # and the twins
-        learner._target_flat.parameters.mul_(1.3)
+        learner._critic_weights.flat.parameters.mul_(1.7)
+        if isinstance(learner._targets, TargetNetworks):  # which differ from the critics
+            learner._targets.flat.data.mul_(1.1)
+            learner._targets.flat.parameters.mul_(1.3)
     return learner
+
+
+def target_weights(learner: SACLearner) -> torch.Tensor:
+    assert isinstance(learner._targets, TargetNetworks)
+    return learner._targets.flat.data
 
 
 def transitions(*, discrete: bool, masked: bool = False) -> Experience:
@@ -104,10 +112,11 @@ def reference_of(learner: SACLearner, *, discrete: bool) -> Reference:
 
     return Reference(
         copied(learner.policy.state_dict()),
-        copied(learner._target.state_dict()),
+        copied(learner._targets.copies.state_dict()) if isinstance(learner._targets, TargetNetworks) else {},
         discrete=discrete,
         hidden=len(settings.hidden),
         layer_norm=settings.layer_norm,
+        batch_norm=settings.batch_norm,
         actor_memory="none" if settings.architecture == "memory-markov" else settings.memory,
         critic_memory=settings.memory,
         action_columns=(3, 5),
@@ -150,10 +159,10 @@ def one_update(reference: Reference, batch: dict[str, Any], settings: SAC, targe
         groups = [{"params": [weights[name] for name in names if name not in remembers], "lr": rate}]
         if remembers:
             groups.append({"params": [weights[name] for name in remembers], "lr": rate if slow is None else slow})
-        torch.optim.Adam(groups, eps=1e-8).step()
+        torch.optim.Adam(groups, eps=1e-8, betas=(settings.adam_beta if clips else 0.9, 0.999)).step()
         return norm
 
-    trained = [name for name in weights if name != "actor.random"]
+    trained = [name for name in weights if name != "actor.random" and not name.startswith(STATISTICS)]
     loss, _ = reference.losses(batch, target_entropy)
     metrics["train/critic_loss"] = loss.item()
     critics = [name for name in trained if name.startswith("critics.")]
@@ -174,9 +183,12 @@ FORMS: dict[str, dict[str, Any]] = {
     "box, clipped": {"max_gradient_norm": 0.3, "temperature_learning_rate": 0.05},
     "box, normalised layers": {"layer_norm": True},
     "box, normalised layers and dropout": {"layer_norm": True, "dropout": 0.3, "learner_threads": 2},
+    "box, batch normalisation": {"batch_norm": True, "adam_beta": 0.5},
+    "box, batch normalisation, two threads": {"batch_norm": True, "learner_threads": 2},
     "box, target": {"target_entropy": 0.7},
     "discrete": {},
     "discrete, masks": {"learner_threads": 2},
+    "discrete, batch normalisation": {"batch_norm": True},
     "gru": {"memory": "gru"},
     "gru, two threads, clipped": {"memory": "gru", "learner_threads": 2, "max_gradient_norm": 0.2},
     "gru, slow": {"memory": "gru", "memory_learning_rate": 0.001},
@@ -209,7 +221,7 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     if target_entropy is None:
         target_entropy = part_of_even_choice(batch["allowed"], CHOICES) if discrete else -float(ACTIONS)
     metrics = SACUpdateMetrics()
-    before = learner._target_flat.data.clone()
+    before = None if settings.batch_norm else target_weights(learner).clone()
     with torch.no_grad():
         learner._update(parts, None if remembers else taken, 1.0, metrics)
 
@@ -222,8 +234,14 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     assert of_temperature is not None
     assert float(learner._temperature.flat.gradient[0]) == pytest.approx(float(of_temperature), rel=1e-4, abs=1e-6)
     for name, tensor in learner.policy.state_dict().items():
-        torch.testing.assert_close(tensor.double(), reference.weights[name].detach(), rtol=2e-3, atol=2e-5, msg=name)
-    torch.testing.assert_close(learner._target_flat.data, 0.995 * before + 0.005 * learner._critic_weights.flat.data)
+        expect = reference.weights[name].detach()
+        if name.startswith(STATISTICS):
+            expect = torch.stack([reference.running[name, twin] for twin in (0, 1)]).unsqueeze(1)
+        torch.testing.assert_close(tensor.double(), expect, rtol=2e-3, atol=2e-5, msg=name)
+    if before is not None:
+        torch.testing.assert_close(
+            target_weights(learner), 0.995 * before + 0.005 * learner._critic_weights.flat.data
+        )
     learner.close()
 
 
@@ -305,7 +323,7 @@ def test_a_run_that_starts_from_another_does_not_begin_with_random_actions() -> 
     learner = learner_of()
     learner.start_from({"normaliser": {}})
     assert float(learner.policy.actor.random) == 0.0
-    assert torch.equal(learner._target_flat.data, learner._critic_weights.flat.data)
+    assert torch.equal(target_weights(learner), learner._critic_weights.flat.data)
     assert learner.state()["random_steps"] == 0
 
 
@@ -353,6 +371,7 @@ def test_a_target_entropy_that_no_policy_has_is_refused(space: Any, largest: str
         ({}, 2, 1),
         ({"schedule": "overlap"}, 1, 2),  # somebody may act at the same time, which needs one thread
         ({"layer_norm": True}, 1, 2),
+        ({"batch_norm": True}, 2, 1),  # a batch cannot be split
     ],
 )
 def test_torch_uses_several_threads_only_in_updates(
@@ -460,6 +479,9 @@ def test_demonstrated_actions_are_scaled_to_one(monkeypatch: pytest.MonkeyPatch)
         ({"sampled_seq_len": 0}, "sampled_seq_len is 0"),
         ({"memory": "gru", "sampled_seq_len": -1, "burn_in": 2}, "burn_in is 2, expected 0 with whole episodes"),
         ({"network": "cnn"}, "network is 'cnn'"),
+        ({"batch_norm": True, "layer_norm": True}, "layer_norm does not work with batch_norm"),
+        ({"batch_norm": True, "memory": "gru"}, "memory does not work with batch_norm"),
+        ({"batch_norm": True, "schedule": "overlap", "learner_threads": 2}, "learner_threads is 2, expected 1 with b"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, Any], message: str) -> None:

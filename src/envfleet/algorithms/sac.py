@@ -14,7 +14,6 @@ stack of weights (`policies/twins.py`), and the MLPs have explicit gradients (`p
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -30,10 +29,11 @@ from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.sac_batch import ActorStep, CriticStep, Noise, Part, split_sequences, split_transitions
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
 from envfleet.algorithms.sac_settings import SAC
+from envfleet.algorithms.sac_targets import BootstrapValues, CriticsAlone, TargetNetworks
 from envfleet.algorithms.trained_weights import TrainedWeights
 from envfleet.clock import check_time
-from envfleet.policies.flat import FlatParameters
 from envfleet.policies.learner_threads import LearnerThreads, torch_threads
+from envfleet.policies.sac_networks import Actor, Critics
 from envfleet.policies.sac_policy import SACPolicy
 from envfleet.policies.soft_actions import Choices, refuse_unreachable_entropy
 from envfleet.rollout.arrays import Rollout
@@ -83,16 +83,25 @@ class SACLearner(Learner):
         self._actions, self._actor, self._critics = policy.actions, policy.actor, policy.critics
         if settings.tune_temperature and settings.target_entropy is not None:
             refuse_unreachable_entropy(settings.target_entropy, self._actions)
-        self._target = copy.deepcopy(self._critics)
         slow = settings.memory_learning_rate is not None
-        self._actor_weights = TrainedWeights(self._actor, apart=self._actor.encoder.history if slow else None)
-        self._critic_weights = TrainedWeights(self._critics, apart=self._critics.encoder.history if slow else None)
-        self._temperature, self._target_flat = TrainedWeights(policy.temperature), FlatParameters(self._target)
+
+        def trained(network: Actor | Critics) -> TrainedWeights:
+            return TrainedWeights(network, apart=network.encoder.history if slow else None, beta=settings.adam_beta)
+
+        self._actor_weights, self._critic_weights = trained(self._actor), trained(self._critics)
+        self._temperature = TrainedWeights(policy.temperature)
+        self._targets: BootstrapValues = (
+            CriticsAlone(self._critics)
+            if settings.batch_norm
+            else TargetNetworks(self._critics, self._critic_weights.flat, settings.target_rate)
+        )
         threads = settings.threads if device.type == "cpu" else 1  # an accelerator parallelises by itself
-        # Torch shares the products of plain MLPs between threads; of other networks, each thread learns from a fixed
-        # part of the batch. Torch's setting is that of the whole process, so in `sync` only, when nobody else acts.
-        plain = self._actor.encoder.plain and self._critics.encoder.plain and self._critics.twins.plain
-        self._torch_threads = threads if plain and settings.schedule == "sync" else 1
+        # Torch shares the products of plain MLPs, and of batches that cannot be split, between threads; of other
+        # networks, each thread learns from a fixed part of the batch. Torch's setting is that of the whole process, so
+        # in `sync` only, when nobody else acts.
+        twins = self._critics.twins
+        plain = self._actor.encoder.plain and self._critics.encoder.plain and twins.plain
+        self._torch_threads = threads if (plain or not twins.splits) and settings.schedule == "sync" else 1
         self._threads = LearnerThreads(threads // self._torch_threads)
         self.experience = build_experience(
             settings,
@@ -114,12 +123,12 @@ class SACLearner(Learner):
         return self._actor_weights.flat.numpy()
 
     def start_from(self, state: Mapping[str, Any]) -> None:
-        """Restore the normaliser, copy the weights to the target network, and act by the policy from the start.
+        """Restore the normaliser, copy the weights to the target networks, and act by the policy from the start.
 
         The temperature is this run's if it was given or is constant. Otherwise the other run's is tuned further.
         """
         self.policy.restore_normaliser(state["normaliser"])
-        self._target_flat.copy_from(self._critic_weights.flat.data)
+        self._targets.begin()
         if "temperature" in self._settings.given or not self._settings.tune_temperature:
             self.policy.temperature.set(self._settings.temperature)
         self._random_steps = 0
@@ -214,7 +223,7 @@ class SACLearner(Learner):
             yield split_transitions(batch, weights, noise, inputs, parts, self.device), batch
 
     def _update(self, parts: list[Part], batch: Experience | None, share: float, metrics: SACUpdateMetrics) -> None:
-        """Make one step on a batch with the critics, then the actor and the temperature, then the target network."""
+        """Make one step on a batch with the critics, then the actor and the temperature, then the target networks."""
         settings = self._settings
         alpha = self.policy.temperature.alpha
         acts = self.updates % settings.actor_frequency == 0
@@ -247,24 +256,21 @@ class SACLearner(Learner):
                 actor_gradient_norm=norm,
                 ent_coef=alpha,
             )
-        self._target_flat.data.lerp_(self._critic_weights.flat.data, settings.target_rate)
+        self._targets.follow()
         errors = [each.errors for each in criticised if each.errors is not None]
         if errors and batch is not None:
             self.experience.set_priorities(batch, torch.cat(errors).cpu().numpy())
         self.updates += 1
 
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> CriticStep:
-        actions, critics, target = self._actions, self._critics, self._target
+        actions = self._actions
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
             parameters = part.act(self._actor)
             choices, following = actions.choices(parameters, part.action_noise, part.allowed).halves()
-        with torch.no_grad():
-            values = target(part.encode_following(target.encoder), following.actions, part.dropout[1])
-            targets = torch.addcmul(part.returns, part.discounts, soft_values(following, values, alpha))
         with torch.enable_grad():
-            now = part.encode_now(critics.encoder)
-            values = critics(now, actions.critic_actions(part.actions), part.dropout[0])
+            values, led_to = self._targets.values(part, actions.critic_actions(part.actions), following)
             values = actions.taken(values, part.actions)
+            targets = torch.addcmul(part.returns, part.discounts, soft_values(following, led_to, alpha))
             loss = critic_loss(values, targets, part.weights)
         gradients = self._critic_weights.gradients(loss)
         values = values.detach()
@@ -309,8 +315,8 @@ class SACLearner(Learner):
             "owed": self._owed,
             "random_steps": self._random_steps,
             "adam": {name: weights.adam.state() for name, weights in self._trained.items()},
-            "target": self._target_flat.data.cpu().numpy().copy(),
             "normaliser": self.policy.normaliser_state(),
+            **self._targets.state(),
             **self.experience.state(),
         }
 
@@ -322,7 +328,7 @@ class SACLearner(Learner):
         self._random_steps = state["random_steps"]
         for name, weights in self._trained.items():
             weights.adam.restore(state["adam"][name])
-        self._target_flat.copy_from(np.array(state["target"]))
+        self._targets.restore(state)
         self.policy.restore_normaliser(state["normaliser"])
         self.experience.restore(state, pieces)
 

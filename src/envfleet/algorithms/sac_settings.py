@@ -74,6 +74,9 @@ class SAC(OffPolicySettings):
     learning_rate_warmup: float = setting(
         0.0, "Fraction of the budget over which the learning rate rises linearly to its full value.", minimum=0, below=1
     )
+    adam_beta: float = setting(
+        0.9, "Adam's decay of the mean gradient (beta1), for actor and critics.", minimum=0, below=1
+    )
     gamma: float = setting(0.99, "Discount factor of future rewards.", minimum=0, maximum=1)
     n_step: int = setting(1, "n-step returns: rewards to sum before bootstrapping from a value.", minimum=1)
     target_rate: float = setting(
@@ -110,6 +113,11 @@ class SAC(OffPolicySettings):
     layer_norm: bool = setting(False, "Layer normalisation in the critics; keeps many updates per step stable.")
     dropout: float = setting(
         0.0, "Dropout in the critics: the probability that a unit is left out (DroQ: about 0.01).", minimum=0, below=1
+    )
+    batch_norm: bool = setting(
+        False,
+        "Batch normalisation in the critics, and no target networks (CrossQ); learns from fewer steps without more "
+        "updates.",
     )
     normalise_observations: bool = setting(
         False, "Normalise float vector observations by their running mean and standard deviation."
@@ -155,6 +163,7 @@ class SAC(OffPolicySettings):
         if self.architecture is not None and (self.memory == "none") != (self.architecture == "markov"):
             fit = "memory or memory-markov" if self.memory != "none" else "markov, or --memory gru"
             found.append(f"architecture is {self.architecture!r} with memory {self.memory!r}, expected {fit}")
+        found += self._batch_norm_problems()
         if self.sampled_seq_len == 0:
             found.append("sampled_seq_len is 0, expected at least 1, or -1 for whole episodes")
         if self.memory == "none":
@@ -171,6 +180,24 @@ class SAC(OffPolicySettings):
             "pretrain_steps": self.pretrain_steps > 0,
         }
         found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
+        return found
+
+    def _batch_norm_problems(self) -> list[str]:
+        refused = {
+            "layer_norm": self.layer_norm,
+            "dropout": self.dropout > 0,
+            "memory": self.memory != "none",
+        }
+        if not self.batch_norm:
+            return []
+        found = [
+            f"{name} does not work with batch_norm, expected its default" for name, given in refused.items() if given
+        ]
+        if self.schedule != "sync" and (self.learner_threads or 1) > 1:
+            found.append(
+                f"learner_threads is {self.learner_threads}, expected 1 with batch_norm and schedule {self.schedule}: "
+                "a batch cannot be split"
+            )
         return found
 
     @classmethod
@@ -203,6 +230,7 @@ class SAC(OffPolicySettings):
             hidden=self.hidden,
             layer_norm=self.layer_norm,
             dropout=self.dropout,
+            batch_norm=self.batch_norm,
             temperature=self.temperature,
             normalise_observations=self.normalise_observations,
             history=self._history(),

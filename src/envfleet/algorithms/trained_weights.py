@@ -14,12 +14,15 @@ __all__ = ["TrainedWeights"]
 
 
 class TrainedWeights:
-    """The weights of one module: flat, with their own Adam. The part `apart` has a learning rate of its own."""
+    """The weights of one module: flat, with their own Adam. The part `apart` has a learning rate of its own.
 
-    def __init__(self, module: nn.Module, *, apart: nn.Module | None = None) -> None:
+    `beta` is Adam's decay of the mean gradient.
+    """
+
+    def __init__(self, module: nn.Module, *, apart: nn.Module | None = None, beta: float = 0.9) -> None:
         self.flat = FlatParameters(module)
         self._apart = None if apart is None else self.flat.span_of(apart)
-        self.adam = FlatAdam(self.flat, epsilon=1e-8, apart=self._apart)
+        self.adam = FlatAdam(self.flat, epsilon=1e-8, betas=(beta, 0.999), apart=self._apart)
         self._parameters = list(module.parameters())
         self._slots = [parameter.grad for parameter in self._parameters]  # views of the flat gradient
 

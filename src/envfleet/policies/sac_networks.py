@@ -15,6 +15,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from envfleet.errors import SettingsError
+from envfleet.policies.batch_norm_twins import BatchNormTwins
 from envfleet.policies.encoders import MLP, image_encoder
 from envfleet.policies.history import HeadInput, HistoryEncoder, build_history
 from envfleet.policies.history_settings import HistorySettings
@@ -132,13 +133,7 @@ class Critics(nn.Module):
         self.encoder = encoder
         self.join = encoder.head_input(settings.history, actions.critic_inputs)
         inputs = encoder.features.size + actions.critic_inputs if self.join is None else self.join.size
-        self.twins = Twins(
-            inputs,
-            settings.hidden,
-            actions.critic_outputs,
-            normalised=settings.layer_norm,
-            dropout=settings.dropout,
-        )
+        self.twins = _build_twins(inputs, actions.critic_outputs, settings)
 
     def forward(
         self, seen: Encoded, actions: Tensor | None, dropout: Tensor | None = None, *, frozen: bool = False
@@ -150,6 +145,12 @@ class Critics(nn.Module):
             inputs = [seen.rows] if actions is None else [seen.rows, actions]
         values: Tensor = self.twins(*inputs, dropout=dropout, frozen=frozen)
         return values
+
+
+def _build_twins(inputs: int, outputs: int, settings: SACPolicySettings) -> Twins | BatchNormTwins:
+    if settings.batch_norm:
+        return BatchNormTwins(inputs, settings.hidden, outputs)
+    return Twins(inputs, settings.hidden, outputs, normalised=settings.layer_norm, dropout=settings.dropout)
 
 
 class Temperature(nn.Module):

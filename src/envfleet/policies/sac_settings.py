@@ -28,6 +28,7 @@ class SACPolicySettings:
     hidden: tuple[int, ...] = (256, 256)
     layer_norm: bool = False
     dropout: float = 0.0
+    batch_norm: bool = False  # the critics have batch normalisation, and there are no target networks
     temperature: float = 1.0
     normalise_observations: bool = False
     history: HistorySettings | None = None  # the memory

@@ -18,11 +18,11 @@ from torch.nn import functional
 from envfleet.policies.relu_layers import relu_layers
 from envfleet.policies.weights import refuse_too_large
 
-__all__ = ["Twins"]
+__all__ = ["TWINS", "Twins", "checked_sizes", "fan_in"]
 
 Array = np.ndarray[Any, Any]
 
-_TWINS = 2
+TWINS = 2
 _LEVELS = 2**16  # of the random numbers for dropout
 
 
@@ -46,16 +46,14 @@ class Twins(nn.Module):
         self, inputs: int, hidden: tuple[int, ...], outputs: int, *, normalised: bool = False, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        sizes = list(pairwise((inputs, *hidden, outputs)))
-        weights = _TWINS * sum((n + 1) * m for n, m in sizes)
-        refuse_too_large(f"twin critics of {' and '.join(map(str, hidden))} units", weights)
+        sizes = checked_sizes(inputs, hidden, outputs)
         self.dropout, self.hidden = dropout, hidden
-        self.plain = not normalised and not dropout
-        self.weights = nn.ParameterList(_fan_in((_TWINS, m, n), n) for n, m in sizes)
-        self.biases = nn.ParameterList(_fan_in((_TWINS, 1, m), n) for n, m in sizes)
+        self.plain, self.splits = not normalised and not dropout, True
+        self.weights = nn.ParameterList(fan_in((TWINS, m, n), n) for n, m in sizes)
+        self.biases = nn.ParameterList(fan_in((TWINS, 1, m), n) for n, m in sizes)
         widths = hidden if normalised else ()
-        self.gains = nn.ParameterList(torch.ones(_TWINS, 1, width) for width in widths)
-        self.shifts = nn.ParameterList(torch.zeros(_TWINS, 1, width) for width in widths)
+        self.gains = nn.ParameterList(torch.ones(TWINS, 1, width) for width in widths)
+        self.shifts = nn.ParameterList(torch.zeros(TWINS, 1, width) for width in widths)
         # A plain attribute: looking up a parameter costs as much as a small tensor operation.
         norms: list[Any] = [*zip(self.gains, self.shifts, strict=True)]
         norms += [(None, None)] * (len(sizes) - len(norms))
@@ -71,7 +69,7 @@ class Twins(nn.Module):
             return relu_layers(inputs, [tensor for layer in layers for tensor in layer[:2]])
         rows = torch.cat(inputs, dim=1)
         kept = [None] * len(self.hidden) if dropout is None else self._kept(dropout)
-        values = rows.expand(_TWINS, *rows.shape)
+        values = rows.expand(TWINS, *rows.shape)
         for layer, keep in zip(layers[:-1], kept, strict=True):
             values = torch.baddbmm(layer.bias, values, layer.weight.transpose(1, 2))
             if keep is not None:
@@ -85,16 +83,24 @@ class Twins(nn.Module):
         """Sample the factors of dropout, 0 or 1 / (1 - dropout): float32 [*shape, n]. None without dropout."""
         if not self.dropout:
             return None
-        drawn = generator.integers(0, _LEVELS, (*shape, _TWINS * sum(self.hidden)), np.uint16)
+        drawn = generator.integers(0, _LEVELS, (*shape, TWINS * sum(self.hidden)), np.uint16)
         return np.where(drawn < round(self.dropout * _LEVELS), np.float32(0.0), np.float32(1.0 / (1.0 - self.dropout)))
 
     def _kept(self, dropout: Tensor) -> list[Tensor]:
         """Split the factors [rows, n] by hidden layer: [twin, rows, width] each."""
-        parts = torch.split(dropout, [_TWINS * width for width in self.hidden], dim=1)
-        return [part.view(len(part), _TWINS, -1).transpose(0, 1) for part in parts]
+        parts = torch.split(dropout, [TWINS * width for width in self.hidden], dim=1)
+        return [part.view(len(part), TWINS, -1).transpose(0, 1) for part in parts]
 
 
-def _fan_in(shape: tuple[int, ...], inputs: int) -> nn.Parameter:
+def checked_sizes(inputs: int, hidden: tuple[int, ...], outputs: int) -> list[tuple[int, int]]:
+    """Return inputs and outputs of each layer of the twins; raises SettingsError if they are too large."""
+    sizes = list(pairwise((inputs, *hidden, outputs)))
+    weights = TWINS * sum((n + 1) * m for n, m in sizes)
+    refuse_too_large(f"twin critics of {' and '.join(map(str, hidden))} units", weights)
+    return sizes
+
+
+def fan_in(shape: tuple[int, ...], inputs: int) -> nn.Parameter:
     """Uniform weights as in `nn.Linear`, which published results of SAC used."""
     bound = 1.0 / math.sqrt(inputs)
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
