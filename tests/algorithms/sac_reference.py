@@ -166,9 +166,10 @@ class Reference:
             actions, probs, log_probs = self.expected(self.actor(features), batch["noise"][1], batch["masks"])
         stored = None if self.discrete else batch["actions"]
         if self.batch_norm:
-            both = torch.cat([batch["now"], batch["following"]])
-            rows = len(batch["now"])
-            joint = self.joint_critics(critics, both if stored is None else torch.cat([both, torch.cat([stored, actions])], 1))
+            inputs, rows = torch.cat([batch["now"], batch["following"]]), len(batch["now"])
+            if stored is not None:
+                inputs = torch.cat([inputs, torch.cat([stored, actions])], 1)
+            joint = self.joint_critics(critics, inputs)
             of_stored, led_to = [values[:rows] for values in joint], [values[rows:].detach() for values in joint]
         else:
             now = self._now(batch, critics, "encoder", self.critic_memory)

@@ -239,9 +239,7 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
             expect = torch.stack([reference.running[name, twin] for twin in (0, 1)]).unsqueeze(1)
         torch.testing.assert_close(tensor.double(), expect, rtol=2e-3, atol=2e-5, msg=name)
     if before is not None:
-        torch.testing.assert_close(
-            target_weights(learner), 0.995 * before + 0.005 * learner._critic_weights.flat.data
-        )
+        torch.testing.assert_close(target_weights(learner), 0.995 * before + 0.005 * learner._critic_weights.flat.data)
     learner.close()
 
 
