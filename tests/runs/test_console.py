@@ -231,6 +231,18 @@ def test_a_resumed_run_measures_its_own_speed() -> None:
     assert (state.steps_per_second, state.seconds_left) == (100.0, 9.0)
 
 
+def test_the_time_left_follows_a_change_of_pace() -> None:
+    state = ConsoleState("t", 10_000)
+    state.take(0, 0.0, {}, [], spent=0.0)
+    for second in range(1, 6):  # a start without updates: 1,000 steps in 5 s
+        state.take(200 * second, float(second), {}, [], spent=0.02 * second)
+    assert state.seconds_left == pytest.approx(45.0)
+    for second in range(6, 41):  # then 10 steps per second
+        step = 1_000 + 10 * (second - 5)
+        state.take(step, float(second), {}, [], spent=step / 10_000)
+    assert state.seconds_left == pytest.approx((10_000 - 1_350) / 10)
+
+
 def in_terminal(program: str, columns: int) -> str:
     """Return what a program draws on a pseudo-terminal."""
     import fcntl
@@ -352,7 +364,7 @@ def test_numbers_for_people() -> None:
     assert [number(value) for value in values] == [
         "0", "500", "187.3", "0.000123", "-3.14", "12,346", "1.5e+09", "nan",
     ]  # fmt: skip
-    assert [clock(seconds) for seconds in (0, 61.9, 36_000, 864_000)] == ["0:00:00", "0:01:01", "10:00:00", "10 days"]
+    assert [clock(seconds) for seconds in (0, 61.9, 36_000, 864_000)] == ["0:00:00", "0:01:02", "10:00:00", "10 days"]
     assert [short(count) for count in (999, 9_999_999, 12_500_000, 20_000_000_000)] == [
         "999", "9,999,999", "12.5 M", "20.0 G",
     ]  # fmt: skip

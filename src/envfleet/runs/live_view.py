@@ -96,7 +96,9 @@ class ConsoleState:
     returns: Curve = field(default_factory=Curve)
     lengths: Curve = field(default_factory=Curve)
     spent: float | None = None  # share of the budget, as reported by the run
-    first_spent: float = 0.0
+    # Two earlier moments (seconds, share spent). The time left follows from the pace since the older one, a quarter to
+    # half of the time ago: SAC and DQN begin with steps without updates, and other work may slow a run down.
+    _earlier: tuple[tuple[float, float], tuple[float, float]] = field(default=((0.0, 0.0), (0.0, 0.0)), init=False)
 
     def take(
         self,
@@ -106,10 +108,12 @@ class ConsoleState:
         health: Sequence[WorkerHealth],
         spent: float | None = None,
     ) -> None:
+        moment = (seconds, spent or 0.0)
         if self.first_step is None:
-            self.first_step, self.first_spent = step, spent or 0.0
-        self.spent = spent
-        self.step, self.seconds, self.health = step, seconds, health
+            self.first_step, self._earlier = step, (moment, moment)
+        elif seconds >= 2.0 * self._earlier[1][0]:
+            self._earlier = (self._earlier[1], moment)
+        self.step, self.seconds, self.health, self.spent = step, seconds, health, spent
         self.metrics = {**self.metrics, **metrics}
         for curve, name in ((self.returns, "rollout/ep_rew_mean"), (self.lengths, "rollout/ep_len_mean")):
             if math.isfinite(metrics.get(name, math.nan)):
@@ -130,8 +134,9 @@ class ConsoleState:
 
     @property
     def seconds_left(self) -> float | None:
-        if self.spent is not None and self.spent > self.first_spent:  # the budget may be in episodes or hours
-            return self.seconds * (1.0 - self.spent) / (self.spent - self.first_spent)
+        before, spent_before = self._earlier[0]
+        if self.spent is not None and self.spent > spent_before:  # the budget may be in episodes or hours
+            return (self.seconds - before) * (1.0 - self.spent) / (self.spent - spent_before)
         if not self.budget_steps or self.steps_per_second <= 0:
             return None
         return max(0, self.budget_steps - self.step) / self.steps_per_second
@@ -332,7 +337,7 @@ def short(count: int) -> str:
 
 def clock(seconds: float) -> str:
     """A duration as h:mm:ss, or in days."""
-    whole = int(seconds)
+    whole = round(seconds)
     if whole >= 100 * 3600:
         return f"{whole / 86400:.0f} days"
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
