@@ -93,6 +93,7 @@ SETTINGS: dict[str, TrainingSettings] = {
     "sac-efficient-overlap": _sac(
         schedule="overlap", layer_norm=True, dropout=0.05, actor_frequency=2, n_step=3, prioritised=True, **LINEAR
     ),
+    "sac-batch-norm": _sac(batch_norm=True, adam_beta=0.5, actor_frequency=3),
     "sac-masks": _sac(env="tests.training.worlds:Masked", acting="central"),
     "sac-gru": _sac(**OF_MEMORY, memory="gru", learner_threads=2, memory_learning_rate=1e-4),
     "sac-lstm-overlap": _sac(**OF_MEMORY, memory="lstm", architecture="memory-markov", schedule="overlap", burn_in=1),

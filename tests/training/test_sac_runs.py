@@ -11,7 +11,6 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from envfleet.algorithms.env_facts import EnvFacts
-from envfleet.algorithms.sac_presets import NAMED as OF_SAC
 from envfleet.algorithms.settings import PPO, SAC
 from envfleet.environments.meta.presets import OF_CLASS, PRESETS
 from envfleet.environments.presets import declared_presets
@@ -48,6 +47,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "env": "Pendulum-v1", "prioritised": True, "n_step": 3, "layer_norm": True, "dropout": 0.1,
         "normalise_observations": True, "actor_frequency": 2, "learning_rate_schedule": "linear",
     },
+    "batch norm": {"env": "Pendulum-v1", "batch_norm": True, "adam_beta": 0.5, "actor_frequency": 3},
     "gru": {"env": REMEMBER, "memory": "gru", **TINY_MEMORY, "learner_threads": 2, "memory_learning_rate": 1e-4},
     "lstm": {"env": REMEMBER, "memory": "lstm", **TINY_MEMORY, "burn_in": 1, "sampled_seq_len": 2},
 }  # fmt: skip
@@ -79,6 +79,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("discrete", "sync", {"backend": "threads", "workers": 2}),
         ("discrete", "overlap", {"backend": "processes", "workers": 3}),
         ("everything", "sync", {"backend": "sequential", "acting": "central"}),
+        ("batch norm", "overlap", {"backend": "processes", "workers": 2}),
         ("gru", "sync", {"backend": "processes", "workers": 2, "acting": "central"}),
         ("gru", "overlap", {"backend": "threads", "workers": 1}),
         ("lstm", "sync", {"backend": "processes", "workers": 3}),
@@ -124,6 +125,7 @@ def test_forms_schedules_and_seeds_differ(tmp_path: Path, reference: Any) -> Non
         pytest.param("gru", "sync", marks=pytest.mark.proof),
         pytest.param("everything", "sync", marks=pytest.mark.proof),
         pytest.param("discrete", "sync", marks=pytest.mark.proof),
+        pytest.param("batch norm", "sync", marks=pytest.mark.proof),
         pytest.param("lstm", "overlap", marks=pytest.mark.proof),
     ],
 )
@@ -186,18 +188,27 @@ def test_demonstrations_enter_batches_from_the_start(tmp_path: Path) -> None:
     assert weights(tmp_path / "again") == weights(tmp_path / "run")
 
 
+def test_a_run_too_short_for_updates_says_so() -> None:
+    (notice,) = SAC(steps=600, learning_starts=600).notices()
+    assert notice.startswith("learning_starts is 600, but the budget is 600 steps: nothing will be learned")
+    assert not SAC(steps=601, learning_starts=600).notices()
+
+
 def test_the_preset_for_few_steps_belongs_to_sac() -> None:
-    found = SAC().filled(named_preset("sample-efficient", SAC).values)
+    found = SAC().filled(named_preset("sample-efficient", SAC()).values)
+    assert (found.batch_norm, found.adam_beta, found.updates_per_step) == (True, 0.5, 1.0)
+    found = SAC(memory="gru").filled(named_preset("sample-efficient", SAC(memory="gru")).values)
     assert (found.layer_norm, found.dropout, found.updates_per_step) == (True, 0.01, 4.0)
     with pytest.raises(SettingsError, match="ppo has no preset 'sample-efficient'"):
-        named_preset("sample-efficient", PPO)
+        named_preset("sample-efficient", PPO())
 
 
-@pytest.mark.parametrize("name", [*{**NAMED, **OF_SAC}])
+@pytest.mark.parametrize("name", [*{**NAMED, **SAC().named_presets()}])
 @pytest.mark.parametrize("family", ["walker", "PointRobot", "Wind"])
 def test_named_presets_do_not_contradict_those_of_the_environments(family: str, name: str) -> None:
     own = PRESETS["sac"] if family == "walker" else OF_CLASS[family]["sac"]
-    found = SAC(memory="gru").filled(named_preset(name, SAC).over(own).values)
+    settings = SAC(memory="gru")
+    found = settings.filled(named_preset(name, settings).over(own).values)
     assert found.learning_starts <= found.replay_size
     assert SAC(memory="gru", replay_size=9_000).filled(own.values).learning_starts <= 9_000
 

@@ -67,9 +67,8 @@ class AlgorithmContract(Settings):
         """Return the preset for the environment's family; by default the one that the environment declares."""
         return env.own_preset(self.algorithm) or Preset("defaults", {})
 
-    @classmethod
-    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
-        """Return presets of the algorithm by name. They replace those that all algorithms share."""
+    def named_presets(self) -> Mapping[str, Callable[[], Preset]]:
+        """Return presets of the algorithm by name, for these settings. They replace those that all algorithms share."""
         return {}
 
     def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:

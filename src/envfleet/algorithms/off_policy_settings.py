@@ -89,6 +89,13 @@ class OffPolicySettings(TrainingSettings):
             found.append("pretrain_steps needs demonstrations, expected a file, a policy or environment")
         return found
 
+    def notices(self) -> list[str]:
+        found = super().notices()
+        if self.steps is not None and self.learning_starts >= self.steps and not self.pretrain_steps:
+            starts = f"learning_starts is {self.learning_starts:,}, but the budget is {self.steps:,} steps"
+            found.append(f"{starts}: nothing will be learned. Set a lower learning_starts or more steps")
+        return found
+
     def filled(self, preset: Mapping[str, Any]) -> Self:
         """Like `TrainingSettings.filled`. A preset's learning_starts is lowered to the size of the replay buffer."""
         size = self.replay_size if "replay_size" in self.given else preset.get("replay_size", self.replay_size)

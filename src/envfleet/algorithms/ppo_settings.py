@@ -196,8 +196,7 @@ class PPO(TrainingSettings):
         smaller = max(size * _MOST_PASSES // self.epochs, min(size, _SMALLEST))
         return self.filled({"epochs": _MOST_PASSES, "minibatch_size": smaller})
 
-    @classmethod
-    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
+    def named_presets(self) -> Mapping[str, Callable[[], Preset]]:
         from envfleet.algorithms.ppo_presets import NAMED
 
         return NAMED

@@ -280,11 +280,10 @@ class SAC(OffPolicySettings):
 
         return family_preset(env, memory=self.memory != "none")
 
-    @classmethod
-    def named_presets(cls) -> Mapping[str, Callable[[], Preset]]:
-        from envfleet.algorithms.sac_presets import NAMED
+    def named_presets(self) -> Mapping[str, Callable[[], Preset]]:
+        from envfleet.algorithms.sac_presets import named_presets
 
-        return NAMED
+        return named_presets(memory=self.memory != "none")
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any

@@ -75,7 +75,7 @@ def resolve(settings: TrainingSettings, *, recorded: bool = False) -> Resolved:
         seen = _first_look(stage)
         preset = settings.family_preset(seen)
         if settings.preset is not None:
-            preset = named_preset(settings.preset, type(settings)).over(preset)
+            preset = named_preset(settings.preset, settings).over(preset)
         of_env = {
             name: value
             for name, value in preset.env.items()

@@ -37,16 +37,16 @@ NAMED: dict[str, Callable[[], Preset]] = {
 }
 
 
-def named_preset(name: str, kind: type[TrainingSettings]) -> Preset:
+def named_preset(name: str, settings: TrainingSettings) -> Preset:
     """The named preset of the algorithm, of any algorithm or of a built-in environment.
 
     It is reduced to settings that the algorithm has.
     """
-    named, of_environments = {**NAMED, **kind.named_presets()}, named_presets()
+    named, of_environments = {**NAMED, **settings.named_presets()}, named_presets()
     if name not in named and name not in of_environments:
         raise SettingsError(
-            f"{kind.algorithm} has no preset {name!r}, expected one of {', '.join([*named, *of_environments])}",
+            f"{settings.algorithm} has no preset {name!r}, expected one of {', '.join([*named, *of_environments])}",
             hint="envfleet train sac has it" if name == "sample-efficient" else None,
         )
     preset = named[name]() if name in named else of_environments[name]
-    return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(kind)}, preset.env)
+    return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(type(settings))}, preset.env)
