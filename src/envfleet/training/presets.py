@@ -48,5 +48,5 @@ def named_preset(name: str, settings: TrainingSettings) -> Preset:
             f"{settings.algorithm} has no preset {name!r}, expected one of {', '.join([*named, *of_environments])}",
             hint="envfleet train sac has it" if name == "sample-efficient" else None,
         )
-    preset = named[name]() if name in named else of_environments[name]
-    return Preset(name, {key: value for key, value in preset.values.items() if key in kinds_of(type(settings))}, preset.env)
+    preset, known = named[name]() if name in named else of_environments[name], kinds_of(type(settings))
+    return Preset(name, {key: value for key, value in preset.values.items() if key in known}, preset.env)
