@@ -96,11 +96,12 @@ _SAC = {
     "target_rate": 0.005,
     "gamma": 0.99,
     "hidden": (256, 256),
+    "learner_threads": 1,  # runs on one core each can go side by side
 }
 _PENDULUM_SAC = {**_SAC, "steps": 20_000, "learning_rate": 1e-3, "learning_starts": 400}
 _HALFCHEETAH_SAC = {**_SAC, "steps": 100_000, "learning_rate": 3e-4, "learning_starts": 10_000}
 # The same start for both, so that only the updates differ.
-_SHORT = {"steps": 30_000, "n_envs": 4, "learning_starts": 5_000}
+_SHORT = {"steps": 30_000, "n_envs": 4, "rollout_steps": 1, "learning_starts": 5_000, "learner_threads": 1}
 
 _TRAIN_PROCGEN = Published(
     "PPO of openai/train-procgen (its `results/*/progress-coinrun*.csv`, three runs, mean over five updates)",
