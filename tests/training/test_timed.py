@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +15,10 @@ from envfleet import clock
 from envfleet.errors import OutOfTimeError, SettingsError
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.metrics import read_metrics
-from envfleet.training import resume
+from envfleet.training import exactness, resume
 from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.loop import Training
+from envfleet.training.progress import Progress
 from tests.rollout.collecting import collecting
 from tests.training.envs import Endless
 from tests.training.running import run, weights
@@ -76,6 +78,29 @@ def test_a_cut_run_says_what_it_discarded_and_can_be_given_more_time(
     assert f"discarded {UPDATE} steps" in " ".join(capsys.readouterr().err.split())
     resume(tmp_path / "run", quiet=True, steps=3 * UPDATE)
     assert weights(tmp_path / "run") == weights(tmp_path / "three")
+
+
+def test_steps_of_a_rollout_under_way_count_as_discarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = looks_at_updates(tmp_path / "three", monkeypatch, acting="central")[1]
+    monkeypatch.setattr(clock, "time", Clock(second + 9))
+    run(tmp_path / "run", quiet=False, acting="central", **TIMED)
+    (discarded,) = re.findall(r"discarded ([\d,]+) steps", " ".join(capsys.readouterr().err.split()))
+    assert 0 < int(discarded.replace(",", "")) < UPDATE
+
+
+def test_exactness_is_tested_before_the_clock_of_a_timed_run_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test starts a process. In a short run it could take longer than the time that is left at the first save."""
+    order: list[str] = []
+    monkeypatch.setattr(exactness, "why_inexact", lambda *args, **kwargs: order.append("tested"))
+    monkeypatch.setattr(exactness, "_known_exact", set())
+    begin = Progress.begin
+    monkeypatch.setattr(Progress, "begin", lambda self: (order.append("clock"), begin(self)))
+    run(tmp_path / "run", steps=2 * UPDATE, duration=1.0)
+    assert order == ["tested", "clock"]
 
 
 def test_time_that_is_over_before_the_first_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,7 @@ class Training:
         During a rollout, that update can still be saved, but not the running episodes: a resumed run starts fresh ones.
         During an update, the last checkpoint before it counts.
         """
+        collecting = self._parts.collector.steps_so_far if self._whole else 0
         if self._whole and 0 < self.progress.steps != self._saved_steps:
             self._write_checkpoint(given_up=True)
         if self._saved is None:
@@ -178,7 +179,7 @@ class Training:
                 hint="give it more time (--duration), or collect less for an update (--rollout-steps, --n-envs)",
             )
         self._time_over = True
-        self._discarded = self.progress.steps - self._saved["steps"]
+        self._discarded = self.progress.steps - self._saved["steps"] + collecting
         self.progress.count_as(self._saved)
         self._reporter.forget_after(self.progress.steps)
 
@@ -206,9 +207,11 @@ class Training:
                 self._evaluate_if_due()
                 self._film_if_due()
             return
+        if self._settings.duration is not None and self._parts.schedule.saves_simulators:
+            self._exactness.reason()  # tested now: at the first save it could use up the time of a short run
         if self._settings.random_steps:
             self._reporter.play_at_random(self._stopped)
-            self.progress.begin()
+        self.progress.begin()
         kept = self._reporter.folder.path.parent / "demonstrations"
         if self._stopped():
             return
