@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.backward import backward
 from envfleet.policies.body import ActorCritic, Body
 from envfleet.policies.encoders import plain_layers
 
@@ -49,7 +50,7 @@ class AutogradPass:
 
     def backward(self, parameters: Tensor, values: Tensor) -> None:
         assert self._outputs is not None, "forward comes first"
-        torch.autograd.backward(self._outputs, (parameters, values))
+        backward(self._outputs, (parameters, values))
         self._outputs = None
 
 

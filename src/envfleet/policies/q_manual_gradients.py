@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.backward import backward
 from envfleet.policies.encoders import plain_layers
 from envfleet.policies.manual_gradients import Tower, gradient_of
 from envfleet.policies.policy import Observations
@@ -67,7 +68,7 @@ class _AutogradQPass:
         for parameter in self._policy.parameters():
             if parameter.grad is not None:
                 parameter.grad.zero_()
-        torch.autograd.backward(self._values, gradient)
+        backward([self._values], [gradient])
         self._values = None
 
 

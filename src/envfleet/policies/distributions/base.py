@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from envfleet.policies.backward import backward
+
 __all__ = ["Distribution", "NumpySampler", "Score", "torch_dtype"]
 
 Array = np.ndarray[Any, Any]
@@ -73,7 +75,7 @@ class Distribution(nn.Module):
             if entropy_gradient is not None and entropy.requires_grad:
                 outputs.append(entropy)
                 gradients.append(entropy_gradient)
-            torch.autograd.backward(outputs, gradients)
+            backward(outputs, gradients)
             assert leaf.grad is not None
             return leaf.grad
 
