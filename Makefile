@@ -46,9 +46,10 @@ $(STAMP): $(TRAIN_STAMP) $(PROCGEN_STAMP)
 # The Procgen library, pinned by hash and without its outdated dependencies (docs/procgen.md). It does not exist for every
 # Python and system; code that needs it then says so.
 $(PROCGEN_STAMP): $(TRAIN_STAMP) procgen.txt
-	@$(BIN)/python -m pip --disable-pip-version-check install -qq --no-deps --require-hashes --only-binary :all: \
-		-r procgen.txt || echo "there is no Procgen library for this Python and system; everything else works without it"
-	@touch $@
+	@if $(BIN)/python -m pip --disable-pip-version-check install -qq --no-deps --require-hashes --only-binary :all: \
+		-r procgen.txt; then touch $@; \
+	else echo "the Procgen library was not installed (see above; docs/procgen.md lists the systems that have it);"; \
+		echo "everything else works without it, and the next make tries again"; fi
 
 # The Game Boy. Variables on the command line win over those of a target; unset ones come from the preset.
 # TRAIN_OUTPUT_DIR is the parent folder of the runs. Random play, as a baseline, gets TRAIN_STEPS steps, or 20000 if the

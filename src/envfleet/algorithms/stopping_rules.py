@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from envfleet.wording import counted
@@ -15,7 +16,9 @@ EVALUATIONS = 5  # per budget, by default
 
 
 def stopping_problems(settings: TrainingSettings) -> list[str]:
-    """Return conditions that need evaluations if there are none, one line each."""
+    """Return an endless duration, and conditions that need evaluations if there are none; one line each."""
+    if settings.duration == math.inf:
+        return ["duration is inf, expected a number of hours; leave it out for a run without a time limit"]
     if settings.eval_every != 0 or (settings.stop_score is None and settings.patience is None):
         return []
     name = "patience" if settings.stop_score is None else "stop_score"

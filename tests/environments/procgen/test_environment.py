@@ -212,8 +212,9 @@ def test_calls_at_the_wrong_moment(make: Any) -> None:
     with pytest.raises(ProtocolError, match="before reset"):
         env.step(1)
     env.reset(seed=1)
-    with pytest.raises(SettingsError, match="0 to 14"):
-        env.step(-1)
+    for wrong in (-1, 15, 3.7, "5"):
+        with pytest.raises(SettingsError, match="0 to 14"):
+            env.step(wrong)
     env.close()
     with pytest.raises(ProtocolError, match="closed"):
         env.reset()
@@ -236,6 +237,16 @@ def test_a_state_of_other_levels_is_refused(make: Any) -> None:
     env.reset(seed=9)
     with pytest.raises(StateError, match="same settings"):
         make(distribution_mode="easy").set_state(env.get_state())
+
+
+def test_a_damaged_state_is_refused(make: Any) -> None:
+    """The library would end the process."""
+    env = make(**EASY)
+    env.reset(seed=9)
+    state = env.get_state()
+    with pytest.raises(StateError, match="damaged"):
+        env.set_state({**state, "playing": state["playing"][:-10]})
+    env.set_state({key: value for key, value in state.items() if key != "checksum"})  # of an earlier version
 
 
 # ---- in a fleet

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+import zlib
 from typing import Any, ClassVar
 
 import gymnasium
@@ -77,7 +79,10 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         playing = self._playing
         if playing is None or not self._begun:
             raise ProtocolError("step() was called before reset()")
-        chosen = int(action)
+        try:
+            chosen = operator.index(action)
+        except TypeError:
+            chosen = -1
         if not 0 <= chosen < ACTIONS:
             raise SettingsError(f"received the action {action!r}, expected 0 to {ACTIONS - 1}")
         level, before = playing.level, playing.picture.copy()
@@ -105,10 +110,12 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that determines how the environment continues, as plain data."""
+        playing = None if self._playing is None else self._playing.save()
         return {
             "game": self.game,
             "settings": dataclasses.asdict(self.settings),
-            "playing": None if self._playing is None else self._playing.save(),
+            "playing": playing,
+            "checksum": _checksum(playing),
             "begun": self._begun,
             "waiting": self._waiting,
             "generator": self.np_random.bit_generator.state,
@@ -122,11 +129,17 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
                 f"{dataclasses.asdict(self.settings)}",
                 hint="build the environment with the same settings as the one that gave the state",
             )
-        if state["playing"] is not None:
+        playing, checksum = state["playing"], state.get("checksum")  # earlier versions did not record it
+        if playing is not None:
+            if checksum is not None and _checksum(playing) != checksum:  # the library would end the process
+                raise StateError(
+                    f"the state of {self.game} is damaged: its bytes do not match their checksum",
+                    hint="restore another checkpoint",
+                )
             if self._playing is None:
                 self._restart(0)  # any seed will do: the state brings its own levels and generator
             assert self._playing is not None
-            self._playing.load(state["playing"])
+            self._playing.load(playing)
         self._begun, self._waiting = state["begun"], state["waiting"]
         self.np_random.bit_generator.state = state["generator"]
 
@@ -135,6 +148,10 @@ class ProcgenEnv(gymnasium.Env[NDArray[np.uint8], Any]):
         playing, self._playing = self._playing, None
         if playing is not None:
             playing.close()
+
+
+def _checksum(playing: bytes | None) -> int | None:
+    return zlib.crc32(playing) if isinstance(playing, bytes) else None
 
 
 def _options(game: str, settings: ProcgenSettings) -> dict[str, int | bool]:
