@@ -479,6 +479,7 @@ def test_demonstrated_actions_are_scaled_to_one(monkeypatch: pytest.MonkeyPatch)
         ({"network": "cnn"}, "network is 'cnn'"),
         ({"batch_norm": True, "layer_norm": True}, "layer_norm does not work with batch_norm"),
         ({"batch_norm": True, "memory": "gru"}, "memory does not work with batch_norm"),
+        ({"batch_norm": True, "target_rate": 0.01}, "target_rate does not work with batch_norm"),
         ({"batch_norm": True, "schedule": "overlap", "learner_threads": 2}, "learner_threads is 2, expected 1 with b"),
     ],
 )

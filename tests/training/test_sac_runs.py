@@ -197,8 +197,9 @@ def test_a_run_too_short_for_updates_says_so() -> None:
 def test_the_preset_for_few_steps_belongs_to_sac() -> None:
     found = SAC().filled(named_preset("sample-efficient", SAC()).values)
     assert (found.batch_norm, found.adam_beta, found.updates_per_step) == (True, 0.5, 1.0)
-    found = SAC(memory="gru").filled(named_preset("sample-efficient", SAC(memory="gru")).values)
-    assert (found.layer_norm, found.dropout, found.updates_per_step) == (True, 0.01, 4.0)
+    for settings in (SAC(memory="gru"), SAC(layer_norm=True), SAC(dropout=0.01)):
+        found = settings.filled(named_preset("sample-efficient", settings).values)
+        assert (found.batch_norm, found.layer_norm, found.dropout, found.updates_per_step) == (False, True, 0.01, 4.0)
     with pytest.raises(SettingsError, match="ppo has no preset 'sample-efficient'"):
         named_preset("sample-efficient", PPO())
 

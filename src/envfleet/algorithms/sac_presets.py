@@ -49,15 +49,16 @@ _MEMORY = Preset(
 )
 _GENERAL = Preset("SAC, general", {"n_envs": 8, "rollout_steps": 4})
 
-# CrossQ (Bhatt et al. 2024): learns more from each update. The authors' settings, with smaller critics.
-_CROSSQ = {"batch_norm": True, "learning_rate": 1e-3, "adam_beta": 0.5, "actor_frequency": 3}
+# CrossQ (Bhatt et al. 2024): learns more from each update. The authors' rates and frequencies, but smaller critics, and
+# a plain actor: theirs is normalised too.
+_CROSSQ = {"updates_per_step": 1.0, "batch_norm": True, "learning_rate": 1e-3, "adam_beta": 0.5, "actor_frequency": 3}
 # DroQ (Hiraoka et al. 2022): layer normalisation and a little dropout keep many updates per step stable.
 _DROQ = {"updates_per_step": 4.0, "layer_norm": True, "dropout": 0.01}
 
 
-def named_presets(*, memory: bool) -> dict[str, Callable[[], Preset]]:
-    """The named presets, for a policy with or without memory."""
-    efficient = {"rollout_steps": 1, "learning_starts": 5_000, **(_DROQ if memory else _CROSSQ)}
+def named_presets(*, layer_norm: bool) -> dict[str, Callable[[], Preset]]:
+    """The named presets, for critics with layer normalisation or with batch normalisation."""
+    efficient = {"rollout_steps": 1, "learning_starts": 5_000, **(_DROQ if layer_norm else _CROSSQ)}
     return {
         "sample-efficient": lambda: Preset("sample-efficient", efficient),
         "low-memory": lambda: Preset("low-memory", {"n_envs": 2, "replay_size": 50_000}),

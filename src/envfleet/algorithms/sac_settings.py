@@ -187,6 +187,7 @@ class SAC(OffPolicySettings):
             "layer_norm": self.layer_norm,
             "dropout": self.dropout > 0,
             "memory": self.memory != "none",
+            "target_rate": self.target_rate != SAC.target_rate,  # there are no target networks
         }
         if not self.batch_norm:
             return []
@@ -283,7 +284,7 @@ class SAC(OffPolicySettings):
     def named_presets(self) -> Mapping[str, Callable[[], Preset]]:
         from envfleet.algorithms.sac_presets import named_presets
 
-        return named_presets(memory=self.memory != "none")
+        return named_presets(layer_norm=self.memory != "none" or bool({"layer_norm", "dropout"} & self.given))
 
     def build_learner(
         self, observation_space: Any, action_space: Any, *, n_envs: int, seed: int, device: Any

@@ -65,7 +65,11 @@ class TargetNetworks:
 
 
 class CriticsAlone:
-    """One pass of the critics for both, so that both are normalised by the same statistics; without memory."""
+    """One pass of the critics for both, so that both are normalised by the same statistics; without memory.
+
+    A terminated step is followed by the first observation of the next episode, as it lies in the replay. Its value does
+    not count, but it is part of the statistics.
+    """
 
     def __init__(self, critics: Critics) -> None:
         self._critics = critics
