@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -47,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     results = [json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))]
     if not options.check:
-        for result in results:
-            draw(TASKS[result["task"]], result["runs"], FOLDER / f"{result['task']}.png")
+        runs = {result["task"]: result["runs"] for result in results}
+        for name in runs:
+            draw(TASKS[name], runs, FOLDER / f"{name}.png")
     return write_or_check({PAGE: render_page(results)}, FOLDER, "benchmarks.learning.page", check=options.check)
 
 
@@ -72,19 +73,22 @@ def smoothed(run: Run, episodes: int) -> tuple[list[int], list[float]]:
     return [point[0] for point in points], [end_of_curve(part, episodes) for part in parts]
 
 
-def draw(task: Task, runs: Sequence[Run], path: Path) -> None:
-    """Draw a thin curve for each run, and the mean over the seeds of each library."""
+def draw(task: Task, all_runs: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """Draw a thin curve for each run, and the mean over the seeds of each library, or of the task to compare with."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.5, 4.2), dpi=120)
-    for library, title in TITLES.items():
-        curves = [smoothed(run, task.recent) for run in runs if run["library"] == library]
+    runs = all_runs[task.name]
+    lines = [(TITLES[name], COLOURS[name], [run for run in runs if run["library"] == name]) for name in TITLES]
+    if task.above in all_runs:
+        lines.append((_title(TASKS[task.above]), "#666666", list(all_runs[task.above])))
+    for title, colour, drawn in lines:
+        curves = [smoothed(run, task.recent) for run in drawn]
         if not curves:
             continue
-        colour = COLOURS[library]
         for steps, returns in curves:
             axes.plot(steps, returns, color=colour, alpha=0.35, linewidth=1)
         if len({tuple(steps) for steps, _ in curves}) == 1:  # they can be averaged point by point
@@ -131,13 +135,14 @@ def render_page(results: Sequence[Mapping[str, Any]]) -> str:
     sections = ["# Learning", "<!-- made by python -m benchmarks.learning.page; do not edit -->", INTRODUCTION]
     names = " ".join(result["task"] for result in results)
     sections.append(f"`python -m benchmarks.learning {names}` trains all of these runs and writes this page.")
-    targets = []
+    targets: list[dict[str, Any]] = []
+    all_runs = {result["task"]: result["runs"] for result in results}
     for result in results:
         task = TASKS[result["task"]]
         sections += [f"## {_title(task)}", _description(task, result), f"![{_title(task)}](learning/{task.name}.png)"]
         sections += ["\n".join(_table(task, result["runs"])), *_comparison(task, result["runs"])]
         sections += ["\n".join(_published(task, result["runs"]))] if task.published else []
-        targets += list(_targets(task, result["runs"]))
+        targets += [*_targets(task, result["runs"]), *_comparisons(task, all_runs)]
     return "\n\n".join([*sections, "## Targets", "\n".join(targets_table(targets))]) + "\n"
 
 
@@ -231,7 +236,6 @@ def _comparison(task: Task, runs: Sequence[Run]) -> Iterator[str]:
 
 def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     ours = [run for run in runs if run["library"] == "envfleet"]
-    theirs = [run for run in runs if run["library"] != "envfleet"]
     if task.least is not None:
         for run in ours:
             name = f"{_title(task)}, seed {run['seed']}: mean of {run['evaluation']['episodes']} evaluation episodes"
@@ -253,12 +257,28 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             found = run["evaluation"]["held_out"]["mean"]
             name = f"{_title(task)}, seed {run['seed']}: a control, on {task.splits[1]}"
             yield at_most(name, found, task.most_held_out)
-    if ours and theirs:
-        name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's lowest seed"
-        lowest = min(end_of_curve(run, task.recent) for run in theirs)
-        yield at_least(f"{name}, training", fmean(end_of_curve(run, task.recent) for run in ours), lowest)
-        lowest = min(run["evaluation"]["mean"] for run in theirs)
-        yield at_least(f"{name}, evaluation", fmean(run["evaluation"]["mean"] for run in ours), lowest)
+
+
+def _comparisons(task: Task, all_runs: Mapping[str, Sequence[Run]]) -> Iterator[dict[str, Any]]:
+    """Yield the targets that compare with Stable-Baselines3, or with another task."""
+    runs = all_runs[task.name]
+    ours = [run for run in runs if run["library"] == "envfleet"]
+    theirs = [run for run in runs if run["library"] != "envfleet"]
+    ways: dict[str, Callable[[Run], float]] = {
+        "training": lambda run: end_of_curve(run, task.recent),
+        "evaluation": lambda run: float(run["evaluation"]["mean"]),
+    }
+    for way, figure in ways.items():
+        if ours and theirs:
+            mean = fmean(map(figure, ours))
+            name = f"{_title(task)}: our mean over seeds, compared with Stable-Baselines3's"
+            yield at_least(f"{name} lowest seed, {way}", mean, min(map(figure, theirs)))
+            if task.share_of_peer is not None:
+                wanted = task.share_of_peer * fmean(map(figure, theirs))
+                yield at_least(f"{name} mean times {task.share_of_peer:g}, {way}", mean, wanted)
+        if ours and task.above in all_runs:
+            name = f"{_title(task)}: lowest seed, compared with the highest of {_title(TASKS[task.above])}, {way}"
+            yield at_least(name, min(map(figure, ours)), max(map(figure, all_runs[task.above])))
 
 
 if __name__ == "__main__":

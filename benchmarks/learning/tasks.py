@@ -37,6 +37,8 @@ class Task:
     splits: tuple[str, str] = ("training levels", "all levels")  # names of the two evaluations, if there are two
     note: str = ""  # part of its title, if another task has the same environment and algorithm
     beside_peer: bool = False  # Stable-Baselines3 learns it too, with the same settings
+    share_of_peer: float | None = None  # target: our mean over seeds as a share of theirs
+    above: str | None = None  # target: every seed ends above all seeds of this task
     published: Published | None = None
 
 
@@ -147,6 +149,7 @@ TASKS = {
             settings=_HALFCHEETAH_SAC,
             algorithm="sac",
             beside_peer=True,
+            share_of_peer=0.9,
         ),
         Task(
             "halfcheetah-sac-short",
@@ -167,6 +170,7 @@ TASKS = {
             settings={**_SHORT, "preset": "sample-efficient"},
             algorithm="sac",
             note="30,000 steps, sample-efficient",
+            above="halfcheetah-sac-short",
         ),
         Task(
             "cartpole-sac", "CartPole-v1", (1, 2, 3), 100, 100, settings={"steps": 50_000}, algorithm="sac", least=475.0
