@@ -1,8 +1,8 @@
 """Benchmark the Game Boy environment: `python -m benchmarks.gameboy [PART ...]`. Run it alone on the machine.
 
-The parts are stepping-features, stepping-pixels, training-features, training-pixels and memory (default: all). Each
-takes a few minutes at most and replaces its own figures in docs/benchmarks/gameboy.json. `python -m rom.page` renders
-the tables of docs/gameboy.md from that file.
+The parts are stepping-features, stepping-pixels, training-features, training-pixels, memory and step-cost, the CPU time
+of one environment's step beside that of the raw loop (default: all). Each takes a few minutes at most and replaces its
+own figures in docs/benchmarks/gameboy.json. `python -m rom.page` renders the tables of docs/gameboy.md from that file.
 
 The *limit* of stepping is a raw PyBoy loop in one process per core, each with one emulator. It runs the same ROM and
 frames per step, presses random buttons and renders one frame per step. It reads nothing and does not communicate. The
@@ -19,16 +19,22 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import cycle
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.fleet_session import half_batches, whole_batches
 from benchmarks.interleave import quartiles
+
+if TYPE_CHECKING:
+    from envfleet.environments.gameboy.emulator import Emulator
 
 RESULTS = Path(__file__).parents[1] / "docs/benchmarks/gameboy.json"
 FRAME_SKIP = 4
@@ -40,6 +46,7 @@ TRAINING_ROUNDS = {"features": 3, "pixels": 1}
 TRAINING_STEPS = {"features": 8_000, "pixels": 2_000}
 # Episode length, epochs and batch size of the system that Game Boy users come from.
 EPISODE_LENGTH, EPOCHS, BATCH = 750, 6, 128
+COST_STEPS, COST_ROUNDS = 200, 25
 FURTHER = 8  # additional emulators over which the memory per emulator is averaged
 
 
@@ -48,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         **{f"stepping-{kind}": lambda kind=kind: stepping(kind) for kind in ("features", "pixels")},
         **{f"training-{kind}": lambda kind=kind: training(kind) for kind in ("features", "pixels")},
         "memory": memory,
+        "step-cost": step_cost,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="what to measure")
@@ -125,7 +133,8 @@ class _Limit:
             process.join()
 
 
-def _raw_loop(end: Connection) -> None:
+def _raw_game() -> tuple[Emulator, Callable[[], None]]:
+    """Return an emulator in which the game has started, and a raw step: random buttons, frames, one of them drawn."""
     from envfleet.environments.gameboy.emulator import Emulator
     from envfleet.environments.gameboy.game_files import load_game
 
@@ -138,18 +147,59 @@ def _raw_loop(end: Connection) -> None:
     emulator.run(game.start.at_most)
     console = emulator._console
     names = ("up", "down", "left", "right", "a")
-    pressed = [names[number] for number in np.random.default_rng(0).integers(0, len(names), 4096)]
+    buttons = cycle([names[number] for number in np.random.default_rng(0).integers(0, len(names), 4096)])
+
+    def step() -> None:
+        console.button(next(buttons), FRAME_SKIP)
+        console.tick(FRAME_SKIP, True, False)
+
+    return emulator, step
+
+
+def _raw_loop(end: Connection) -> None:
+    emulator, step = _raw_game()
     end.send("ready")
-    step = 0
     while (seconds := end.recv()) is not None:
         count, began = 0, time.perf_counter()
         while (passed := time.perf_counter() - began) < seconds:
-            console.button(pressed[step % len(pressed)], FRAME_SKIP)
-            console.tick(FRAME_SKIP, True, False)
-            step += 1
+            step()
             count += 1
         end.send(count / passed)
     emulator.close()
+
+
+def step_cost() -> dict[str, float]:
+    """Return the CPU microseconds of a raw step and of an environment's, in one process, taking turns."""
+    from envfleet.environments.gameboy.environment import GameBoyEnv
+
+    emulator, raw = _raw_game()
+    envs = {kind: GameBoyEnv(observation=kind) for kind in ("features", "pixels")}
+    actions = np.random.default_rng(0).integers(0, 5, COST_STEPS).tolist()
+
+    def steps(env: GameBoyEnv) -> None:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    def raws() -> None:
+        for _ in actions:
+            raw()
+
+    ways: dict[str, Callable[[], None]] = {"raw": raws}
+    for kind, env in envs.items():
+        env.reset(seed=1)
+        ways[kind] = partial(steps, env)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(COST_ROUNDS):
+        for name, way in ways.items():
+            began = time.process_time()
+            way()
+            seconds[name].append((time.process_time() - began) / COST_STEPS)
+    emulator.close()
+    for env in envs.values():
+        env.close()
+    return {name: round(1e6 * median(values), 1) for name, values in seconds.items()}
 
 
 class _Stepping:
