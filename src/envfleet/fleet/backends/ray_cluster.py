@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from typing import Any
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 SURVEY_SECONDS = 60.0
+PROBE_SECONDS = 10.0  # for a connection to the head
 # Ray sends smaller values within calls and replies. Larger ones go through its object stores, which takes longer up to
 # some MB, and a finished rollout there is lost with its node. Every process reads the variables when it connects. The
 # second one limits all values of a call together; by default it would be 10 MiB.
@@ -60,16 +62,47 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
+        _probe(settings.address)
         if settings.address is None:
             cpus = max(workers or 0, usable_cores())
             ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
             ray.init(settings.address, **quiet)
+    except EnvfleetError:
+        raise
     except Exception as error:  # a node that starts too slowly is a bare Exception
         raise _no_connection(settings.address, error) from None
     finally:
         if in_main_thread and handler is not None:  # Ray has replaced it
             signal.signal(signal.SIGTERM, handler)
+
+
+def _probe(address: str | None) -> None:
+    """Raise SettingsError if nobody listens at the address: Ray would try for many minutes without a word."""
+    head = _head_at(address)
+    if head is None:
+        return
+    try:
+        socket.create_connection(head, PROBE_SECONDS).close()
+    except OSError as error:
+        host, port = head
+        found = f", found by address {address!r}," if address == "auto" else ""
+        raise SettingsError(
+            f"nobody listens at {host}:{port}{found} expected the head of a Ray cluster: {error}",
+            hint=f"start it there with ray start --head --port={port}, or check address, network and firewall",
+        ) from None
+
+
+def _head_at(address: str | None) -> tuple[str, int] | None:
+    """Host and port of the head; None if Ray starts a cluster, or if the address has another form."""
+    if address == "auto":
+        from ray._private.services import canonicalize_bootstrap_address  # there is no public function for this
+
+        address = canonicalize_bootstrap_address(address)  # a variable or a file may name a cluster that is gone
+    host, _, port = (address or "").rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
