@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from envfleet import cli
+from envfleet.cli import doctor
 from envfleet.cli.doctor_cluster import diagnose_cluster
+from envfleet.cli.findings import Finding
 from envfleet.fleet.cluster import HostFacts, Node, NodeSurvey
 from envfleet.fleet.numerics import Numerics
 
@@ -58,3 +60,16 @@ def test_there_is_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--address", "ray://127.0.0.1:10001"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "Ray's client protocol" in said or 'pip install "envfleet[ray]"' in said
+
+
+def test_a_problem_of_the_cluster_is_none_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fleets without a cluster still run, and the last line must not deny it."""
+    monkeypatch.setattr(doctor, "diagnose", lambda facts: [Finding("warn", "memory", "little")])
+    assert cli.main(["doctor", "--address", "ray://127.0.0.1:10001"]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "fleets run on this machine, but not on the cluster until its problem is solved"
+    monkeypatch.setattr(doctor, "diagnose", lambda facts: [Finding("problem", "shared memory", "none")])
+    assert cli.main(["doctor", "--address", "ray://127.0.0.1:10001"]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "no fleet can run here until the problem is solved"
