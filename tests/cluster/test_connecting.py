@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +12,23 @@ import pytest
 pytest.importorskip("ray")
 
 from envfleet import cli
-from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.errors import EnvfleetError, ResourceError, SettingsError
 from envfleet.fleet.backends import ray_cluster
 from envfleet.fleet.backends.ray_cluster import connect
 from envfleet.fleet.cluster import ClusterSettings
+
+
+class FakeNode:
+    """A node of Ray that fails to start."""
+
+    killed = 0
+
+    def start(self, failure: Exception) -> None:
+        raise failure
+
+    def kill_all_processes(self, **how: Any) -> None:
+        assert not how["check_alive"] and how["wait"]
+        FakeNode.killed += 1
 
 
 class FakeRay:
@@ -22,18 +36,21 @@ class FakeRay:
 
     def __init__(self, *failures: Exception) -> None:
         self.addresses: list[str] = []
-        self._failures = list(failures)
+        self.failures = list(failures)
 
     def __call__(self, address: str, **settings: Any) -> None:
         self.addresses.append(address)
-        if self._failures:
-            raise self._failures.pop(0)
+        if self.failures:
+            FakeNode().start(self.failures.pop(0))
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     made = FakeRay()
     monkeypatch.setattr(ray_cluster.ray, "init", made)
+    monkeypatch.setattr(ray_cluster.ray, "shutdown", lambda: None)
+    monkeypatch.setattr("ray._private.node.Node", FakeNode)
+    monkeypatch.setattr(FakeNode, "killed", 0)
     monkeypatch.setattr(ray_cluster.ray, "is_initialized", lambda: False)
     for name in (*ray_cluster.INLINE_LIMITS, "RAY_USAGE_STATS_ENABLED"):
         monkeypatch.setenv(name, "0")  # `connect` sets them unless they are set
@@ -98,3 +115,31 @@ def test_a_host_without_an_address(fake: FakeRay, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket, "create_connection", unknown)
     with pytest.raises(EnvfleetError, match=r"nobody listens at no-such-host:6379 .*: .*Name or service not known"):
         connect(ClusterSettings("no-such-host:6379"))
+
+
+TOO_LATE = "The current node timed out during startup. This could happen because the GCS has become overloaded."
+
+
+def test_a_local_cluster_that_starts_too_slowly_is_started_again(
+    fake: FakeRay, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.failures = [Exception(TOO_LATE)]
+    with caplog.at_level(logging.WARNING, "envfleet"):
+        connect(ClusterSettings(), 2)
+    assert fake.addresses == ["local", "local"]
+    assert FakeNode.killed == 1, "the processes of the first attempt are still running"
+    assert "started once more" in caplog.text
+
+
+def test_a_local_cluster_that_never_starts(fake: FakeRay) -> None:
+    fake.failures = [Exception(TOO_LATE), Exception(TOO_LATE), Exception("a third attempt")]
+    with pytest.raises(ResourceError, match=r"could not be started: The current node timed out .*\nhint: .*too busy"):
+        connect(ClusterSettings(), 2)
+    assert len(fake.addresses) == FakeNode.killed == 2
+
+
+def test_another_failure_is_not_tried_again(fake: FakeRay) -> None:
+    fake.failures = [OSError("validate_socket_filename failed: AF_UNIX path length cannot exceed 107 bytes")]
+    with pytest.raises(ResourceError, match=r"path length .*\nhint: set RAY_TMPDIR"):
+        connect(ClusterSettings(), 2)
+    assert len(fake.addresses) == FakeNode.killed == 1
