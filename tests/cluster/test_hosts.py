@@ -6,6 +6,7 @@ import concurrent.futures
 import logging
 import queue
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +122,38 @@ def test_a_call_that_fails_loses_the_host(hosts: Any, error: RayError, suspected
     assert link.lost is not None and hosts._backend.lost == [link]
     assert hosts.least_loaded() is hosts._links[1]
     assert ("a" not in usable(hosts)) == suspected
+
+
+def test_without_a_spare_node_the_workers_of_a_lost_host_are_shared_out(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By load; a host on a node that is being drained gets none, whatever the order in which hosts were started."""
+    lost: Any = object.__new__(RayLink)
+    lost.node, lost.lost = Node("c", "10.0.0.3", 2, 0), "it is gone"
+    first, second = hosts._links
+    second.cpus = 4
+    drained = FakeLink(Node("d", "10.0.0.4", 8, 0))
+    drained.cpus, drained.drained = 8, True
+    workers = {id(first): [4, 5], id(second): [0, 1, 2, 3], id(drained): [6]}
+    hosts._backend.workers_of = lambda link: workers[id(link)]
+    hosts._watch.forget = lambda workers: None
+    monkeypatch.setattr(ray_hosts, "live_nodes", lambda: [replace(node, free=0) for node in NODES])
+    for links in ([first, second, drained], [drained, second, first]):
+        hosts._links = links
+        with caplog.at_level(logging.WARNING, "envfleet"):
+            found = hosts.replacements(lost, [7, 8, 9])
+        assert found == {7: second, 8: second, 9: first}
+    assert "the workers of node 10.0.0.3 continue on node 10.0.0.2 and node 10.0.0.1 too" in caplog.text
+
+
+def test_a_spare_node_gets_all_workers_of_a_lost_host(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: Any = object.__new__(RayLink)
+    lost.node, lost.lost = NODES[0], "it is gone"
+    spare = Node("e", "10.0.0.5", 4, 4)
+    hosts._watch.forget = lambda workers: None
+    hosts.start_host = lambda node, cpus: (node, cpus)
+    monkeypatch.setattr(ray_hosts, "live_nodes", lambda: [spare])
+    assert hosts.replacements(lost, [0, 1]) == {0: (spare, 2), 1: (spare, 2)}
 
 
 def test_a_better_place_that_was_lost() -> None:

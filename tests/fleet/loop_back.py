@@ -87,9 +87,9 @@ class Placement:
         self.stayed[worker] = reason
         self.better.pop(worker)[0].close(0.0)
 
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
+    def replacements(self, lost: Link, workers: Sequence[int]) -> dict[int, Link]:
         self.links[self.links.index(lost)] = new = self._link(self._backend)
-        return new
+        return dict.fromkeys(workers, new)
 
 
 class PicklingChannel(LocalChannel):

@@ -19,6 +19,7 @@ from envfleet.fleet.cluster import (
     divide,
     next_move,
     reason_of_loss,
+    share_out,
 )
 from envfleet.fleet.numerics import measure_numerics
 
@@ -82,6 +83,22 @@ def test_workers_move_to_free_cpus_and_away_from_drained_nodes(
         first += workers
     found = next_move(loads, nodes(*free))
     assert (found and (found[0], found[1] and int(found[1].id))) == move
+
+
+@pytest.mark.parametrize(
+    ("hosts", "workers", "expected"),
+    [
+        ([(2, 2), (2, 2)], [4, 5], [0, 1]),
+        ([(2, 2), (2, 2)], [4, 5, 6], [0, 1, 0]),
+        ([(2, 2), (8, 8)], [10, 11, 12, 13, 14], [1, 1, 1, 0, 1]),  # 1.5 workers per CPU on both
+        ([(2, 4), (2, 2)], [6, 7, 8], [1, 1, 0]),
+        ([(4, 2)], [2, 3], [0, 0]),
+    ],
+)
+def test_workers_are_shared_out_by_load(hosts: list[tuple[int, int]], workers: list[int], expected: list[int]) -> None:
+    """Hosts are given as CPUs and workers; a slow host would slow every rollout."""
+    loads = [HostLoad(str(number), cpus, range(count)) for number, (cpus, count) in enumerate(hosts)]
+    assert share_out(workers, loads) == dict(zip(workers, expected, strict=True))
 
 
 def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "numeric_differences",
     "reason_of_loss",
     "refuse_other_versions",
+    "share_out",
 ]
 
 _log = logging.getLogger("envfleet")
@@ -200,6 +201,20 @@ def next_move(hosts: Sequence[HostLoad], nodes: Sequence[Node]) -> tuple[Sequenc
         if host.workers and not host.cpus:
             return host.workers, None
     return None
+
+
+def share_out(workers: Sequence[int], hosts: Sequence[HostLoad]) -> dict[int, int]:
+    """The host of each worker, by its place in `hosts`: each worker goes where the fewest share a CPU; then the first.
+
+    A rollout waits for its slowest host, so one host must not get all workers.
+    """
+    counts = [len(host.workers) for host in hosts]
+    found = {}
+    for worker in workers:
+        chosen = min(range(len(hosts)), key=lambda each: ((counts[each] + 1) / max(1, hosts[each].cpus), each))
+        counts[chosen] += 1
+        found[worker] = chosen
+    return found
 
 
 def check_hosts(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envfleet.errors import CannotBeSentError
@@ -59,8 +59,8 @@ class HostPlacement(Protocol):
     def host_of(self, worker: int) -> Link:
         """The host of a worker, at its first start."""
 
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """Another host for the workers of a lost one; raise WorkerError if there is none."""
+    def replacements(self, lost: Link, workers: Sequence[int]) -> Mapping[int, Link]:
+        """Another host for each worker of a lost one; raise WorkerError if there is none."""
 
     def moves(self) -> Sequence[int]:
         """Workers that have a better place, where `RemoteBackend.prepare` has built their environments."""

@@ -132,11 +132,11 @@ class RemoteBackend:
         self._dead.pop(index, None)
 
     def _move(self, lost: Link) -> None:
-        """Start all workers of a lost host on another one, at the same time."""
+        """Start all workers of a lost host on other ones, at the same time."""
         workers = self.workers_of(lost)
-        link = self._placement.replacement(lost, workers)
+        links = self._placement.replacements(lost, workers)
         with self._placing:
-            self._links.update(dict.fromkeys(workers, link))
+            self._links.update(links)
         self._moved = dict.fromkeys(workers, False) | self._moved
         for worker in workers:
             self._begin(worker)
