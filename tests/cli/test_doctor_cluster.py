@@ -24,8 +24,9 @@ def findings(facts: Any, *, node: Node = NODE, token: bool = True) -> list[Any]:
 
 def test_a_healthy_cluster() -> None:
     found = findings(OURS, node=Node("2", "10.0.0.3", 4, 4))
-    assert [finding.severity for finding in found] == ["ok"] * 4
+    assert [finding.severity for finding in found] == ["ok"] * 5
     assert found[0].text == "2 nodes, 12 CPUs, 10 free"
+    assert found[3].text == "python 3.11.7, numpy 2.4.6; the same on all nodes"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,8 @@ def test_a_healthy_cluster() -> None:
     ],
 )
 def test_a_node_that_does_not_fit(facts: Any, severity: str, text: str, advice: str) -> None:
-    finding = findings(facts)[2]
+    *_, finding, versions, _ = findings(facts)
+    assert versions.text.endswith("the same on all nodes" if severity == "warn" else "; not the same on 10.0.0.2")
     assert finding.severity == severity
     assert text in finding.text and advice in finding.advice
 
@@ -51,7 +53,7 @@ def test_a_node_that_does_not_fit(facts: Any, severity: str, text: str, advice: 
 def test_a_cluster_that_is_open_or_full() -> None:
     full = Node("1", "10.0.0.2", 8, 0)
     found = diagnose_cluster([NodeSurvey(full, OURS)], token=False, ours=OURS)
-    assert [finding.severity for finding in found] == ["warn", "ok", "warn"]
+    assert [finding.severity for finding in found] == ["warn", "ok", "ok", "warn"]
     assert "run code as you" in found[-1].text and "RAY_AUTH_MODE=token" in found[-1].advice
 
 

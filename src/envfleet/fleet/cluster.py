@@ -32,8 +32,8 @@ __all__ = [
 _log = logging.getLogger("envfleet")
 
 NUMERICS = ("warn", "strict", "portable")
-# Libraries whose versions must be the same on all nodes, because results depend on them.
-LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch")
+# Libraries whose versions must be the same on all nodes: results depend on them, or messages between nodes (Ray).
+LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch", "ray")
 
 
 @dataclass(frozen=True)
@@ -245,9 +245,10 @@ def refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None
         found = theirs.versions.get(library)
         if found != version:
             has = f"has {library} {found}" if found else f"does not have {library}"
+            command = "" if library == "python" else f": pip install {library}=={version}"
             raise SettingsError(
                 f"node {node} {has}, expected {version} as on this machine",
-                hint=f"install the same versions on every node: pip install {library}=={version}",
+                hint=f"install the same versions on every node{command}",
             )
 
 
