@@ -24,7 +24,7 @@ from envfleet.fleet.channel import LocalChannel, dump, load_parts
 from envfleet.fleet.hosting import Hosting
 from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.spec import Timeouts
-from envfleet.fleet.worker import Worker
+from envfleet.fleet.worker import Hello, Worker
 
 __all__ = ["use_loop_back"]
 
@@ -68,6 +68,9 @@ class Placement:
         """Close hosts that nobody moved to; the other links are closed."""
         for link, _ in self.better.values():
             link.close(0.0)
+
+    def approve(self, link: Link, hello: Hello) -> None:
+        """All hosts are this machine."""
 
     def offer(self, *workers: int) -> Link:
         """Offer these workers a new host."""

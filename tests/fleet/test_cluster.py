@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,33 @@ def test_workers_are_shared_out_by_load(hosts: list[tuple[int, int]], workers: l
     """Hosts are given as CPUs and workers; a slow host would slow every rollout."""
     loads = [HostLoad(str(number), cpus, range(count)) for number, (cpus, count) in enumerate(hosts)]
     assert share_out(workers, loads) == dict(zip(workers, expected, strict=True))
+
+
+def test_torch_is_measured_only_where_it_is_loaded() -> None:
+    """A worker that only steps must not load it."""
+    program = (
+        "import sys\n"
+        "from envfleet.fleet.numerics import measure_numerics, measure_torch\n"
+        "without = measure_numerics(), measure_torch()\n"
+        "assert 'torch' not in sys.modules and without[0].torch == without[1] == ''\n"
+        "import torch\n"
+        "one = measure_torch()\n"
+        "torch.set_num_threads(2)\n"
+        "from envfleet.fleet import numerics\n"
+        "numerics._torch_digest.cache_clear()\n"
+        "assert one == measure_torch() == measure_numerics().torch, 'it depends on threads'\n"
+        "assert torch.get_num_threads() == 2\n"
+        "torch.tanh = torch.sin\n"
+        "numerics._torch_digest.cache_clear()\n"
+        "assert len(one) == numerics.LENGTH and measure_torch() != one\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_difference_of_torch_is_named_if_both_have_loaded_it() -> None:
+    ours = replace(measure_numerics(), torch="a")
+    assert replace(ours, torch="b").differences(ours) == ["torch"]
+    assert replace(ours, torch="").differences(ours) == ours.differences(replace(ours, torch="")) == []
 
 
 def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:

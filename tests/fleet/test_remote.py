@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import math
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 
 import envfleet
+from envfleet.fleet import make as make_module
 from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.numerics import measure_torch
+from envfleet.fleet.spec import WorkerSpec
 from tests.fleet import loop_back
 from tests.fleet.loop_back import InlineLink, Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter
@@ -78,6 +82,21 @@ def test_the_workers_of_a_lost_host_are_shared_out(monkeypatch: pytest.MonkeyPat
         assert [backend.workers_of(link) for link in others] == [[0, 1, 4], [2, 3, 5]]
         assert fleet.step(np.arange(12))[0][:, 0].tolist() == [0, 0, 2, 2, 2, 2] * 2
         assert fleet.statistics().restarts == 2
+
+
+def test_workers_that_act_report_the_arithmetic_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster; those that only step have not loaded it."""
+    reported: list[str] = []
+    monkeypatch.setattr(Placement, "approve", lambda self, link, hello: reported.append(hello.torch))
+    asked = functools.partial(WorkerSpec, fingerprint=True)
+    monkeypatch.setattr(make_module, "WorkerSpec", lambda *given, fingerprint: asked(*given))
+    with make() as fleet:
+        placement = fleet._supervisor.backend._placement  # type: ignore[attr-defined]
+        placement.offer(1)  # prepared workers report it too
+        assert reported == [""] * 5
+    reported.clear()
+    with collecting(DiaryCounter, backend="threads", workers=2, group_size=2, acting="worker"):
+        assert reported == [measure_torch()] * 2 and reported[0]
 
 
 def test_a_host_that_is_lost_again_and_again_ends_in_an_error() -> None:

@@ -21,6 +21,7 @@ __all__ = [
     "Node",
     "NodeSurvey",
     "check_hosts",
+    "check_torch",
     "divide",
     "next_move",
     "numeric_differences",
@@ -237,6 +238,20 @@ def check_hosts(
         )
     for difference in differences:
         _log.warning("%s: the same seed may give other weights than on one machine", difference)
+
+
+def check_torch(node: str, theirs: str, expected: str, settings: ClusterSettings) -> None:
+    """Compare the digest of torch on a node with the expected one, as `check_hosts` does with other libraries."""
+    if theirs == expected:
+        return
+    than = "the first node" if settings.numerics == "portable" else "this machine"
+    difference = f"node {node} computes differently in torch than {than}"
+    if settings.numerics == "strict":
+        raise SettingsError(
+            f"{difference}, so the same seed could give other weights there",
+            hint="--numerics portable uses the same kernels on all nodes, --numerics warn accepts the difference",
+        )
+    _log.warning("%s: the same seed may give other weights than on one machine", difference)
 
 
 def refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None:

@@ -19,6 +19,7 @@ from envfleet.fleet.transfer import Array
 
 if TYPE_CHECKING:
     from envfleet.fleet.backends.remote import RemoteBackend
+    from envfleet.fleet.worker import Hello
 
 __all__ = ["HostLost", "HostPlacement", "Link", "RelayedChannel", "packed_by_value"]
 
@@ -61,6 +62,9 @@ class HostPlacement(Protocol):
 
     def replacements(self, lost: Link, workers: Sequence[int]) -> Mapping[int, Link]:
         """Another host for each worker of a lost one; raise WorkerError if there is none."""
+
+    def approve(self, link: Link, hello: Hello) -> None:
+        """Look at the first message of a worker; raise an error if its host must not be used."""
 
     def moves(self) -> Sequence[int]:
         """Workers that have a better place, where `RemoteBackend.prepare` has built their environments."""

@@ -37,9 +37,11 @@ from envfleet.fleet.backends.ray_cluster import (
 from envfleet.fleet.backends.ray_link import RayLink, words_of
 from envfleet.fleet.backends.ray_nodes import HEAD_BEATS, NodeWatch
 from envfleet.fleet.backends.remote import RemoteBackend
-from envfleet.fleet.cluster import ClusterSettings, HostLoad, Node, check_hosts, divide, share_out
-from envfleet.fleet.numerics import PORTABLE
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.cluster import ClusterSettings, HostLoad, Node, check_hosts, check_torch, divide, share_out
+from envfleet.fleet.numerics import PORTABLE, measure_torch
 from envfleet.fleet.transfer import Array
+from envfleet.fleet.worker import Hello
 from envfleet.wording import listed
 
 __all__ = ["RayHosts"]
@@ -87,11 +89,14 @@ class RayHosts:
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
         self._ended: str | None = None  # why no host can be placed any more
+        self._torch = ""  # digest of the first host
         for node, hosted in self._plan(workers):
             link = self._start(node, min(len(hosted), node.free))
             self._of_worker.update(dict.fromkeys(hosted, link))
         try:
             self.facts = [(link.node.name, link.facts()) for link in self._links]
+            for place, link in enumerate(self._links):
+                link.place = place
             check_hosts(self.facts, settings)
         except BaseException:
             self.close()
@@ -124,6 +129,24 @@ class RayHosts:
 
     def host_of(self, worker: int) -> Link:
         return self._of_worker.pop(worker)  # a lost host must not be kept
+
+    def approve(self, link: Link, hello: Hello) -> None:
+        """Compare torch on a host with torch here, or on the first host if all nodes use pinned kernels."""
+        assert isinstance(link, RayLink)
+        if hello.torch in ("", link.torch):  # it does not use torch, or another worker of the host has reported it
+            return
+        link.torch, self._torch = hello.torch, self._torch or hello.torch
+        if link.place is not None:
+            name, facts = self.facts[link.place]
+            self.facts[link.place] = name, replace(facts, numerics=replace(facts.numerics, torch=hello.torch))
+        ours = "" if self._settings.numerics == "portable" else measure_torch()
+        try:
+            check_torch(link.node.name, hello.torch, ours or self._torch, self._settings)
+        except SettingsError as error:
+            if link.place is not None:
+                raise
+            self.lose(link, words_of(error))  # a later host: the run continues on another one
+            raise ChannelClosed(words_of(error)) from None
 
     def hosts(self) -> list[tuple[RayLink, list[int]]]:
         """The live hosts and their workers."""

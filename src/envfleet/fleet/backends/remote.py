@@ -94,7 +94,11 @@ class RemoteBackend:
                 if self._links.get(worker) is link:
                     raise ChannelClosed(STARTED_AGAIN)
                 starts[worker] = link.call("start", self._specs[worker])
-        return {worker: link.call("hello", worker, start, seconds)[1] for worker, start in starts.items()}
+        pids = {}
+        for worker, start in starts.items():
+            hello, pids[worker] = link.call("hello", worker, start, seconds)
+            self._placement.approve(link, hello)
+        return pids
 
     def move(self, index: int) -> None:
         with self._lock:
@@ -151,6 +155,7 @@ class RemoteBackend:
     def hello(self, index: int, seconds: float | None) -> Hello:
         hello, self._pids[index] = self._ask(index, "hello", index, self._starts.get(index, 0), seconds)
         assert isinstance(hello, Hello)
+        self._placement.approve(self._links[index], hello)
         return hello
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
