@@ -73,7 +73,7 @@ def listening() -> Iterator[int]:
 
 
 def test_nobody_listens_at_the_address(fake: FakeRay, silent: int) -> None:
-    with pytest.raises(SettingsError, match=rf"nobody listens at 127\.0\.0\.1:{silent} .*\nhint: .*--port={silent}"):
+    with pytest.raises(SettingsError, match=rf"nobody listens at 127\.0\.0\.1:{silent}, .*\nhint: .*--port={silent}"):
         connect(ClusterSettings(f"127.0.0.1:{silent}"))
     assert not fake.addresses
 
@@ -87,7 +87,7 @@ def test_a_variable_that_names_a_cluster_that_is_gone(
     fake: FakeRay, silent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{silent}")
-    with pytest.raises(SettingsError, match=rf":{silent}, found by address 'auto', expected the head"):
+    with pytest.raises(SettingsError, match=rf":{silent} \(found by address 'auto'\), expected the head"):
         connect(ClusterSettings("auto"))
     assert not fake.addresses
 
@@ -113,7 +113,7 @@ def test_a_host_without_an_address(fake: FakeRay, monkeypatch: pytest.MonkeyPatc
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "create_connection", unknown)
-    with pytest.raises(EnvfleetError, match=r"nobody listens at no-such-host:6379 .*: .*Name or service not known"):
+    with pytest.raises(EnvfleetError, match=r"nobody listens at no-such-host:6379, .*: .*Name or service not known"):
         connect(ClusterSettings("no-such-host:6379"))
 
 

@@ -121,9 +121,9 @@ def _probe(address: str | None) -> None:
         socket.create_connection(head, PROBE_SECONDS).close()
     except OSError as error:
         host, port = head
-        found = f", found by address {address!r}," if address == "auto" else ""
+        found = f" (found by address {address!r})" if address == "auto" else ""
         raise SettingsError(
-            f"nobody listens at {host}:{port}{found} expected the head of a Ray cluster: {error}",
+            f"nobody listens at {host}:{port}{found}, expected the head of a Ray cluster: {error}",
             hint=f"start it there with ray start --head --port={port}, or check address, network and firewall",
         ) from None
 
