@@ -6,10 +6,13 @@ every host asks the learner's machine for them at the same time.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
-__all__ = ["Constants", "Load", "Parts", "first_limit", "share_of_linear", "update"]
+import numpy as np
+
+__all__ = ["Constants", "Load", "Parts", "expected_maximum", "first_limit", "share_of_linear", "update"]
 
 
 @dataclass(frozen=True)
@@ -44,23 +47,41 @@ class Parts:
 
     def seconds(self, schedule: str) -> float:
         """Return the time from one update to the next."""
-        collected = self.publishing + self.collecting + self.waiting + self.receiving
+        return sum(self.visible(schedule).values())
+
+    def visible(self, schedule: str) -> dict[str, float]:
+        """Return the parts that an update waits for, by name."""
+        collected = {
+            "publishing weights": self.publishing,
+            "collecting": self.collecting,
+            "waiting for the slowest host": self.waiting,
+            "receiving rows": self.receiving,
+        }
         if schedule == "sync":
-            return collected + self.learning
+            return {**collected, "learning": self.learning}
         # `overlap`: hosts collect while the learner learns; pasting rows takes the learner's time as well.
-        return max(collected, self.learning + self.receiving)
+        learned = {"learning": self.learning, "receiving rows": self.receiving}
+        return max(collected, learned, key=lambda parts: sum(parts.values()))
 
 
 def update(constants: Constants, load: Load, nodes: int) -> Parts:
     """Return the parts of an update with `nodes` hosts."""
-    slowest = load.spread * math.sqrt(2.0 * math.log(nodes))  # of `nodes` normal numbers, to first order
     return Parts(
         publishing=nodes * (constants.per_host / 2 + load.weight_bytes / constants.bandwidth),
         collecting=load.collecting,
-        waiting=load.collecting * slowest,
+        waiting=load.collecting * load.spread * expected_maximum(nodes),
         receiving=constants.latency + nodes * (constants.per_host / 2 + load.row_bytes / constants.bandwidth),
         learning=nodes * load.learning,
     )
+
+
+@functools.cache
+def expected_maximum(count: int) -> float:
+    """Return the expected maximum of `count` normal variables, in standard deviations."""
+    points = np.linspace(-10.0, 10.0, 4001)
+    density = np.exp(-(points**2) / 2.0) / math.sqrt(2.0 * math.pi)
+    below = np.array([0.5 * math.erfc(-point / math.sqrt(2.0)) for point in points])
+    return float(np.trapezoid(points * count * density * below ** (count - 1), points))
 
 
 def share_of_linear(constants: Constants, load: Load, nodes: int, schedule: str) -> float:
@@ -73,12 +94,7 @@ def first_limit(constants: Constants, load: Load, schedule: str, most: int = 100
     """Return the number of hosts from which on less than 0.8 of linear is left, and what costs most there."""
     for nodes in range(1, most + 1):
         if share_of_linear(constants, load, nodes, schedule) < 0.8:
-            parts = update(constants, load, nodes)
-            names = {
-                "publishing weights": parts.publishing,
-                "waiting for the slowest host": parts.waiting,
-                "receiving rows": parts.receiving,
-                "learning": parts.learning,
-            }
-            return nodes, max(names, key=names.__getitem__)
+            parts = update(constants, load, nodes).visible(schedule)
+            parts.pop("collecting", None)  # it does not grow with the number of hosts
+            return nodes, max(parts, key=parts.__getitem__)
     return None

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["NOT_AN_OBJECT", "counted", "did_you_mean", "duration", "listed", "one_line", "shown"]
+__all__ = ["NOT_AN_OBJECT", "counted", "did_you_mean", "duration", "listed", "one_line", "shown", "there_are"]
 
 # Advice if an environment object is given in place of a function.
 NOT_AN_OBJECT = "an environment object cannot be copied: give a function that builds one, e.g. lambda: MyEnv()"
@@ -26,6 +26,11 @@ def one_line(text: str) -> str:
 def counted(count: int, noun: str) -> str:
     """A count: 1 episode, 2 episodes."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def there_are(count: int, noun: str) -> str:
+    """A sentence with a count: there is 1 group, there are 2 groups."""
+    return f"there {'is' if count == 1 else 'are'} {counted(count, noun)}"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import logging
 import queue
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +24,8 @@ from envfleet.fleet.backends.ray_hosts import FORGIVE_SECONDS, RayHosts
 from envfleet.fleet.backends.ray_link import SILENCE_BEATS, RayLink
 from envfleet.fleet.backends.ray_nodes import NodeWatch
 from envfleet.fleet.channel import ChannelClosed
-from envfleet.fleet.cluster import ClusterSettings, Node
+from envfleet.fleet.cluster import ClusterSettings, HostFacts, Node
+from envfleet.fleet.worker import Hello
 
 NODES = [Node("a", "10.0.0.1", 2, 2), Node("b", "10.0.0.2", 2, 2)]
 
@@ -46,6 +49,8 @@ class FakeLink:
         self.lost: str | None = None
         self.heard: float | None = 0.0
         self.started = 0.0
+        self.place: int | None = None
+        self.torch = ""
 
     def beat(self) -> None:
         """Nothing is asked."""
@@ -121,6 +126,95 @@ def test_a_call_that_fails_loses_the_host(hosts: Any, error: RayError, suspected
     assert link.lost is not None and hosts._backend.lost == [link]
     assert hosts.least_loaded() is hosts._links[1]
     assert ("a" not in usable(hosts)) == suspected
+
+
+def test_without_a_spare_node_the_workers_of_a_lost_host_are_shared_out(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By load; a host on a node that is being drained gets none, whatever the order in which hosts were started."""
+    lost: Any = object.__new__(RayLink)
+    lost.node, lost.lost = Node("c", "10.0.0.3", 2, 0), "it is gone"
+    first, second = hosts._links
+    second.cpus = 4
+    drained = FakeLink(Node("d", "10.0.0.4", 8, 0))
+    drained.cpus, drained.drained = 8, True
+    workers = {id(first): [4, 5], id(second): [0, 1, 2, 3], id(drained): [6]}
+    hosts._backend.workers_of = lambda link: workers[id(link)]
+    hosts._watch.forget = lambda workers: None
+    monkeypatch.setattr(ray_hosts, "live_nodes", lambda: [replace(node, free=0) for node in NODES])
+    for links in ([first, second, drained], [drained, second, first]):
+        hosts._links = links
+        with caplog.at_level(logging.WARNING, "envfleet"):
+            found = hosts.replacements(lost, [7, 8, 9])
+        assert found == {7: second, 8: second, 9: first}
+    assert "the workers of node 10.0.0.3 continue on node 10.0.0.2 and node 10.0.0.1 too" in caplog.text
+
+
+def test_a_spare_node_gets_all_workers_of_a_lost_host(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: Any = object.__new__(RayLink)
+    lost.node, lost.lost = NODES[0], "it is gone"
+    spare = Node("e", "10.0.0.5", 4, 4)
+    hosts._watch.forget = lambda workers: None
+    hosts.start_host = lambda node, cpus: (node, cpus)
+    monkeypatch.setattr(ray_hosts, "live_nodes", lambda: [spare])
+    assert hosts.replacements(lost, [0, 1]) == {0: (spare, 2), 1: (spare, 2)}
+
+
+def fleet_with_torch(hosts: Any, monkeypatch: pytest.MonkeyPatch, numerics: str, ours: str) -> list[Any]:
+    """Return the links of hosts: both are the first ones of a fleet."""
+    links: list[Any] = [object.__new__(RayLink) for _ in NODES]
+    for place, (link, node) in enumerate(zip(links, NODES, strict=True)):
+        link.__dict__.update(FakeLink(node).__dict__, place=place)
+        link.abandon = functools.partial(setattr, link, "lost")
+    facts = HostFacts.of_this_process()
+    facts = replace(facts, numerics=replace(facts.numerics, torch=""))
+    hosts._links, hosts._settings, hosts._torch = links, ClusterSettings(numerics=numerics), ""
+    hosts.facts = [(node.name, facts) for node in NODES]
+    monkeypatch.setattr(ray_hosts, "measure_torch", lambda: ours)
+    return links
+
+
+def test_a_host_whose_torch_computes_differently(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = fleet_with_torch(hosts, monkeypatch, "warn", "ours")
+    with caplog.at_level(logging.WARNING, "envfleet"):
+        hosts.approve(first, Hello([], "ours"))
+        hosts.approve(second, Hello([]))  # a worker that only steps
+        assert not caplog.text
+        hosts.approve(second, Hello([], "other"))
+        hosts.approve(second, Hello([], "other"))  # another worker of the host
+    assert caplog.text.count("node 10.0.0.2 computes differently in torch than this machine") == 1
+    assert [facts.numerics.torch for _, facts in hosts.facts] == ["ours", "other"]  # for the manifest
+
+
+def test_strict_numerics_refuse_a_host_whose_torch_differs(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = fleet_with_torch(hosts, monkeypatch, "strict", "ours")
+    hosts.approve(first, Hello([], "ours"))
+    with pytest.raises(SettingsError, match=r"node 10\.0\.0\.2 computes differently in torch .*\nhint: --numerics"):
+        hosts.approve(second, Hello([], "other"))
+    assert second.lost is None
+
+
+def test_strict_numerics_give_up_a_later_host_whose_torch_differs(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run does not end: its workers start elsewhere, and its node is not chosen again."""
+    first, second = fleet_with_torch(hosts, monkeypatch, "strict", "ours")
+    hosts.approve(first, Hello([], "ours"))
+    second.place = None
+    with pytest.raises(ChannelClosed, match="computes differently in torch"):
+        hosts.approve(second, Hello([], "other"))
+    assert hosts._backend.lost == [second] and usable(hosts) == ["a"]
+
+
+def test_pinned_kernels_are_compared_among_hosts(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = fleet_with_torch(hosts, monkeypatch, "portable", "ours")
+    with caplog.at_level(logging.WARNING, "envfleet"):
+        hosts.approve(first, Hello([], "pinned"))
+        assert not caplog.text
+        hosts.approve(second, Hello([], "other"))
+    assert "node 10.0.0.2 computes differently in torch than the first node" in caplog.text
 
 
 def test_a_better_place_that_was_lost() -> None:

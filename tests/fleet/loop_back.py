@@ -24,7 +24,7 @@ from envfleet.fleet.channel import LocalChannel, dump, load_parts
 from envfleet.fleet.hosting import Hosting
 from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.spec import Timeouts
-from envfleet.fleet.worker import Worker
+from envfleet.fleet.worker import Hello, Worker
 
 __all__ = ["use_loop_back"]
 
@@ -69,6 +69,9 @@ class Placement:
         for link, _ in self.better.values():
             link.close(0.0)
 
+    def approve(self, link: Link, hello: Hello) -> None:
+        """All hosts are this machine."""
+
     def offer(self, *workers: int) -> Link:
         """Offer these workers a new host."""
         link = self._link(self._backend)
@@ -87,9 +90,9 @@ class Placement:
         self.stayed[worker] = reason
         self.better.pop(worker)[0].close(0.0)
 
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
+    def replacements(self, lost: Link, workers: Sequence[int]) -> dict[int, Link]:
         self.links[self.links.index(lost)] = new = self._link(self._backend)
-        return new
+        return dict.fromkeys(workers, new)
 
 
 class PicklingChannel(LocalChannel):

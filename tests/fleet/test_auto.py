@@ -134,6 +134,8 @@ def test_workers_are_honoured_or_the_line_says_what_limits_them(capfd: pytest.Ca
     with envfleet.make(Counter, 8, workers=4, group_size=4, backend="threads") as fleet:
         assert fleet.workers == 2
     assert "2 workers, not 4: there are 2 groups of environments" in capfd.readouterr().err
+    envfleet.make(Counter, 4, workers=2, group_size=4, backend="threads").close()
+    assert "1 worker, not 2: there is 1 group of environments" in capfd.readouterr().err
 
 
 def test_the_number_of_workers_changes_no_byte() -> None:

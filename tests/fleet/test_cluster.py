@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from envfleet.fleet.cluster import (
     divide,
     next_move,
     reason_of_loss,
+    share_out,
 )
 from envfleet.fleet.numerics import measure_numerics
 
@@ -84,6 +87,49 @@ def test_workers_move_to_free_cpus_and_away_from_drained_nodes(
     assert (found and (found[0], found[1] and int(found[1].id))) == move
 
 
+@pytest.mark.parametrize(
+    ("hosts", "workers", "expected"),
+    [
+        ([(2, 2), (2, 2)], [4, 5], [0, 1]),
+        ([(2, 2), (2, 2)], [4, 5, 6], [0, 1, 0]),
+        ([(2, 2), (8, 8)], [10, 11, 12, 13, 14], [1, 1, 1, 0, 1]),  # 1.5 workers per CPU on both
+        ([(2, 4), (2, 2)], [6, 7, 8], [1, 1, 0]),
+        ([(4, 2)], [2, 3], [0, 0]),
+    ],
+)
+def test_workers_are_shared_out_by_load(hosts: list[tuple[int, int]], workers: list[int], expected: list[int]) -> None:
+    """Hosts are given as CPUs and workers; a slow host would slow every rollout."""
+    loads = [HostLoad(str(number), cpus, range(count)) for number, (cpus, count) in enumerate(hosts)]
+    assert share_out(workers, loads) == dict(zip(workers, expected, strict=True))
+
+
+def test_torch_is_measured_only_where_it_is_loaded() -> None:
+    """A worker that only steps must not load it."""
+    program = (
+        "import sys\n"
+        "from envfleet.fleet.numerics import measure_numerics, measure_torch\n"
+        "without = measure_numerics(), measure_torch()\n"
+        "assert 'torch' not in sys.modules and without[0].torch == without[1] == ''\n"
+        "import torch\n"
+        "one = measure_torch()\n"
+        "torch.set_num_threads(2)\n"
+        "from envfleet.fleet import numerics\n"
+        "numerics._torch_digest.cache_clear()\n"
+        "assert one == measure_torch() == measure_numerics().torch, 'it depends on threads'\n"
+        "assert torch.get_num_threads() == 2\n"
+        "torch.tanh = torch.sin\n"
+        "numerics._torch_digest.cache_clear()\n"
+        "assert len(one) == numerics.LENGTH and measure_torch() != one\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_difference_of_torch_is_named_if_both_have_loaded_it() -> None:
+    ours = replace(measure_numerics(), torch="a")
+    assert replace(ours, torch="b").differences(ours) == ["torch"]
+    assert replace(ours, torch="").differences(ours) == ours.differences(replace(ours, torch="")) == []
+
+
 def test_the_fingerprint_is_the_same_twice_and_names_what_differs() -> None:
     found = measure_numerics()
     assert found == measure_numerics()
@@ -95,10 +141,17 @@ def test_the_facts_of_a_process_are_measured_once() -> None:
     assert HostFacts.of_this_process() is HostFacts.of_this_process()
 
 
-def test_other_versions_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("library", "hint"),
+    [("numpy", ": pip install numpy==[^ ]+"), ("ray", ": pip install ray==[^ ]+"), ("python", "")],
+)
+def test_other_versions_are_refused(library: str, hint: str) -> None:
     ours = HostFacts.of_this_process()
-    theirs = replace(ours, versions={**ours.versions, "numpy": "1.0"})
-    with pytest.raises(SettingsError, match=r"node b has numpy 1\.0, expected .*\nhint: install the same versions"):
+    if library not in ours.versions:
+        pytest.skip(f"{library} is not installed")
+    theirs = replace(ours, versions={**ours.versions, library: "1.0"})
+    said = rf"node b has {library} 1\.0, expected .*\nhint: install the same versions on every node{hint}$"
+    with pytest.raises(SettingsError, match=said):
         check_hosts([("a", ours), ("b", theirs)], ClusterSettings())
 
 

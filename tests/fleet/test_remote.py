@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import math
@@ -14,9 +15,13 @@ import numpy as np
 import pytest
 
 import envfleet
+from envfleet.fleet import make as make_module
 from envfleet.fleet.backends.remote import RemoteBackend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.control import WorkerWord
+from envfleet.fleet.numerics import measure_torch
+from envfleet.fleet.spec import WorkerSpec
+from tests.fleet import loop_back
 from tests.fleet.loop_back import InlineLink, Placement, ThreadLink, use_loop_back
 from tests.fleet.simulators import Counter
 from tests.rollout.collecting import STEPS, Rig, collecting
@@ -56,6 +61,42 @@ def test_all_workers_of_a_lost_host_continue_elsewhere(caplog: pytest.LogCapture
         unplug(fleet, 0)  # the new one
         assert fleet.reset(seed=10)[0][:, 0].tolist() == [0] * 8
         assert fleet.statistics().restarts == 4
+
+
+def test_the_workers_of_a_lost_host_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each continues on another one of the remaining hosts."""
+    monkeypatch.setattr(loop_back, "HOSTS", 3)
+    with envfleet.make(Counter, 12, group_size=2, seed=10, backend="threads", workers=6) as fleet:
+        fleet.reset()
+        backend: Any = fleet._supervisor.backend
+        lost, *others = backend._placement.links
+
+        def share(link: Any, workers: Any) -> dict[int, Any]:
+            assert link is lost
+            return dict(zip(workers, others, strict=True))
+
+        monkeypatch.setattr(backend._placement, "replacements", share)
+        lost.unplug()  # workers 0 and 3
+        mine = [True, True, False, False, False, False] * 2
+        assert fleet.step(np.arange(12))[4]["restarted"].tolist() == mine
+        assert [backend.workers_of(link) for link in others] == [[0, 1, 4], [2, 3, 5]]
+        assert fleet.step(np.arange(12))[0][:, 0].tolist() == [0, 0, 2, 2, 2, 2] * 2
+        assert fleet.statistics().restarts == 2
+
+
+def test_workers_that_act_report_the_arithmetic_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster; those that only step have not loaded it."""
+    reported: list[str] = []
+    monkeypatch.setattr(Placement, "approve", lambda self, link, hello: reported.append(hello.torch))
+    asked = functools.partial(WorkerSpec, fingerprint=True)
+    monkeypatch.setattr(make_module, "WorkerSpec", lambda *given, fingerprint: asked(*given))
+    with make() as fleet:
+        placement = fleet._supervisor.backend._placement  # type: ignore[attr-defined]
+        placement.offer(1)  # prepared workers report it too
+        assert reported == [""] * 5
+    reported.clear()
+    with collecting(DiaryCounter, backend="threads", workers=2, group_size=2, acting="worker"):
+        assert reported == [measure_torch()] * 2 and reported[0]
 
 
 def test_a_host_that_is_lost_again_and_again_ends_in_an_error() -> None:
@@ -102,7 +143,7 @@ def test_a_worker_that_is_prepared_on_the_host_that_replaces_its_own(monkeypatch
         fleet.reset()
         backend: Any = fleet._supervisor.backend
         lost, other = backend._placement.links
-        monkeypatch.setattr(backend._placement, "replacement", lambda link, workers: other)
+        monkeypatch.setattr(backend._placement, "replacements", lambda link, workers: dict.fromkeys(workers, other))
         start = other.call("start", backend._specs[0])  # as `prepare` does
         lost.unplug()
         assert fleet.step(ACTIONS)[4]["restarted"].tolist() == [True, True, False, False] * 2

@@ -6,6 +6,8 @@ import errno
 import json
 import logging
 import math
+import re
+import socket
 import subprocess
 import sys
 import types
@@ -161,6 +163,21 @@ def test_on_resume_tensorboard_is_written_again_from_the_metrics(path: Path, tmp
         board.flush()
         assert scalars(tmp_path / "logs") == {"rollout/ep_rew_mean": [(1, 0.25), (2, 0.5), (4, 9.0)]}
         board.close()
+
+
+def test_a_run_folder_does_not_have_the_name_of_the_host(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cloud it is an address. A resumed run also removes the file of an earlier version, which has the name."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "ip-10-0-0-5")
+    (logs := tmp_path / "logs").mkdir()
+    (logs / "events.out.tfevents.1700000000.ip-10-0-0-5.77").write_bytes(b"")
+    write(path, 1, 2)
+    TensorBoardWriter(logs, read_metrics(path)).close()
+    (file,) = logs.iterdir()
+    assert re.fullmatch(r"events\.out\.tfevents\.\d+\.envfleet\.\d+", file.name)
+    assert b"ip-10-0-0-5" not in file.read_bytes()
+    assert scalars(logs) == {"rollout/ep_rew_mean": [(1, 0.25), (2, 0.5)]}
 
 
 def test_a_disk_that_is_full_for_tensorboard_is_reported_in_a_sentence(tmp_path: Path) -> None:

@@ -53,10 +53,31 @@ def test_backend_workers_and_acting(
     assert (choice.backend, choice.workers, choice.acting) == expected, choice.reason
 
 
-def test_what_limits_the_workers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"n_envs": 8, "workers": 6, "backend": "processes", "acting": "worker"},
+            "2 workers, not 6: there are 2 groups to act for (--group-size 1 gives 8)",
+        ),
+        (
+            {"n_envs": 4, "workers": 2, "schedule": "async"},
+            "1 worker, not 2: there is 1 group to act for (--group-size 2 gives 2)",
+        ),
+        (
+            {"n_envs": 10, "workers": 4, "backend": "threads", "acting": "worker"},
+            "2 workers, not 4: there are 2 groups to act for (--group-size 3 gives 4)",
+        ),
+        (
+            {"n_envs": 2, "workers": 3, "group_size": 1, "backend": "threads", "acting": "worker"},
+            "2 workers, not 3: there are 2 environments",
+        ),
+    ],
+)
+def test_what_limits_the_workers_is_said(settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "usable_cores", lambda: 2)
-    choice = place(PPO(n_envs=8, workers=6, backend="processes", acting="worker"), 1, Timed(CHEAP))  # type: ignore[arg-type]
-    assert choice.reason == "asked for; 2 workers, not 6: there are 2 groups to act for"
+    choice = place(PPO(**settings), 1, Timed(CHEAP))  # type: ignore[arg-type]
+    assert choice.reason.endswith(f"; {said}")
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])

@@ -87,7 +87,7 @@ class Facts:
 class Doctor:
     """Inspect this machine, and a cluster if its address is given: cores, memory, limits, extras, with advice.
 
-    The exit code is 1 if no fleet can run here.
+    The exit code is 1 if no fleet can run here, or none on the cluster.
     """
 
     json: bool = False
@@ -97,16 +97,16 @@ class Doctor:
     """Inspect a Ray cluster too: auto on one of its nodes, or HOST:PORT."""
 
     def run(self) -> int:
-        """Print the diagnosis; return 1 if no fleet can run, else 0."""
+        """Print the diagnosis; return 1 if no fleet can run here or on the cluster, else 0."""
         facts = gather()
-        findings = diagnose(facts)
-        if self.address is not None:
-            findings += cluster_findings(self.address)
+        local = diagnose(facts)
+        cluster = [] if self.address is None else cluster_findings(self.address)
+        findings = [*local, *cluster]
         extras = [Extra(name, {each: _version(each) for each in packages}) for name, packages in EXTRAS.items()]
         if self.json:
             sys.stdout.write(json.dumps(_as_json(facts, findings, extras), indent=2) + "\n")
         else:
-            _show(findings, extras)
+            _show(findings, extras, _summary(local, cluster))
         return 1 if any(finding.severity == "problem" for finding in findings) else 0
 
 
@@ -259,7 +259,7 @@ def _as_json(facts: Facts, findings: list[Finding], extras: list[Extra]) -> dict
     }
 
 
-def _show(findings: list[Finding], extras: list[Extra]) -> None:
+def _show(findings: list[Finding], extras: list[Extra], summary: str) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -282,14 +282,16 @@ def _show(findings: list[Finding], extras: list[Extra]) -> None:
     console.print(machine_table)
     console.print("\nextras", style="bold")
     console.print(extras_table)
-    console.print(f"\n{_summary(findings)}")
+    console.print(f"\n{summary}")
 
 
-def _summary(findings: list[Finding]) -> str:
-    severities = [finding.severity for finding in findings]
-    if "problem" in severities:
+def _summary(local: list[Finding], cluster: list[Finding]) -> str:
+    """A sentence about this machine, and about the cluster if it has a problem."""
+    if any(finding.severity == "problem" for finding in local):
         return "no fleet can run here until the problem is solved"
-    if "warn" in severities:
+    if any(finding.severity == "problem" for finding in cluster):
+        return "fleets run on this machine, but not on the cluster until its problem is solved"
+    if any(finding.severity == "warn" for finding in [*local, *cluster]):
         return "fleets run here; the hints say what could be better"
     return "all is well: fleets run here"
 

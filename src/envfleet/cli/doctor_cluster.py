@@ -24,13 +24,14 @@ def cluster_findings(address: str) -> list[Finding]:
 
 
 def diagnose_cluster(nodes: Sequence[NodeSurvey], *, token: bool, ours: HostFacts) -> list[Finding]:
-    """Return one finding for the cluster, one for each node, and one for its authentication."""
+    """Return one finding for the cluster, one for each node, and those for versions and authentication."""
     cpus, free = sum(each.node.cpus for each in nodes), sum(each.node.free for each in nodes)
     text = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}, {cpus} CPUs, {free} free"
     advice = "" if free else "no worker fits: wait until CPUs are free, or add nodes (ray start --address=HEAD:6379)"
     return [
         Finding("ok" if free else "warn", "cluster", text, advice),
         *(_node(each.node, each.facts, ours) for each in nodes),
+        _versions(nodes, ours),
         _authentication(token),
     ]
 
@@ -51,6 +52,18 @@ def _node(node: Node, facts: HostFacts | str, ours: HostFacts) -> Finding:
         severity, text = "warn", f"{text}; computes differently in {' and '.join(different)} ({facts.numerics.kernels})"
         advice = "--numerics portable uses the same kernels on all nodes; --numerics strict refuses this node"
     return Finding(severity, subject, text, advice)
+
+
+def _versions(nodes: Sequence[NodeSurvey], ours: HostFacts) -> Finding:
+    """The versions on this machine, and whether all nodes have them; the findings of the nodes name differences."""
+    listed = ", ".join(f"{library} {version}" for library, version in ours.versions.items())
+    others = [each.node.name for each in nodes if not _has_versions(each.facts, ours)]
+    where = f"not the same on {', '.join(others)}" if others else "the same on all nodes"
+    return Finding("ok", "versions", f"{listed}; {where}")
+
+
+def _has_versions(facts: HostFacts | str, ours: HostFacts) -> bool:
+    return not isinstance(facts, str) and facts.versions.items() >= ours.versions.items()
 
 
 def _authentication(token: bool) -> Finding:

@@ -7,7 +7,7 @@ from typing import Literal
 
 __all__ = ["Finding", "Severity"]
 
-Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run
+Severity = Literal["ok", "warn", "problem"]  # problem: no fleet can run, here or on the cluster
 
 
 @dataclass(frozen=True)

@@ -21,18 +21,20 @@ __all__ = [
     "Node",
     "NodeSurvey",
     "check_hosts",
+    "check_torch",
     "divide",
     "next_move",
     "numeric_differences",
     "reason_of_loss",
     "refuse_other_versions",
+    "share_out",
 ]
 
 _log = logging.getLogger("envfleet")
 
 NUMERICS = ("warn", "strict", "portable")
-# Libraries whose versions must be the same on all nodes, because results depend on them.
-LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch")
+# Libraries whose versions must be the same on all nodes: results depend on them, or messages between nodes (Ray).
+LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch", "ray")
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,20 @@ def next_move(hosts: Sequence[HostLoad], nodes: Sequence[Node]) -> tuple[Sequenc
     return None
 
 
+def share_out(workers: Sequence[int], hosts: Sequence[HostLoad]) -> dict[int, int]:
+    """The host of each worker, by its place in `hosts`: each worker goes where the fewest share a CPU; then the first.
+
+    A rollout waits for its slowest host, so one host must not get all workers.
+    """
+    counts = [len(host.workers) for host in hosts]
+    found = {}
+    for worker in workers:
+        chosen = min(range(len(hosts)), key=lambda each: ((counts[each] + 1) / max(1, hosts[each].cpus), each))
+        counts[chosen] += 1
+        found[worker] = chosen
+    return found
+
+
 def check_hosts(
     hosts: Sequence[tuple[str, HostFacts]], settings: ClusterSettings, first: HostFacts | None = None
 ) -> None:
@@ -224,15 +240,30 @@ def check_hosts(
         _log.warning("%s: the same seed may give other weights than on one machine", difference)
 
 
+def check_torch(node: str, theirs: str, expected: str, settings: ClusterSettings) -> None:
+    """Compare the digest of torch on a node with the expected one, as `check_hosts` does with other libraries."""
+    if theirs == expected:
+        return
+    than = "the first node" if settings.numerics == "portable" else "this machine"
+    difference = f"node {node} computes differently in torch than {than}"
+    if settings.numerics == "strict":
+        raise SettingsError(
+            f"{difference}, so the same seed could give other weights there",
+            hint="--numerics portable uses the same kernels on all nodes, --numerics warn accepts the difference",
+        )
+    _log.warning("%s: the same seed may give other weights than on one machine", difference)
+
+
 def refuse_other_versions(node: str, theirs: HostFacts, ours: HostFacts) -> None:
     """Raise an error if a library on a node has another version than here."""
     for library, version in ours.versions.items():
         found = theirs.versions.get(library)
         if found != version:
             has = f"has {library} {found}" if found else f"does not have {library}"
+            command = "" if library == "python" else f": pip install {library}=={version}"
             raise SettingsError(
                 f"node {node} {has}, expected {version} as on this machine",
-                hint=f"install the same versions on every node: pip install {library}=={version}",
+                hint=f"install the same versions on every node{command}",
             )
 
 

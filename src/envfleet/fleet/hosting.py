@@ -15,6 +15,7 @@ from envfleet.fleet.makers import Makers
 from envfleet.fleet.os_compat import default_start_method
 from envfleet.fleet.spec import GroupSettings, OnError, Timeouts, default_group_count, stepping_group_count
 from envfleet.machine import open_file_limit, open_files, usable_cores
+from envfleet.wording import counted, there_are
 
 __all__ = ["BACKENDS", "Hosting", "backend_of", "cluster_cpus", "group_count", "named", "positive"]
 
@@ -81,8 +82,8 @@ class Hosting:
                 choice = auto.Choice("processes", count, f"a step could not be timed: {one_line_of(error)}")
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
-            what = "environments" if most == n_envs else "groups of environments"
-            reason = "; ".join([*filter(None, [reason]), f"{count} workers, not {given}: there are {most} {what}"])
+            what = there_are(n_envs, "environment") if most == n_envs else f"{there_are(most, 'group')} of environments"
+            reason = "; ".join([*filter(None, [reason]), f"{counted(count, 'worker')}, not {given}: {what}"])
         if self.trusted and backend != "processes" and self.backend != "auto":
             raise SettingsError(f"trusted=True needs backend='processes', but backend is {backend!r}")
         return backend, 1 if backend == "sequential" else count, reason

@@ -171,7 +171,10 @@ def build_fleet(
     cores = _cores_to_pin(name, count) if hosting.pin_cores else [None] * count
     # On a cluster each worker gets neighbouring groups, so that the rows of a host are one slice of each array.
     dealt = split_evenly(groups, count) if name == "ray" else [groups[w::count] for w in range(count)]
-    worker_specs = [WorkerSpec(w, f"envfleet-{w}", tuple(dealt[w]), settings, routine, cores[w]) for w in range(count)]
+    worker_specs = [
+        WorkerSpec(w, f"envfleet-{w}", tuple(dealt[w]), settings, routine, cores[w], fingerprint=name == "ray")
+        for w in range(count)
+    ]
     supervisor = Supervisor(backend_of(name, count, hosting), worker_specs, timeouts, settings.restarts)
     try:
         hellos = supervisor.start()

@@ -2,12 +2,17 @@
 
 The same seed gives the same weights on all machines whose arithmetic agrees. Libraries choose their kernels by the CPU,
 so two CPUs may differ in the last bit. The fingerprint has a digest for each library, so a difference can be named.
+
+Torch is measured only in processes that have loaded it: a worker that just steps never does. So hosts report it later
+than the rest, with the first message of a worker that acts.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +21,7 @@ import numpy as np
 
 from envfleet.machine import cpu_model
 
-__all__ = ["PORTABLE", "Numerics", "measure_numerics"]
+__all__ = ["PORTABLE", "Numerics", "measure_numerics", "measure_torch"]
 
 Array = np.ndarray[Any, Any]
 LENGTH = 12  # hexadecimal digits of a digest
@@ -38,11 +43,13 @@ class Numerics:
     numpy: str  # elementwise functions
     libm: str  # functions of the C library
     kernels: str  # of the BLAS library
+    torch: str = ""  # networks; empty if torch was not loaded
 
     def differences(self, other: Numerics) -> list[str]:
         """The libraries that compute differently."""
         names = {"blas": "BLAS", "numpy": "NumPy", "libm": "the C library"}
-        return [shown for name, shown in names.items() if getattr(self, name) != getattr(other, name)]
+        found = [shown for name, shown in names.items() if getattr(self, name) != getattr(other, name)]
+        return [*found, "torch"] if self.torch and other.torch and self.torch != other.torch else found
 
     def to_json(self) -> dict[str, str]:
         return asdict(self)
@@ -61,7 +68,22 @@ def measure_numerics() -> Numerics:
             _digest(_functions()),
             _digest(_of_libm()),
             ", ".join(sorted(set(kernels))),
+            measure_torch(),
         )
+
+
+def measure_torch() -> str:
+    """The digest of torch's arithmetic; empty if this process has not loaded torch."""
+    return _torch_digest() if "torch" in sys.modules else ""
+
+
+@functools.cache
+def _torch_digest() -> str:
+    import threadpoolctl
+
+    torch: Any = sys.modules["torch"]
+    with threadpoolctl.threadpool_limits(1), torch.inference_mode():
+        return _digest(_of_torch(torch))
 
 
 def _digest(results: Iterator[Array]) -> str:
@@ -91,6 +113,21 @@ def _functions() -> Iterator[Array]:
         yield from (np.tanh(values), np.exp(values), np.log(positive), np.sqrt(positive), np.sin(values))
         scores = np.exp(values - values.max(axis=-1, keepdims=True))
         yield scores / scores.sum(axis=-1, keepdims=True)
+
+
+def _of_torch(torch: Any) -> Iterator[Array]:
+    """What policies compute: dense layers, activations, a convolution, normalisation, probabilities."""
+    functional = torch.nn.functional
+    for rows, inputs, outputs in ((4, 4, 64), (16, 64, 64), (32, 256, 64)):
+        weight, bias = torch.from_numpy(_numbers(outputs, inputs)), torch.from_numpy(_numbers(outputs))
+        yield functional.linear(torch.from_numpy(_numbers(rows, inputs)), weight, bias).numpy()
+    values = torch.from_numpy(_numbers(37, 11))
+    for function in (torch.tanh, torch.sigmoid, torch.exp, torch.sin, functional.softplus, functional.gelu):
+        yield function(values).numpy()
+    yield functional.log_softmax(values, dim=-1).numpy()
+    yield functional.layer_norm(values, (11,)).numpy()
+    pictures, kernels = torch.from_numpy(_numbers(2, 4, 20, 20)), torch.from_numpy(_numbers(16, 4, 8, 8))
+    yield functional.conv2d(pictures, kernels, stride=4).numpy()
 
 
 def _of_libm() -> Iterator[Array]:

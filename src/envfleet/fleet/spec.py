@@ -110,6 +110,7 @@ class WorkerSpec:
     settings: GroupSettings
     routine: WorkerRoutine | None = None  # code that the worker runs on its groups without the caller
     core: int | None = None  # its process is pinned to this core
+    fingerprint: bool = False  # its first message has the digest of torch's arithmetic, if it uses torch
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ class Hello:
     """A worker's first message, sent when its environments are built: the description of each of its groups."""
 
     groups: list[GroupDescription]
+    torch: str = ""  # digest of torch's arithmetic, if the spec asks for it and the worker has loaded torch
 
 
 class Worker:
@@ -75,7 +76,14 @@ class Worker:
         if self.spec.core is not None:
             os.sched_setaffinity(0, {self.spec.core})
         self.spec.load()
-        return Hello([group.build() for group in self.groups])
+        return Hello([group.build() for group in self.groups], self._torch())
+
+    def _torch(self) -> str:
+        if not self.spec.fingerprint:
+            return ""
+        from envfleet.fleet.numerics import measure_torch  # few workers need it
+
+        return measure_torch()
 
     def attach(self, arrays: FleetArrays) -> None:
         """Find the worker's words in the block and attach its groups; before a restart the caller clears the words."""

@@ -68,6 +68,20 @@ def _parsed(line: str) -> Any:
         return None
 
 
+def _refuse_changed(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Raise SettingsError if something happened in the run that a replay cannot repeat."""
+    for line in lines:
+        if "resumed" in line:
+            happened = f"the run was resumed before update {line['resumed']}, with fresh episodes"
+            hint = "only a run that was never resumed can be replayed: record another one"
+        elif line["lost"]:
+            happened = f"a worker died and lost steps in update {line['update']}"
+            hint = "only a run in which no worker died can be replayed: record another one"
+        else:
+            continue
+        raise SettingsError(f"the order {path} cannot be replayed: {happened}", hint=hint)
+
+
 @dataclass(frozen=True)
 class Order:
     """A recorded order: the groups of each worker, and (worker, number, version) of each rollout in turn."""
@@ -87,13 +101,11 @@ class Order:
             first, *lines = map(json.loads, written)
             if first["order"] != FORMAT:
                 raise ValueError(f"it has format {first['order']}, expected {FORMAT}")
-            changed = [line for line in lines if "resumed" in line or line["lost"]]
-            if changed and "resumed" in changed[0]:
-                raise ValueError(f"the run was resumed before update {changed[0]['resumed']}, with fresh episodes")
-            if changed:
-                raise ValueError(f"a worker died and lost steps in update {changed[0]['update']}")
+            _refuse_changed(path, lines)
             rollouts = [(int(w), int(n), int(v)) for line in lines for w, n, v in line["rollouts"]]
             return cls(path, first["groups"], rollouts, len(lines))
+        except SettingsError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SettingsError(
                 f"the order {path} cannot be replayed: {error}",

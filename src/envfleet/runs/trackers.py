@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import socket
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -34,7 +33,8 @@ class TensorBoardWriter:
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder = Path(folder)
-        self.path = folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
+        # TensorBoard's own writer adds the name of the host, which may be an address (ip-10-0-0-5).
+        self.path = folder / f"events.out.tfevents.{int(time.time())}.envfleet.{os.getpid()}"
         with self._writing():
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.glob("events.out.tfevents.*"):

@@ -11,6 +11,7 @@ from envfleet.fleet.cluster import ClusterSettings
 from envfleet.fleet.hosting import BACKENDS, cluster_cpus, group_count
 from envfleet.machine import usable_cores
 from envfleet.training.stage import Stage
+from envfleet.wording import counted, there_are
 
 __all__ = ["cluster_of", "place"]
 
@@ -32,8 +33,8 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
         most = groups if acting == "worker" else n_envs
         return _limited(Choice(backend, min(settings.workers or cores, most), "asked for", acting), settings, groups)
     cost = stage.apply(functools.partial(measure, seed=seed, n_envs=n_envs))
-    counted = None if acting == "central" else groups
-    choice = choose(cost, n_envs, cores, workers=settings.workers, groups=counted)
+    acting_groups = None if acting == "central" else groups
+    choice = choose(cost, n_envs, cores, workers=settings.workers, groups=acting_groups)
     if acting == "central":
         choice = replace(choice, acting=acting)
     if backend not in ("auto", choice.backend):
@@ -58,9 +59,15 @@ def cluster_of(settings: TrainingSettings) -> ClusterSettings:
 
 
 def _limited(choice: Choice, settings: TrainingSettings, groups: int) -> Choice:
-    """Add the reason if there are fewer workers than the user asked for."""
-    workers = settings.workers
-    if workers is None or choice.workers >= workers or choice.backend == "sequential":
+    """Add the reason if there are fewer workers than the user asked for, and what would give more."""
+    workers, n_envs = settings.workers, settings.n_envs
+    # With `sequential` more workers would not be faster. With async the user may want them nevertheless.
+    unwanted = choice.backend == "sequential" and settings.schedule != "async"
+    if workers is None or choice.workers >= workers or unwanted:
         return choice
-    limit = f"there are {groups} groups to act for" if choice.acting == "worker" else "each has an environment"
-    return replace(choice, reason=f"{choice.reason}; {choice.workers} workers, not {workers}: {limit}")
+    limit = there_are(n_envs, "environment")
+    if choice.acting == "worker" and groups < n_envs:
+        even = -(-n_envs // workers)
+        size = even if group_count(n_envs, even) >= workers else max(1, n_envs // workers)
+        limit = f"{there_are(groups, 'group')} to act for (--group-size {size} gives {group_count(n_envs, size)})"
+    return replace(choice, reason=f"{choice.reason}; {counted(choice.workers, 'worker')}, not {workers}: {limit}")

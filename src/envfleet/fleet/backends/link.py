@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envfleet.errors import CannotBeSentError
@@ -19,6 +19,7 @@ from envfleet.fleet.transfer import Array
 
 if TYPE_CHECKING:
     from envfleet.fleet.backends.remote import RemoteBackend
+    from envfleet.fleet.worker import Hello
 
 __all__ = ["HostLost", "HostPlacement", "Link", "RelayedChannel", "packed_by_value"]
 
@@ -59,8 +60,11 @@ class HostPlacement(Protocol):
     def host_of(self, worker: int) -> Link:
         """The host of a worker, at its first start."""
 
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """Another host for the workers of a lost one; raise WorkerError if there is none."""
+    def replacements(self, lost: Link, workers: Sequence[int]) -> Mapping[int, Link]:
+        """Another host for each worker of a lost one; raise WorkerError if there is none."""
+
+    def approve(self, link: Link, hello: Hello) -> None:
+        """Look at the first message of a worker; raise an error if its host must not be used."""
 
     def moves(self) -> Sequence[int]:
         """Workers that have a better place, where `RemoteBackend.prepare` has built their environments."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
+import traceback
 from typing import Any
 
 from envfleet.errors import EnvfleetError, MissingExtraError, ResourceError, SettingsError
@@ -40,7 +42,10 @@ __all__ = [
     "survey",
 ]
 
+_log = logging.getLogger("envfleet")
+
 SURVEY_SECONDS = 60.0
+PROBE_SECONDS = 10.0  # for a connection to the head
 # Ray sends smaller values within calls and replies. Larger ones go through its object stores, which takes longer up to
 # some MB, and a finished rollout there is lost with its node. Every process reads the variables when it connects. The
 # second one limits all values of a call together; by default it would be 10 MiB.
@@ -60,16 +65,79 @@ def connect(settings: ClusterSettings, workers: int | None = None) -> None:
     in_main_thread = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
+        _probe(settings.address)
         if settings.address is None:
-            cpus = max(workers or 0, usable_cores())
-            ray.init("local", num_cpus=cpus, include_dashboard=False, **quiet)
+            _start_local({"num_cpus": max(workers or 0, usable_cores()), "include_dashboard": False, **quiet})
         else:
             ray.init(settings.address, **quiet)
+    except EnvfleetError:
+        raise
     except Exception as error:  # a node that starts too slowly is a bare Exception
         raise _no_connection(settings.address, error) from None
     finally:
         if in_main_thread and handler is not None:  # Ray has replaced it
             signal.signal(signal.SIGTERM, handler)
+
+
+def _start_local(settings: dict[str, Any]) -> None:
+    """Start a cluster on this machine; once more if it took too long, since Ray's limit of 30 s is fixed."""
+    try:
+        ray.init("local", **settings)
+    except Exception as error:
+        _end_processes(error)
+        if not _took_too_long(error):
+            raise
+    else:
+        return
+    _log.warning("a local Ray cluster did not start in the 30 s that Ray gives it: it is started once more")
+    try:
+        ray.init("local", **settings)
+    except Exception as error:
+        _end_processes(error)
+        raise
+
+
+def _took_too_long(error: Exception) -> bool:
+    return "timed out" in str(error).lower()
+
+
+def _end_processes(error: Exception) -> None:
+    """End the processes of a cluster that failed to start; Ray forgets them, and they would run on beside the next."""
+    from ray._private.node import Node as RayNode  # there is no public function for this
+
+    ray.shutdown()
+    for frame, _ in traceback.walk_tb(error.__traceback__):  # the only place that still refers to the node
+        node = frame.f_locals.get("self")
+        if isinstance(node, RayNode):
+            node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
+
+def _probe(address: str | None) -> None:
+    """Raise SettingsError if nobody listens at the address: Ray would try for many minutes without a word."""
+    head = _head_at(address)
+    if head is None:
+        return
+    try:
+        socket.create_connection(head, PROBE_SECONDS).close()
+    except OSError as error:
+        host, port = head
+        found = f" (found by address {address!r})" if address == "auto" else ""
+        raise SettingsError(
+            f"nobody listens at {host}:{port}{found}, expected the head of a Ray cluster: {error}",
+            hint=f"start it there with ray start --head --port={port}, or check address, network and firewall",
+        ) from None
+
+
+def _head_at(address: str | None) -> tuple[str, int] | None:
+    """Host and port of the head; None if Ray starts a cluster, or if the address has another form."""
+    if address == "auto":
+        from ray._private.services import canonicalize_bootstrap_address  # there is no public function for this
+
+        address = canonicalize_bootstrap_address(address)  # a variable or a file may name a cluster that is gone
+    host, _, port = (address or "").rpartition(":")
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
@@ -83,11 +151,12 @@ def _no_connection(address: str | None, error: Exception) -> EnvfleetError:
             "set RAY_AUTH_MODE=token",
         )
     if address is None:
-        too_long = "path length" in reason  # of its sockets
-        return ResourceError(
-            f"a local Ray cluster could not be started: {reason}",
-            hint="set RAY_TMPDIR to a folder with a short path" if too_long else None,
-        )
+        hint = None
+        if "path length" in reason:  # of its sockets
+            hint = "set RAY_TMPDIR to a folder with a short path"
+        elif _took_too_long(error):
+            hint = "the machine may be too busy: wait for other work to end, or use --backend processes"
+        return ResourceError(f"a local Ray cluster could not be started: {reason}", hint=hint)
     return SettingsError(
         f"there is no Ray cluster at address {address!r}: {reason}",
         hint="run this on a node of the cluster: ray start --head on one machine, ray start --address=HEAD:6379 on "

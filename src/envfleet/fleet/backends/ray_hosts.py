@@ -4,7 +4,8 @@ Each node that is used gets one actor, a host with worker processes of our own (
 messages and kills it. Everything else is ours, because Ray's own restarts are slow and know nothing of our state: they
 are switched off. One thread receives reports, pastes them, and asks every host for a sign of life each second. A host
 that does not answer for some seconds is given up, even if Ray still lists it as alive: it is killed, its later reports
-are ignored, and its workers are started on another node. `ray_nodes.py` looks at the nodes themselves.
+are ignored, and its workers are started on another node, or shared out over the remaining hosts. `ray_nodes.py` looks
+at the nodes themselves.
 """
 
 from __future__ import annotations
@@ -36,9 +37,12 @@ from envfleet.fleet.backends.ray_cluster import (
 from envfleet.fleet.backends.ray_link import RayLink, words_of
 from envfleet.fleet.backends.ray_nodes import HEAD_BEATS, NodeWatch
 from envfleet.fleet.backends.remote import RemoteBackend
-from envfleet.fleet.cluster import ClusterSettings, Node, check_hosts, divide
-from envfleet.fleet.numerics import PORTABLE
+from envfleet.fleet.channel import ChannelClosed
+from envfleet.fleet.cluster import ClusterSettings, HostLoad, Node, check_hosts, check_torch, divide, share_out
+from envfleet.fleet.numerics import PORTABLE, measure_torch
 from envfleet.fleet.transfer import Array
+from envfleet.fleet.worker import Hello
+from envfleet.wording import listed
 
 __all__ = ["RayHosts"]
 
@@ -85,11 +89,14 @@ class RayHosts:
         self._links: list[RayLink] = []
         self._of_worker: dict[int, RayLink] = {}
         self._ended: str | None = None  # why no host can be placed any more
+        self._torch = ""  # digest of the first host
         for node, hosted in self._plan(workers):
             link = self._start(node, min(len(hosted), node.free))
             self._of_worker.update(dict.fromkeys(hosted, link))
         try:
             self.facts = [(link.node.name, link.facts()) for link in self._links]
+            for place, link in enumerate(self._links):
+                link.place = place
             check_hosts(self.facts, settings)
         except BaseException:
             self.close()
@@ -123,6 +130,24 @@ class RayHosts:
     def host_of(self, worker: int) -> Link:
         return self._of_worker.pop(worker)  # a lost host must not be kept
 
+    def approve(self, link: Link, hello: Hello) -> None:
+        """Compare torch on a host with torch here, or on the first host if all nodes use pinned kernels."""
+        assert isinstance(link, RayLink)
+        if hello.torch in ("", link.torch):  # it does not use torch, or another worker of the host has reported it
+            return
+        link.torch, self._torch = hello.torch, self._torch or hello.torch
+        if link.place is not None:
+            name, facts = self.facts[link.place]
+            self.facts[link.place] = name, replace(facts, numerics=replace(facts.numerics, torch=hello.torch))
+        ours = "" if self._settings.numerics == "portable" else measure_torch()
+        try:
+            check_torch(link.node.name, hello.torch, ours or self._torch, self._settings)
+        except SettingsError as error:
+            if link.place is not None:
+                raise
+            self.lose(link, words_of(error))  # a later host: the run continues on another one
+            raise ChannelClosed(words_of(error)) from None
+
     def hosts(self) -> list[tuple[RayLink, list[int]]]:
         """The live hosts and their workers."""
         return [(link, self._backend.workers_of(link)) for link in list(self._links) if link.lost is None]
@@ -140,27 +165,28 @@ class RayHosts:
 
     def least_loaded(self) -> RayLink | None:
         """The host with the fewest workers beyond its CPUs; None if all are lost or on nodes that are being drained."""
-        loads = [(len(workers) - link.cpus, link) for link, workers in self.hosts() if workers and not link.drained]
+        loads = [(len(workers) - link.cpus, link) for link, workers in self._remaining()]
         return min(loads, key=lambda load: load[0])[1] if loads else None
 
-    def replacement(self, lost: Link, workers: Sequence[int]) -> Link:
-        """A new host on a node with free CPUs, or else one of the remaining hosts; the last resort is any free CPU."""
+    def replacements(self, lost: Link, workers: Sequence[int]) -> dict[int, Link]:
+        """A new host on a node with free CPUs, or else the remaining hosts; the last resort is any free CPU."""
         assert isinstance(lost, RayLink)
         self._watch.forget(workers)
         until = time.monotonic() + PATIENCE_SECONDS
         while self._ended is None:
-            other = self.least_loaded()
-            for node in self._candidates(1 if other is None else len(workers)):
+            others = self._shared_out(workers)
+            for node in self._candidates(len(workers) if others else 1):
                 try:
                     link = self.start_host(node, min(len(workers), node.free))
                 except EnvfleetError as error:
                     _log.warning("node %s cannot replace node %s: %s", node.name, lost.node.name, words_of(error))
                     continue
                 _log.warning("the workers of node %s continue on node %s", lost.node.name, node.name)
-                return link
-            if other is not None:
-                _log.warning("the workers of node %s continue on node %s too", lost.node.name, other.node.name)
-                return other
+                return dict.fromkeys(workers, link)
+            if others:
+                names = listed([f"node {link.node.name}" for link in dict.fromkeys(others.values())])
+                _log.warning("the workers of node %s continue on %s too", lost.node.name, names)
+                return dict(others)
             if time.monotonic() > until:
                 self._ended = f"no node of the cluster is left: {lost.lost}"
             time.sleep(1.0)
@@ -168,6 +194,17 @@ class RayHosts:
             self._ended,
             hint="start a cluster, then continue from the last checkpoint: envfleet resume RUN --address auto",
         )
+
+    def _shared_out(self, workers: Sequence[int]) -> dict[int, RayLink]:
+        """The remaining hosts for these workers; empty if there are none."""
+        hosts = self._remaining()
+        loads = [HostLoad(link.node.id, link.cpus, theirs) for link, theirs in hosts]
+        return {worker: hosts[host][0] for worker, host in share_out(workers, loads).items()} if hosts else {}
+
+    def _remaining(self) -> list[tuple[RayLink, list[int]]]:
+        """Hosts that have workers and are not on nodes that are being drained, in the order of their first workers."""
+        found = [(link, workers) for link, workers in self.hosts() if workers and not link.drained]
+        return sorted(found, key=lambda host: min(host[1]))
 
     def _candidates(self, workers: int) -> list[Node]:
         try:

@@ -60,6 +60,8 @@ class RayLink:
         self.node, self.cpus, self._hosts = node, cpus, hosts
         self.started = time.monotonic()
         self.drained = False  # its node is being drained
+        self.place: int | None = None  # in the list of the hosts that the fleet began with
+        self.torch = ""  # digest of torch's arithmetic, once a worker has reported it
         self.lost: str | None = None  # why it was given up
         self.heard: float | None = None  # when it last answered, once it has
         self._asked = False  # whether an answer is pending

@@ -94,7 +94,11 @@ class RemoteBackend:
                 if self._links.get(worker) is link:
                     raise ChannelClosed(STARTED_AGAIN)
                 starts[worker] = link.call("start", self._specs[worker])
-        return {worker: link.call("hello", worker, start, seconds)[1] for worker, start in starts.items()}
+        pids = {}
+        for worker, start in starts.items():
+            hello, pids[worker] = link.call("hello", worker, start, seconds)
+            self._placement.approve(link, hello)
+        return pids
 
     def move(self, index: int) -> None:
         with self._lock:
@@ -132,11 +136,11 @@ class RemoteBackend:
         self._dead.pop(index, None)
 
     def _move(self, lost: Link) -> None:
-        """Start all workers of a lost host on another one, at the same time."""
+        """Start all workers of a lost host on other ones, at the same time."""
         workers = self.workers_of(lost)
-        link = self._placement.replacement(lost, workers)
+        links = self._placement.replacements(lost, workers)
         with self._placing:
-            self._links.update(dict.fromkeys(workers, link))
+            self._links.update(links)
         self._moved = dict.fromkeys(workers, False) | self._moved
         for worker in workers:
             self._begin(worker)
@@ -151,6 +155,7 @@ class RemoteBackend:
     def hello(self, index: int, seconds: float | None) -> Hello:
         hello, self._pids[index] = self._ask(index, "hello", index, self._starts.get(index, 0), seconds)
         assert isinstance(hello, Hello)
+        self._placement.approve(self._links[index], hello)
         return hello
 
     def attach(self, index: int, arrays: FleetArrays) -> None:
