@@ -23,13 +23,13 @@ from gymnasium import spaces
 from envfleet.conformance.budget import Budget
 from envfleet.conformance.exactness import COVER_ALL, why_inexact
 from envfleet.conformance.examination import STARTS_FRESH, Doing, Examination
+from envfleet.conformance.given import NamedEnv, factory_of, title_of
 from envfleet.conformance.interface import check_picklable
 from envfleet.conformance.report import CheckReport, Findings, own_stack
 from envfleet.conformance.seeding import GlobalGenerators
 from envfleet.errors import EnvHungError, SettingsError, WorkerError
 from envfleet.fleet.fleet import Fleet
 from envfleet.fleet.make import make, one_env
-from envfleet.fleet.makers import spec_of
 from envfleet.fleet.spec import Restarts, Timeouts
 
 __all__ = ["SECONDS", "examine"]
@@ -53,7 +53,8 @@ def examine(
     """Examine an environment and return a report that lists every problem with its fix.
 
     `env` is a Gymnasium id, a callable that builds an environment, or an environment. A given environment is
-    played and left open; checks that need a second instance or a factory are skipped, and a note says so.
+    played and left open; checks that need a second instance or a factory are skipped, and a note says so. A
+    `NamedEnv` is imported in the separate process; a name that leads nowhere raises a SettingsError.
     `show` is called before each step of the examination.
     """
     if steps < 1:
@@ -61,12 +62,12 @@ def examine(
     if not seconds >= 0:
         raise SettingsError(f"seconds is {seconds}, expected 0 or more")
     budget, findings = Budget(seconds, clock), Findings()
-    factory = _factory(env, dict(env_kwargs or {}))
+    factory = factory_of(env, dict(env_kwargs or {}))
     if factory is None:
         findings.note(
             "an environment was given, not a factory: second instances, close and worker processes were not checked"
         )
-    else:
+    elif not isinstance(factory, NamedEnv):  # its examination does this once it is imported
         check_picklable(factory, findings)
     instance = None if factory else env
     examination = Examination(factory, instance, steps=steps, seed=seed, budget=budget, findings=findings)
@@ -74,12 +75,14 @@ def examine(
     try:
         with _fleet_of(examination, patience, isolated=isolated and factory is not None) as fleet:
             findings = _examined(fleet, findings, patience, show)
+        if findings.refusal is not None:
+            raise findings.refusal
         if findings.has_state:
             show(Doing("restoring its state in a fresh process", ""))
             _try_resume(factory, seed, budget, findings)
     finally:
         generators.put_back()  # a check changes nothing for its caller
-    return _report(_name(env), seed, seconds, findings)
+    return _report(title_of(env), seed, seconds, findings)
 
 
 # --- where it runs
@@ -186,29 +189,3 @@ def _report(name: str, seed: int, seconds: float, findings: Findings) -> CheckRe
         observation_space=observation_space,
         action_space=action_space,
     )
-
-
-# --- the given environment
-
-
-def _factory(env: Any, env_kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    if isinstance(env, str):
-        spec_of(env)  # raises if there is no such environment
-        # Gymnasium's passive checker would raise at the first problem; ours lists them all.
-        return functools.partial(gymnasium.make, env, disable_env_checker=True, **env_kwargs)
-    if callable(env) and not isinstance(env, gymnasium.Env):
-        return functools.partial(env, **env_kwargs)
-    if env_kwargs:
-        raise SettingsError(
-            f"env_kwargs {sorted(env_kwargs)} came with an environment that is already built",
-            hint="give the callable that builds it",
-        )
-    return None
-
-
-def _name(env: Any) -> str:
-    if isinstance(env, str):
-        return env
-    if isinstance(env, gymnasium.Env):
-        return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-    return str(getattr(env, "__qualname__", None) or type(env).__name__)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envfleet.errors import EnvContext, EnvError, MissingExtraError, SettingsError
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, MissingExtraError, SettingsError
 from envfleet.wording import counted
 
 __all__ = [
@@ -119,6 +119,7 @@ class Findings:
     resumable: bool | None = None
     has_state: bool = False  # it can save its state as plain data
     spaces: tuple[Any, Any] | None = None  # observation space, action space
+    refusal: EnvfleetError | None = None  # the environment's name leads nowhere: there is nothing to examine
     changed: bool = True  # since they were last read
 
     def error(self, what: str, fix: str, traceback: str = "") -> None:
@@ -185,7 +186,7 @@ def own_stack(stack: str) -> str:
 
 def _passed_through() -> tuple[str, ...]:
     package, wrapping = Path(__file__).parents[1], Path(gymnasium.__file__).parent
-    ours = [package / name for name in ("cli", "conformance", "runs", "training")]
+    ours = [package / name for name in ("cli", "conformance", "importing.py", "runs", "training")]
     between = [wrapping / name for name in ("core.py", "wrappers", "envs/registration.py")]
     return (*map(str, ours + between), importlib.__file__, "<frozen importlib")
 
