@@ -2,8 +2,8 @@
 
 A fleet of one hosts a stand-in environment with a method that examines the real one. So the examination has the same
 protection as environments in training: its process is killed if it hangs, and its death is noticed. The stand-in
-examines until the next call of the environment, reports which call that is, and waits for the signal to continue.
-A crash or hang after that must come from the reported call.
+announces each call of the environment in shared memory before it makes it. So the caller knows the call that crashed or
+hung, although it hears from the stand-in only if there are new findings, and otherwise about twenty times a second.
 
 An environment that was given as an object, or that cannot be sent to another process, is examined in this process.
 """
@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 from gymnasium import spaces
 
+from envfleet.conformance.announcement import Announcement
 from envfleet.conformance.budget import Budget
 from envfleet.conformance.exactness import COVER_ALL, why_inexact
 from envfleet.conformance.examination import STARTS_FRESH, Doing, Examination
@@ -36,6 +37,7 @@ __all__ = ["SECONDS", "examine"]
 
 SECONDS = 20.0  # default time limit of an examination
 LEAST_PATIENCE = 10.0  # seconds before a call counts as hung, however short the examination's time limit is
+SECONDS_BETWEEN_REPORTS = 0.05
 _EXACTNESS = "whether resume is exact"
 
 
@@ -72,15 +74,18 @@ def examine(
     instance = None if factory else env
     examination = Examination(factory, instance, steps=steps, seed=seed, budget=budget, findings=findings)
     generators, patience = GlobalGenerators(), max(seconds, LEAST_PATIENCE)
+    announcement = Announcement()
     try:
-        with _fleet_of(examination, patience, isolated=isolated and factory is not None) as fleet:
-            findings = _examined(fleet, findings, patience, show)
+        with _fleet_of(examination, announcement, patience, isolated=isolated and factory is not None) as fleet:
+            announcement.remove_file()
+            findings = _examined(fleet, findings, announcement, patience, show)
         if findings.refusal is not None:
             raise findings.refusal
         if findings.has_state:
             show(Doing("restoring its state in a fresh process", ""))
             _try_resume(factory, seed, budget, findings)
     finally:
+        announcement.remove_file()
         generators.put_back()  # a check changes nothing for its caller
     return _report(title_of(env), seed, seconds, findings)
 
@@ -93,16 +98,19 @@ class _Host(gymnasium.Env[Any, Any]):
 
     observation_space = action_space = spaces.Discrete(1)
 
-    def __init__(self, examination: Examination) -> None:
-        self._examination = examination
+    def __init__(self, examination: Examination, announcement: Announcement) -> None:
+        self._examination, self._announcement = examination, announcement
         self._run: Iterator[Doing] = examination.run()
 
     def advance(self) -> tuple[Doing | None, Findings | None]:
-        """Examine until the next call of the environment; return that call, and the findings if they changed."""
+        """Examine for a moment, or until the findings change; return the next call, and the findings if changed."""
+        findings, until = self._examination.findings, time.monotonic() + SECONDS_BETWEEN_REPORTS
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the report covers what Gymnasium warns about, with fixes
-            doing = next(self._run, None)
-        findings = self._examination.findings
+            while (doing := next(self._run, None)) is not None:
+                self._announcement.write(f"{doing.examination}\n{doing.call}")
+                if findings.changed or time.monotonic() >= until:
+                    break
         news, findings.changed = findings if findings.changed else None, False
         return doing, news
 
@@ -110,8 +118,8 @@ class _Host(gymnasium.Env[Any, Any]):
         self._examination.close()
 
 
-def _fleet_of(examination: Examination, patience: float, *, isolated: bool) -> Fleet:
-    host = functools.partial(_Host, examination)
+def _fleet_of(examination: Examination, announcement: Announcement, patience: float, *, isolated: bool) -> Fleet:
+    host = functools.partial(_Host, examination, announcement)
     options: dict[str, Any] = {
         "seed": 0,
         "timeout": Timeouts(None if math.isinf(patience) else patience),
@@ -121,17 +129,20 @@ def _fleet_of(examination: Examination, patience: float, *, isolated: bool) -> F
     return one_env(host, **options) if isolated else make(host, 1, backend="sequential", **options)
 
 
-def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[[Doing], None]) -> Findings:
+def _examined(
+    fleet: Fleet, findings: Findings, announcement: Announcement, patience: float, show: Callable[[Doing], None]
+) -> Findings:
     """Run the examination until it ends, or until the environment crashes or hangs."""
     doing: Doing | None = Doing("starting", "starting the examination")
     while doing is not None:
         try:
             ((following, news),) = fleet.call("advance")
         except WorkerError as error:
+            doing = _announced(announcement, doing)
             _note_fault(findings, doing, error.stack, patience if error.hung else None, error.ending)
             break
         except EnvHungError as error:  # the examination runs in this process
-            _note_fault(findings, doing, error.original, patience)
+            _note_fault(findings, _announced(announcement, doing), error.original, patience)
             break
         findings, doing = news or findings, following
         if doing is not None:
@@ -139,6 +150,11 @@ def _examined(fleet: Fleet, findings: Findings, patience: float, show: Callable[
     if fleet.backend != "processes":
         findings.note("it was examined in this process: had it crashed, this process would have ended")
     return findings
+
+
+def _announced(announcement: Announcement, otherwise: Doing) -> Doing:
+    examination, _, call = announcement.read().partition("\n")
+    return Doing(examination, call) if call else otherwise
 
 
 def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | None, ending: str = "") -> None:
