@@ -87,7 +87,7 @@ def test_an_environment_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "LEAST_PATIENCE", 2.0)
     report = examine(Hangs, steps=20, seconds=1.0)
     what = "step 1 has not returned for 2 s (in: random play)"
-    assert_problem(report, "error", what, "give the check more time with seconds=")
+    assert_problem(report, "error", what, "give the check more time: --seconds 20, or check(env, seconds=20)")
     *_, outer, inner = report.problems[0].traceback.splitlines()
     assert "in step" in outer
     assert "in wait_for_the_simulator" in inner

@@ -26,7 +26,7 @@ from envfleet.conformance.exactness import COVER_ALL, why_inexact
 from envfleet.conformance.examination import STARTS_FRESH, Doing, Examination
 from envfleet.conformance.given import NamedEnv, factory_of, title_of
 from envfleet.conformance.interface import check_picklable
-from envfleet.conformance.report import CheckReport, Findings, own_stack
+from envfleet.conformance.report import CheckReport, Findings, more_time, own_stack
 from envfleet.conformance.seeding import GlobalGenerators
 from envfleet.errors import EnvHungError, SettingsError, WorkerError
 from envfleet.fleet.fleet import Fleet
@@ -167,7 +167,7 @@ def _note_fault(findings: Findings, doing: Doing, stack: str, hung_for: float | 
         )
     else:
         what = f"{doing.call} has not returned for {hung_for:g} s (in: {doing.examination})"
-        fix = "find what it waits for; if it may take that long, give the check more time with seconds="
+        fix = f"find what it waits for; if it may take that long, give the check more time: {more_time(hung_for)}"
     findings.error(what, fix, own_stack(stack))
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "CheckStopped",
     "Findings",
     "Problem",
+    "more_time",
     "own_stack",
     "own_traceback",
 ]
@@ -98,9 +99,14 @@ class CheckReport:
     def _unexamined(self) -> str:
         if not self.skipped:
             return ""
-        more = f"{max(4 * self.seconds, 20):g}"
         lines = [f"not examined, for lack of time ({self.seconds:g} s):", *(f"  - {what}" for what in self.skipped)]
-        return "\n".join([*map(_wrap, lines), _wrap(f"  more time: --seconds {more}, or check(env, seconds={more})")])
+        return "\n".join([*map(_wrap, lines), _wrap(f"  more time: {more_time(self.seconds)}")])
+
+
+def more_time(seconds: float) -> str:
+    """How to give a check more time than `seconds`, on the command line or in Python."""
+    more = f"{max(4 * seconds, 20):g}"
+    return f"--seconds {more}, or check(env, seconds={more})"
 
 
 class CheckStopped(Exception):
