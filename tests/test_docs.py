@@ -8,6 +8,7 @@ library, in `make proof`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import runpy
@@ -23,6 +24,7 @@ from benchmarks.peers.install import install, python_of
 from envfleet import cli
 from envfleet.cli.settings_page import settings_page
 from envfleet.training import placement
+from envfleet.training.callbacks import Callback
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -150,6 +152,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", prose):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_hooks_of_a_callback_are_listed_with_their_arguments() -> None:
+    hooks = {name: hook for name, hook in vars(Callback).items() if name.startswith("on_")}
+    signatures = {f"{name}({', '.join(list(inspect.signature(hook).parameters)[1:])})" for name, hook in hooks.items()}
+    page = (ROOT / "docs" / "train.md").read_text()
+    assert set(re.findall(r"^\| `(on_\w+\(.*?\))` \|", page, re.MULTILINE)) == signatures
 
 
 def test_the_page_of_settings_is_current() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -80,3 +81,21 @@ def test_a_type_that_the_receiver_does_not_know_arrives_as_its_nearest_known_bas
 
 def test_one_class_per_type() -> None:
     assert env_error_type(OwnError) is env_error_type(OwnError)
+
+
+class Secret:
+    """Of a module that the receiver has not imported."""
+
+
+def test_attributes_that_cannot_be_carried_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = raised_as(OwnError)
+    error.carry({"code": 4, "hint": "theirs", "__notes__": ["a note"], "call": lambda: 0, "secret": Secret()})
+    assert list(error.attributes) == ["code", "secret"]
+    monkeypatch.setattr(Secret, "__module__", "tests.not_imported")
+    monkeypatch.setitem(sys.modules, "tests.not_imported", sys.modules[__name__])
+    sent = pickle.dumps(error)
+    monkeypatch.delitem(sys.modules, "tests.not_imported")
+    again: Any = pickle.loads(sent)
+    assert (again.code, again.hint, again.attributes) == (4, "look", {"code": 4})
+    assert not hasattr(again, "secret") and not hasattr(again, "__notes__")
+    assert pickle.loads(pickle.dumps(again)).code == 4

@@ -27,7 +27,10 @@ importing Gymnasium is slow.
 
 from __future__ import annotations
 
+import io
+import pickle
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,10 +124,14 @@ class EnvContext:
 
 
 class EnvError(EnvfleetError):
-    """An environment raised an exception; `context` says which and when, `original` is its traceback."""
+    """An environment raised an exception; `context` says which and when, `original` is its traceback.
+
+    Attributes that the exception had are attributes of this error too, if they can be pickled.
+    """
 
     def __init__(self, message: str, context: EnvContext, *, original: str = "", hint: str | None = None) -> None:
         self.message, self.context, self.original = message, context, original
+        self.attributes: dict[str, Any] = {}  # of the environment's own exception
         text = f"{message} ({context})"
         if original:
             text = f"{text}\n\n{original.rstrip()}"
@@ -132,12 +139,53 @@ class EnvError(EnvfleetError):
 
     __str__ = Exception.__str__  # KeyError.__str__ would quote the text
 
+    def carry(self, attributes: Mapping[str, Any]) -> None:
+        """Add attributes of the environment's exception, except those that cannot be pickled or are named like ours."""
+        ours = self.__dict__.keys() | {"raised"}
+        # On every backend the same ones. `__notes__` are part of `original` already.
+        names = [name for name in attributes if name not in ours and not name.startswith("__")]
+        self.attributes |= {name: attributes[name] for name in names if _packed(attributes[name]) is not None}
+        self.__dict__.update(self.attributes)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.context, self.original, self.hint)
+        return _rebuild, (type(self), *self._parts())
+
+    def _parts(self) -> tuple[Any, ...]:
+        packed = {name: _packed(value) for name, value in self.attributes.items()}
+        return self.message, self.context, self.original, self.hint, packed
 
 
-def _rebuild(kind: type[EnvError], message: str, context: EnvContext, original: str, hint: str | None) -> EnvError:
-    return kind(message, context, original=original, hint=hint)
+def _rebuild(
+    kind: type[EnvError],
+    message: str,
+    context: EnvContext,
+    original: str,
+    hint: str | None,
+    packed: dict[str, bytes | None],
+) -> EnvError:
+    error = kind(message, context, original=original, hint=hint)
+    for name, value in packed.items():
+        try:
+            error.carry({name: _KnownTypes(io.BytesIO(value or b"")).load()})
+        except Exception:  # noqa: BLE001 (an attribute that cannot be loaded here is left out)
+            continue
+    return error
+
+
+def _packed(value: Any) -> bytes | None:
+    try:
+        return pickle.dumps(value)
+    except Exception:  # noqa: BLE001 (pickling runs the value's own code)
+        return None
+
+
+class _KnownTypes(pickle.Unpickler):
+    """Loads an attribute without importing anything: no code here can know types of other modules."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if module_name not in sys.modules:
+            raise pickle.UnpicklingError(f"{module_name} is not imported")
+        return super().find_class(module_name, global_name)
 
 
 class _AlsoRaised:
@@ -148,7 +196,7 @@ class _AlsoRaised:
     def __reduce__(self: Any) -> tuple[Any, ...]:
         """Pickle the names of the type and its bases; the receiver uses the first one that it knows."""
         names = [(kind.__module__, kind.__qualname__) for kind in self.raised.__mro__]
-        return _rebuild_raised, (names, self.message, self.context, self.original, self.hint)
+        return _rebuild_raised, (names, *self._parts())
 
 
 # Code that catches our own errors relies on where they come from, so an environment must not imitate them.
@@ -162,7 +210,7 @@ _types: dict[Any, type[EnvError]] = {}  # the type that an environment raised ->
 def env_error_type(raised: type[BaseException]) -> type[EnvError]:
     """Return a subclass of EnvError and of the type that an environment raised, or of its nearest base that allows it.
 
-    The class has the methods of EnvError. Attributes of the environment's exception are not copied.
+    The class has the methods of EnvError; `EnvError.carry` adds the attributes of the environment's exception.
     """
     if raised not in _types:
         _types[raised] = _made_type(raised)
@@ -183,12 +231,9 @@ def _made_type(raised: type[BaseException]) -> type[EnvError]:
     return EnvError
 
 
-def _rebuild_raised(
-    names: list[tuple[str, str]], message: str, context: EnvContext, original: str, hint: str | None
-) -> EnvError:
+def _rebuild_raised(names: list[tuple[str, str]], *parts: Any) -> EnvError:
     known = (_known_type(module, name) for module, name in names)
-    kind = env_error_type(next(found for found in known if found is not None))
-    return kind(message, context, original=original, hint=hint)
+    return _rebuild(env_error_type(next(found for found in known if found is not None)), *parts)
 
 
 def _known_type(module: str, qualified_name: str) -> type[BaseException] | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,59 @@ def test_a_terminal_gets_lines_that_fit(
     beginning, end = shown.split("…")
     assert long_name.startswith(beginning) and long_name.endswith(end) and len(end) >= 4
     assert max(len(heading.rstrip()), len(row.rstrip())) <= 80
+
+
+def table(columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines that `envfleet runs` shows in a terminal of this width."""
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["runs"]) == 0
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).rstrip("\n").split("\n")
+    assert max(len(line.rstrip()) for line in lines) <= columns
+    return lines
+
+
+@pytest.fixture
+def default_names(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Two runs that differ in the seed only, in the folder `runs` of the current one."""
+    names = {f"CartPole-v1__ppo__{seed}__20261118-110100" for seed in (1, 2)}
+    for name in names:
+        shutil.copytree(trained, tmp_path / "runs" / name, symlinks=True)
+        manifest = tmp_path / "runs" / name / "manifest.json"
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "seed": int(name.split("__")[2])}))
+        long_ago = time.time() - 40.5 * 86400  # "40 d" or "41 d", however slow the test is
+        os.utime(RunFolder.open(tmp_path / "runs" / name).metrics, (long_ago, long_ago))
+    monkeypatch.chdir(tmp_path)
+    return names
+
+
+def test_80_columns_have_room_for_default_names(
+    default_names: set[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, heading, *rows = table(80, capsys, monkeypatch)
+    assert folder == "in runs/"
+    assert heading.split() == ["run", "state", "steps", "done", "return", "best", "age"]  # names have the others
+    assert {row.split()[0] for row in rows} == default_names
+
+
+def test_a_wide_terminal_shows_everything(
+    default_names: set[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heading, *rows = table(120, capsys, monkeypatch)
+    assert heading.split() == ["run", "env", "algo", "state", "seed", "steps", "done", "return", "best", "age"]
+    assert {row.split()[0] for row in rows} == {f"runs/{name}" for name in default_names}
+
+
+def test_a_name_that_says_nothing_keeps_the_other_columns(
+    default_names: set[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(Path("runs") / min(default_names), Path("runs") / "third", symlinks=True)
+    _, heading, *rows = table(80, capsys, monkeypatch)
+    assert heading.split() == ["run", "env", "state", "steps", "return", "best"]
+    assert {row.split()[1] for row in rows} == {"CartPole-v1"}
+    shown = {row.split()[0] for row in rows}
+    assert len(shown) == 3  # the ends of names tell them apart
+    assert all("…" in name for name in shown - {"third"})
 
 
 def test_a_run_that_goes_on_and_one_that_stopped(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from envfleet.conformance import examine, isolation
+from envfleet.conformance.announcement import Announcement
 from envfleet.conformance.report import own_stack
 from envfleet.errors import EnvContext, EnvHungError
 from tests.conformance.worlds import Walk, assert_problem, check
@@ -83,7 +87,7 @@ def test_an_environment_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "LEAST_PATIENCE", 2.0)
     report = examine(Hangs, steps=20, seconds=1.0)
     what = "step 1 has not returned for 2 s (in: random play)"
-    assert_problem(report, "error", what, "give the check more time with seconds=")
+    assert_problem(report, "error", what, "give the check more time: --seconds 20, or check(env, seconds=20)")
     *_, outer, inner = report.problems[0].traceback.splitlines()
     assert "in step" in outer
     assert "in wait_for_the_simulator" in inner
@@ -94,8 +98,8 @@ class _FailingFleet:
 
     backend = "sequential"
 
-    def __init__(self, examination: Any) -> None:
-        self._host, self._calls = isolation._Host(examination), 0
+    def __init__(self, examination: Any, announcement: Any) -> None:
+        self._host, self._calls = isolation._Host(examination, announcement), 0
 
     def __enter__(self) -> _FailingFleet:
         return self
@@ -117,7 +121,8 @@ def test_one_that_hangs_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None
         def close(self) -> None:
             closed.append(self)
 
-    monkeypatch.setattr(isolation, "_fleet_of", lambda examination, *_, **__: _FailingFleet(examination))
+    monkeypatch.setattr(isolation, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(isolation, "_fleet_of", lambda *parts, **_: _FailingFleet(*parts[:2]))
     report = check(Closing)
     assert_problem(report, "error", "a look at its spaces has not returned for 600 s (in: the interface)", "seconds=")
     assert len(closed) == 1
@@ -155,13 +160,45 @@ def test_what_cannot_be_sent_is_examined_in_this_process() -> None:
     assert any("it was examined in this process" in note for note in report.notes)
 
 
-def test_what_is_done_is_shown() -> None:
+def test_what_is_done_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "SECONDS_BETWEEN_REPORTS", 0.0)
     seen: list[tuple[str, str]] = []
     check(Walk, steps=5, show=lambda doing: seen.append((doing.examination, doing.call)))
     assert seen[0] == ("building", "building the environment")
     assert ("random play", "step 5") in seen
     assert ("the same seed again", "step 5") in seen
     assert ("closing", "close") in seen
+
+
+def test_steps_are_not_reported_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report costs a switch between two processes, much more than the step of a fast environment."""
+    monkeypatch.setattr(isolation, "SECONDS_BETWEEN_REPORTS", 3600.0)
+    seen: list[Any] = []
+    report = check(Walk, steps=500, show=seen.append)
+    assert report.steps == 500
+    assert len(seen) < 20
+
+
+def test_an_announcement_is_read_after_its_writer_is_gone() -> None:
+    announcement = Announcement()
+    assert announcement.read() == ""
+    writer = pickle.loads(pickle.dumps(announcement))
+    announcement.remove_file()
+    writer.write("step 1" + "0" * 10_000)
+    writer.write("step 12 ü")
+    del writer
+    assert announcement.read() == "step 12 ü"
+
+
+def test_a_check_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[list[Path]] = []
+    assert check(Walk, show=lambda _: seen.append([*tmp_path.iterdir()])).ok
+    assert seen and not any(seen)  # not even while it runs: a killed check leaves nothing either
+    monkeypatch.setattr(isolation, "_fleet_of", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check(Walk)
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("innermost_first", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,21 @@ class Raises(Counter):
         if self.where == "step" and self.count == self.at:
             raise ValueError("the engine exploded")
         return super().step(action)
+
+
+class EngineError(Exception):
+    """An environment's own exception, with attributes of its own."""
+
+    def __init__(self, code: int, *, parts: list[str]) -> None:
+        super().__init__(f"code {code}")
+        self.code, self.parts, self.lock = code, parts, threading.Lock()
+
+
+class EngineFails(Counter):
+    """Raises an exception with attributes in every step."""
+
+    def step(self, action: Any) -> Any:
+        raise EngineError(7, parts=["valve", "pump"])
 
 
 class RaisesOnce(Counter):

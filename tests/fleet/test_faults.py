@@ -32,6 +32,8 @@ from tests.fleet.simulators import (
     DiesAlways,
     DiesOnce,
     DiesTwice,
+    EngineError,
+    EngineFails,
     HangsOnce,
     Nested,
     Raises,
@@ -74,6 +76,16 @@ def test_error_says_which_environment_when_and_why(backend: dict[str, Any]) -> N
     fleet.reset()  # the fleet is still usable
     assert fleet.step(ACTIONS)[0].shape == (4, 3)
     fleet.close()
+
+
+@pytest.mark.parametrize("on_error", ["raise", "restart"])
+def test_attributes_of_the_environments_exception_are_kept(on_error: str, backend: dict[str, Any]) -> None:
+    with make(EngineFails, backend, on_error=on_error, restarts=envfleet.Restarts(0)) as fleet:
+        fleet.reset()
+        with pytest.raises(EngineError, match="EngineError: code 7") as caught:
+            fleet.step(ACTIONS)
+    assert (caught.value.code, caught.value.parts) == (7, ["valve", "pump"])
+    assert not hasattr(caught.value, "lock")  # it cannot be pickled
 
 
 @pytest.mark.parametrize("where", ["make", "reset"])

@@ -69,6 +69,22 @@ def test_errors_are_those_of_gymnasium_too() -> None:
         fleet.reset()
 
 
+def test_a_misplaced_call_is_named_as_it_was_made() -> None:
+    with envfleet.make(Counter, 4, backend="sequential") as fleet:
+        fleet.reset()
+        fleet.step_async(ACTIONS)
+        calls = {
+            "step": lambda: fleet.step(ACTIONS),
+            "step_async": lambda: fleet.step_async(ACTIONS),
+            "reset": fleet.reset,
+            "reset_async": fleet.reset_async,
+        }
+        for name, call in calls.items():
+            with pytest.raises(envfleet.ProtocolError, match=rf"^{name}\(\) was called while the fleet is waiting"):
+                call()
+        assert fleet.step_wait()[0][:, 0].tolist() == [1] * 4
+
+
 @pytest.mark.parametrize("kind", [TimeoutError, multiprocessing.TimeoutError, envfleet.EnvfleetError])
 def test_a_wait_that_timed_out_can_be_repeated(kind: Any) -> None:
     Late.gate.clear()

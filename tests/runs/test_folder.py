@@ -382,12 +382,14 @@ def test_the_list_says_how_far_and_how_good(tmp_path: Path) -> None:
     with open(run.metrics, "ab") as file:
         file.write(b'{"step": 4')
     (tmp_path / "not a run").mkdir()
+    os.utime(run.metrics, (1000, 1000))
     with run.lock():
-        (summary,) = runs_in(tmp_path)
+        (summary,) = runs_in(tmp_path, now=lambda: 1042.5)
     assert (summary.path, summary.env, summary.algorithm, summary.seed) == (run.path, "ALE/Pong-v5", "ppo", 7)
     assert (summary.steps, summary.budget, summary.last_return, summary.best_evaluation) == (300, 1000, 2.5, 9.0)
     assert summary.state == "running"
-    assert 0 <= summary.age < 60
+    assert summary.age == 42.5
+    assert runs_in(tmp_path, now=lambda: 900.0)[0].age == 0.0  # a clock that was set back
 
 
 def test_a_run_is_finished_when_its_last_checkpoint_is_final(tmp_path: Path) -> None:

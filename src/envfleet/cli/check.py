@@ -42,15 +42,20 @@ class Check:
         """Print the report."""
         import gymnasium
 
+        from envfleet.conformance.given import NamedEnv
         from envfleet.extras import refuse_missing_extra
+        from envfleet.importing import make_folder_importable
         from envfleet.seeding import checked_seed
         from envfleet.training.checking import check
         from envfleet.training.environment import keyword_arguments, named_environment
 
         checked_seed(self.seed)
-        environment = named_environment(self.env)
-        if isinstance(environment, str) and environment in gymnasium.registry:
-            refuse_missing_extra(gymnasium.registry[environment].entry_point)
+        environment: str | NamedEnv = self.env
+        if ":" in self.env:
+            make_folder_importable()  # also here: spaces of the module's own classes come back
+            environment = NamedEnv(self.env, named_environment)
+        elif named_environment(self.env) in gymnasium.registry:
+            refuse_missing_extra(gymnasium.registry[self.env].entry_point)
         kwargs = keyword_arguments(self.env_kwargs)
         report = check(
             environment, steps=self.steps, seed=self.seed, seconds=self.seconds, env_kwargs=kwargs, progress=True

@@ -89,8 +89,19 @@ class Flags:
             name = name if name in texts else name.removeprefix("no_")
             if flag and name in texts:
                 values[as_flag(name)] = texts[name]
+        self._refuse_empty(values)
         values |= self._unknown(unknown, prog)
         return parsed, {flag: self._pairs(flag, value) for flag, value in values.items()}
+
+    def _refuse_empty(self, values: dict[str, Any]) -> None:
+        """Refuse a list without words, unless it differs from the default: `--hidden` means no hidden layer."""
+        defaults = {field.name: default_of(field) for field in dataclasses.fields(self._kind)}
+        for flag, value in values.items():
+            name = _flag(flag)[1]
+            if value == () and defaults.get(name) in ((), {}):
+                raise SettingsError(
+                    f"{flag} has no value", hint=f"write {flag} {_METAVARS.get(name, 'VALUE ...')}, or leave it out"
+                )
 
     def _unknown(self, words: Sequence[str], prog: str) -> dict[str, str]:
         """Return unknown flags with the words that follow them."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Runs"]
 
 _HEADINGS = ("run", "env", "algo", "state", "seed", "steps", "done", "return", "best", "age")
-_TEXTS = 4  # the first columns are text, the rest are numbers
+_TEXTS = ("run", "env", "algo", "state")  # left-aligned; the others are numbers
+_IN_NAMES = ("env", "algo", "seed")  # the default name of a run has them
+_LEAST_IMPORTANT = ("done", "age", "seed", "algo", "best")  # left out in this order if there is no room
 _GAP = 2  # spaces between two columns
 _SHORTEST_NAME = 10
+_READABLE_NAME = 32  # columns are not left out to show more of longer names
 _ENDLESS = 10_000  # width of the table in a pipe
 _STYLES = {"running": "green", "finished": "", "stopped": "yellow"}
 
@@ -59,28 +64,67 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
 
 
 def _show(found: list[RunSummary]) -> None:
-    """Print one line per run. A terminal shortens long names in the middle; a pipe gets them in full."""
+    """Print one line per run. A narrow terminal gets fewer columns and shorter names; a pipe gets all in full."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from envfleet.runs.live_view import shortened
-
-    rows = [_cells(run) for run in found]
+    columns = dict(zip(_HEADINGS, map(list, zip(*map(_cells, found), strict=True)), strict=True))
     console = Console(highlight=False)
     width = console.width if console.is_terminal else _ENDLESS
-    taken = [max(map(len, column)) + _GAP for column in zip(_HEADINGS, *rows, strict=True)]
-    for place in (0, 1):  # the names of runs, then those of environments
-        most = max(_SHORTEST_NAME, taken[place] - _GAP - max(0, sum(taken) - _GAP - width))
-        for row in rows:
-            row[place] = shortened(row[place], most)
-        taken[place] = min(taken[place], most + _GAP)
+    if _width(columns) > width and (parent := _leave_out_parent(columns)):
+        console.print(f"in {parent}{os.sep}", markup=False, soft_wrap=True)
+    _leave_out_columns(columns, width)
+    _shorten_names(columns, width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    for place, heading in enumerate(_HEADINGS):
-        table.add_column(heading, justify="left" if place < _TEXTS else "right", no_wrap=True)
-    for run, row in zip(found, rows, strict=True):
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in _TEXTS else "right", no_wrap=True)
+    for run, row in zip(found, zip(*columns.values(), strict=True), strict=True):
         table.add_row(*(Text(cell, _STYLES[run.state] if cell == run.state else "") for cell in row))
-    Console(highlight=False, width=max(width, sum(taken))).print(table, crop=False)
+    Console(highlight=False, width=max(width, _width(columns) + _GAP)).print(table, crop=False)
+
+
+def _width(columns: dict[str, list[str]]) -> int:
+    return sum(max(map(len, [heading, *cells])) + _GAP for heading, cells in columns.items()) - _GAP
+
+
+def _leave_out_parent(columns: dict[str, list[str]]) -> str:
+    """Shorten the paths of runs to what follows the folder that they are all in; return that folder."""
+    paths = [Path(path) for path in columns["run"]]
+    parent = os.path.commonpath([path.parent for path in paths])
+    columns["run"] = [str(path.relative_to(parent)) for path in paths]
+    return "" if parent == "." else parent
+
+
+def _leave_out_columns(columns: dict[str, list[str]], width: int) -> None:
+    """Leave out columns that repeat what names say, then the least important ones, until the names are readable."""
+    longest = max(map(len, columns["run"]))
+    readable = min(longest, _READABLE_NAME)
+    for heading in _IN_NAMES:
+        if _width(columns) > width and all(map(_has_part, columns["run"], columns[heading])):
+            del columns[heading]
+            readable = longest  # now only the name says it
+    for heading in _LEAST_IMPORTANT:
+        if heading in columns and _width(columns) - longest + readable > width:
+            del columns[heading]
+
+
+def _has_part(name: str, cell: str) -> bool:
+    return f"__{cell.replace('/', '-')}__" in f"__{name}__"
+
+
+def _shorten_names(columns: dict[str, list[str]], width: int) -> None:
+    """Shorten the names of runs, then those of environments. The end of a name tells runs apart."""
+    for heading in ("run", "env"):
+        longest = max(map(len, columns.get(heading, [""])))
+        most = max(_SHORTEST_NAME, longest - max(0, _width(columns) - width))
+        if most < longest:
+            columns[heading] = [_shortened(cell, most) for cell in columns[heading]]
+
+
+def _shortened(name: str, width: int) -> str:
+    beginning = width // 3
+    return name if len(name) <= width else f"{name[:beginning]}…{name[len(name) - (width - 1 - beginning) :]}"
 
 
 def _cells(run: RunSummary) -> list[str]:

@@ -1,8 +1,8 @@
 """Runs all examinations of one environment, in the order in which a fleet would use it.
 
-Build, inspect the interface, play, replay with the same seed, play next to a second instance, play tasks, close. After
-a problem the examination continues if it can, so that one problem does not hide the next. Nothing here protects from a
-crash or a hang: that is the job of `isolation`.
+Import, build, inspect the interface, play, replay with the same seed, play next to a second instance, play tasks,
+close. After a problem the examination continues if it can, so that one problem does not hide the next. Nothing here
+protects from a crash or a hang: that is the job of `isolation`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from gymnasium import spaces
 from envfleet.capabilities import HasTasks
 from envfleet.conformance.budget import Budget
 from envfleet.conformance.episodes import Calls, Player, check_end, check_self_reset
-from envfleet.conformance.interface import check_interface, check_rendering
+from envfleet.conformance.given import NamedEnv
+from envfleet.conformance.interface import check_interface, check_picklable, check_rendering
 from envfleet.conformance.probe import Probe
 from envfleet.conformance.report import RAISED, CheckStopped, Findings
 from envfleet.conformance.seeding import check_independent, check_reproducible, check_seed_matters
 from envfleet.conformance.tasks import check_tasks
-from envfleet.errors import StateError
+from envfleet.errors import MissingExtraError, SettingsError, StateError
 from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.state import capture
 from envfleet.wording import counted, duration
@@ -87,6 +88,9 @@ class Examination:
         if self._factory is None:
             probe = Probe(self._instance, self.findings)
         else:
+            if isinstance(self._factory, NamedEnv):
+                yield Doing("importing", f"importing {self._factory.module}")
+                self._factory = self._imported(self._factory)
             probe = yield from _named("building", self._build())
         yield Doing("the interface", "a look at its spaces")
         check_interface(probe)
@@ -142,6 +146,18 @@ class Examination:
         return found
 
     # --- their parts
+
+    def _imported(self, env: NamedEnv) -> Callable[[], Any]:
+        try:
+            factory = env.imported()
+        except (SettingsError, MissingExtraError) as error:
+            self.findings.refusal, self.findings.changed = error, True
+            raise CheckStopped from error
+        except RAISED as error:
+            self.findings.raised(f"importing {env.module}", error)
+            raise CheckStopped from error
+        check_picklable(factory, self.findings)
+        return factory
 
     def _build(self) -> Calls[Probe]:
         assert self._factory is not None

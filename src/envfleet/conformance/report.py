@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import gymnasium
 
-from envfleet.errors import EnvContext, EnvError, MissingExtraError, SettingsError
+from envfleet.errors import EnvContext, EnvError, EnvfleetError, MissingExtraError, SettingsError
 from envfleet.wording import counted
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "CheckStopped",
     "Findings",
     "Problem",
+    "more_time",
     "own_stack",
     "own_traceback",
 ]
@@ -98,9 +99,14 @@ class CheckReport:
     def _unexamined(self) -> str:
         if not self.skipped:
             return ""
-        more = f"{max(4 * self.seconds, 20):g}"
         lines = [f"not examined, for lack of time ({self.seconds:g} s):", *(f"  - {what}" for what in self.skipped)]
-        return "\n".join([*map(_wrap, lines), _wrap(f"  more time: --seconds {more}, or check(env, seconds={more})")])
+        return "\n".join([*map(_wrap, lines), _wrap(f"  more time: {more_time(self.seconds)}")])
+
+
+def more_time(seconds: float) -> str:
+    """How to give a check more time than `seconds`, on the command line or in Python."""
+    more = f"{max(4 * seconds, 20):g}"
+    return f"--seconds {more}, or check(env, seconds={more})"
 
 
 class CheckStopped(Exception):
@@ -119,6 +125,7 @@ class Findings:
     resumable: bool | None = None
     has_state: bool = False  # it can save its state as plain data
     spaces: tuple[Any, Any] | None = None  # observation space, action space
+    refusal: EnvfleetError | None = None  # the environment's name leads nowhere: there is nothing to examine
     changed: bool = True  # since they were last read
 
     def error(self, what: str, fix: str, traceback: str = "") -> None:
@@ -185,7 +192,7 @@ def own_stack(stack: str) -> str:
 
 def _passed_through() -> tuple[str, ...]:
     package, wrapping = Path(__file__).parents[1], Path(gymnasium.__file__).parent
-    ours = [package / name for name in ("cli", "conformance", "runs", "training")]
+    ours = [package / name for name in ("cli", "conformance", "importing.py", "runs", "training")]
     between = [wrapping / name for name in ("core.py", "wrappers", "envs/registration.py")]
     return (*map(str, ours + between), importlib.__file__, "<frozen importlib")
 

@@ -19,7 +19,9 @@ def failure_of(error: BaseException, context: EnvContext) -> EnvError:
     frames = error.__traceback__.tb_next if error.__traceback__ else None  # leave out our own frame
     original = "".join(traceback.format_exception(type(error), error, frames))
     kind = env_error_type(type(error))  # still catchable as the type that the environment raised
-    return kind(f"{type(error).__name__}: {error}", context, original=original)
+    failure = kind(f"{type(error).__name__}: {error}", context, original=original)
+    failure.carry(getattr(error, "__dict__", {}))
+    return failure
 
 
 def bad_observation(reason: str, context: EnvContext) -> ObservationError:
@@ -50,11 +52,13 @@ class RestartBudget:
         if self._on_error is OnError.RAISE:
             raise failure
         if restarts.exhausted:
-            raise type(failure)(
+            final = type(failure)(
                 failure.message,
                 failure.context,
                 original=failure.original,
                 hint=f"the environment was restarted {restarts.recent} times within {restarts.within:g} s "
                 "and fails again; restarts= allows more",
             )
+            final.carry(failure.attributes)
+            raise final
         time.sleep(restarts.count())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,18 +37,18 @@ class RunSummary:
     age: float  # seconds since its last metrics
 
 
-def runs_in(root: str | Path) -> list[RunSummary]:
+def runs_in(root: str | Path, *, now: Callable[[], float] = time.time) -> list[RunSummary]:
     """Runs under `root`, latest first. Logs a warning for a run whose files cannot be read."""
     summaries = []
     for path in run_paths(expanded(root)):
         try:
-            summaries.append(summary_of(RunFolder.open(path)))
+            summaries.append(summary_of(RunFolder.open(path), now=now))
         except (OSError, SettingsError, ValueError) as error:  # ValueError: an invalid path
             _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
     return sorted(summaries, key=lambda summary: summary.age)
 
 
-def summary_of(run: RunFolder) -> RunSummary:
+def summary_of(run: RunFolder, *, now: Callable[[], float] = time.time) -> RunSummary:
     """Return the summary that `envfleet runs` lists."""
     manifest = run.read_manifest()
     budget = run.read_config().get("steps") if run.config.exists() else None
@@ -63,7 +64,7 @@ def summary_of(run: RunFolder) -> RunSummary:
         last_return=last_return,
         best_evaluation=best,
         state=_state(run),
-        age=max(0.0, time.time() - touched.stat().st_mtime),
+        age=max(0.0, now() - touched.stat().st_mtime),
     )
 
 

@@ -105,8 +105,7 @@ def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int,
     per_column = 1.0 / abs(column_step) if column_step != 0 else np.inf
     row_border, column_border = 0.5 * per_row, 0.5 * per_column
     done = min(row_border, column_border)
-    total, begun = 0.0, done
-    first = True
+    total, begun, first = 0.0, done, True
     while row != to_row or column != to_column:
         border = min(row_border, column_border)
         if not first:
@@ -130,8 +129,7 @@ def _straight(metric: Floats, barred: Flags, row: int, column: int, to_row: int,
 def _between(metric: Floats, row: int, column: int, k: int, j: int, time_1: float, time_2: float) -> float:
     """Least time into the cell (row, column) from a point between two adjacent burning cells.
 
-    Step k leads from the first into the cell. The reverse of step j leads from the second. Infinite if no point between
-    them is better than both ends.
+    Step k leads from the first into the cell, the reverse of step j from the second. Infinite if an end is best.
     """
     p, q, r = metric[row, column, 0], metric[row, column, 1], metric[row, column, 2]
     u, v = metric[row, column, 3], metric[row, column, 4]
@@ -154,8 +152,7 @@ def _best_way(
 ) -> tuple[float, int]:
     """Least time of step k from a cell that was just settled, and the cell where its last straight path began.
 
-    Tries three paths: from where the path into the cell began, from the cell itself, and from between it and a
-    neighbour.
+    Tries three paths: from where the path into the cell began, from the cell, and from between it and a neighbour.
     """
     rows, columns = barred.shape
     row, column = cell // columns, cell % columns
@@ -195,9 +192,8 @@ def _spread(
     heap, places, origins, tried, reached = memory[0], memory[1], memory[2], memory[3], memory[4]
     if barred[ignition // columns, ignition % columns]:
         return 0
-    times[ignition] = 0.0
+    times[ignition], reached[0], burned = 0.0, ignition, 1
     heap[0], places[ignition], origins[ignition], size = ignition, 0, ignition, 1
-    reached[0], burned = ignition, 1
     while size > 0:
         cell = _take_first(heap, places, times, size)
         size -= 1
