@@ -14,6 +14,7 @@ import pytest
 import envfleet
 from envfleet.fleet import auto
 from envfleet.fleet.auto import StepCost, choose, measure
+from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.spec import default_group_count, stepping_group_count
 from tests.fleet.backends import same, trace
 from tests.fleet.simulators import Counter, HangsOnce, Raises
@@ -123,6 +124,40 @@ def test_a_queue_for_the_core_is_no_waiting(monkeypatch: pytest.MonkeyPatch) -> 
     cost = measure(Queued(), 1, 1)
     assert not cost.waits
     assert cost.seconds == pytest.approx(2e-3)
+
+
+@pytest.mark.parametrize(
+    ("late_queue", "miscounted"),
+    [
+        (0.05, 0.0),  # others take the core between two readings
+        (0.0, 0.05),  # the system counts more seconds in the queue than have passed
+    ],
+)
+def test_a_step_never_takes_less_than_its_computing(
+    late_queue: float, miscounted: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(seconds=0.0, cpu=0.0, queued=0.0, readings=0)
+
+    class Slow(Counter):
+        def step(self, action: Any) -> Any:
+            clock.seconds += 0.06
+            clock.cpu += 0.002
+            return super().step(action)
+
+    def queued() -> float:
+        clock.readings += 1
+        if clock.readings % 2 == 0:  # at the end
+            clock.seconds += late_queue
+            clock.queued += late_queue + 0.058 + miscounted
+        return float(clock.queued)
+
+    monkeypatch.setattr(
+        auto, "time", SimpleNamespace(perf_counter=lambda: clock.seconds, process_time=lambda: clock.cpu)
+    )
+    monkeypatch.setattr(auto, "queued_seconds", queued)
+    steps, seconds, cpu_seconds = auto._timed(Slow(), RandomAgent(Counter().action_space, 1), None, deadline=0.0)
+    assert (steps, cpu_seconds) == (1, pytest.approx(0.002))
+    assert seconds == pytest.approx(0.002)
 
 
 def test_workers_are_honoured_or_the_line_says_what_limits_them(capfd: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,8 @@ def _timed(env: Any, agent: RandomAgent, options: dict[str, Any] | None, deadlin
 
     On a busy machine a step also queues for its core. Those seconds do not count.
     """
-    began, cpu_began, queued = time.perf_counter(), time.process_time(), queued_seconds()
+    # The clock is read first and last: a queue between two readings would otherwise be subtracted, but not measured.
+    began, queue_began, cpu_began = time.perf_counter(), queued_seconds(), time.process_time()
     _, info = env.reset(options=options)
     steps = 0
     while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
@@ -100,8 +101,10 @@ def _timed(env: Any, agent: RandomAgent, options: dict[str, Any] | None, deadlin
         steps += 1
         if terminated or truncated:
             _, info = env.reset(options=options)
-    elapsed, cpu_elapsed = time.perf_counter() - began, time.process_time() - cpu_began
-    return steps, elapsed - (queued_seconds() - queued), cpu_elapsed
+    cpu_elapsed = time.process_time() - cpu_began
+    queued = queued_seconds() - queue_began
+    elapsed = time.perf_counter() - began
+    return steps, max(elapsed - queued, min(cpu_elapsed, elapsed)), cpu_elapsed
 
 
 @dataclass(frozen=True)
