@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.fleet.timing import timed
 from envfleet.runs.metrics import SHARES
 from envfleet.training.assembly import Parts, assemble, resolve
 from envfleet.training.progress import TimeShares
 
-__all__ = ["Speed", "measure_speed", "steps_per_second"]
+__all__ = ["Speed", "measure_speed"]
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,15 @@ class Speed:
         return asdict(self)
 
 
-def steps_per_second(advance: Callable[[], int], seconds: float) -> float:
-    """Rate of `advance`, which returns the steps it made. Calls it at least once."""
-    steps, began = 0, time.perf_counter()
-    while (passed := time.perf_counter() - began) < seconds or not steps:
-        steps += advance()
-    return steps / passed
-
-
 def measure_speed(settings: TrainingSettings, seconds: float) -> Speed:
     """Measure collecting, learning and both for a third of the time each, with a separate fleet and learner."""
     resolved = resolve(settings)
     with closing(resolved.stage), closing(assemble(resolved)) as parts:
         phases = _phases(parts)
-        collecting = steps_per_second(next(phases), seconds / 3)
-        learning = steps_per_second(next(phases), seconds / 3)
+        collecting = timed(next(phases), seconds / 3).steps_per_second
+        learning = timed(next(phases), seconds / 3).steps_per_second
         shares: list[dict[str, float]] = []
-        training = steps_per_second(_training(parts, shares), seconds / 3)
+        training = timed(_training(parts, shares), seconds / 3).steps_per_second
         means = {name: sum(each[f"time/{name}"] for each in shares) / len(shares) for name in SHARES}
         return Speed(parts.fleet.num_envs, parts.fleet.workers, collecting, learning, training, means)
 
