@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from envfleet.errors import SettingsError
+from envfleet.runs.comparison import picture
 from envfleet.runs.comparison.comparison import compare_runs
-from envfleet.runs.comparison.curves import panels_of
+from envfleet.runs.comparison.curves import Line, Panel, panels_of
 from envfleet.runs.comparison.report import report_of, table_rows
 from envfleet.runs.folder import RunFolder
 from tests.runs.making import make_run
@@ -229,3 +231,16 @@ def test_the_report_says_what_one_seed_proves_and_fits(tmp_path: Path) -> None:
     assert report.count("steps/s   ") > 1  # too many groups to fit side by side
     for at in range(7):
         assert f"n_envs {at + 1}" in report
+
+
+def test_a_curve_of_one_point_is_drawn() -> None:
+    """A short run has one sample of memory and CPU, and a line through one point is invisible."""
+    lines = [
+        Line(0, "a", [1.0], [100.0]),
+        Line(0, "a", [1.0], [50.0], axis="right"),
+        Line(1, "b", [1.0, 2.0], [1.0, 2.0]),
+    ]
+    axes = Figure().subplots()
+    picture._draw(axes, Panel("Memory and CPU", "s", "MiB", lines, right_label="CPU"))
+    markers = [line.get_marker() for each in axes.figure.axes for line in each.lines]
+    assert markers == ["o", "None", "D"]
