@@ -194,6 +194,19 @@ def test_runs_that_are_not_finished_are_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_whose_metrics_were_cut_is_named(tmp_path: Path, *, finished: bool) -> None:
+    make_run(tmp_path / "whole", weights=1.0)
+    metrics = make_run(tmp_path / "cut", weights=1.0, finished=finished, learning_rate=0.1) / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    notes = compare_runs([tmp_path]).notes
+    assert notes[-1] == (
+        "the metrics of cut end at step 500, but its last checkpoint is of step 1,000: the end of metrics.jsonl is "
+        "missing, and the figures are those up to there"
+    )
+    assert notes[:-1] == (() if finished else ("cut was stopped before its end, at step 1,000 of 1,000",))
+
+
 def test_a_run_in_which_no_episode_ended_is_compared_by_its_speed(tmp_path: Path) -> None:
     make_run(tmp_path / "a", returns=(float("nan"),) * 4)
     make_run(tmp_path / "b", learning_rate=0.1)

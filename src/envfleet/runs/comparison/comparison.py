@@ -284,12 +284,19 @@ def _readable(named: Iterable[tuple[Path, str]], notes: list[str]) -> list[RunMe
 
 
 def _unfinished(run: RunMetrics) -> list[str]:
+    """Notes on a run whose figures are not those of a whole run."""
     if run.summary.state == "running":
         return [f"{run.name} is still running: its figures are those so far ({run.steps:,} steps)"]
+    cut = []
+    if run.steps < run.saved_steps:
+        cut.append(
+            f"the metrics of {run.name} end at step {run.steps:,}, but its last checkpoint is of step "
+            f"{run.saved_steps:,}: the end of metrics.jsonl is missing, and the figures are those up to there"
+        )
     if run.summary.state == "stopped":
         of = f" of {run.summary.budget:,}" if run.summary.budget else ""
-        return [f"{run.name} was stopped before its end, at step {run.steps:,}{of}"]
-    return []
+        return [f"{run.name} was stopped before its end, at step {max(run.steps, run.saved_steps):,}{of}", *cut]
+    return cut
 
 
 def _remarks(groups: Sequence[GroupMetrics], given: dict[str, list[str | Path]]) -> list[str]:
