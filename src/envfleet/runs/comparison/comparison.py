@@ -13,9 +13,8 @@ import numpy as np
 
 from envfleet.confidence import bootstrap_interval, interquartile_mean, probability_of_improvement
 from envfleet.errors import EnvfleetError, SettingsError
-from envfleet.paths import expanded
 from envfleet.runs.comparison.run_metrics import RunMetrics
-from envfleet.runs.folder import run_paths
+from envfleet.runs.folder import named_runs
 from envfleet.runs.grouping import RunGroup, differing_settings, group_runs, run_names
 from envfleet.runs.run import Run
 
@@ -262,12 +261,10 @@ def compare_runs(
 def _expanded(places: Iterable[str | Path], notes: list[str]) -> list[Path]:
     """Resolve the paths to runs. A folder of runs stands for all of them."""
     paths: dict[Path, Path] = {}
-    for place in map(expanded, places):
-        inside = [] if (place / "manifest.json").is_file() else run_paths(place)
-        for path in inside or [place]:
-            if path.resolve() in paths:
-                notes.append(f"{path} was given twice and counts once")
-            paths.setdefault(path.resolve(), path)
+    for path in (path for place in places for path in named_runs(place)):
+        if path.resolve() in paths:
+            notes.append(f"{path} was given twice and counts once")
+        paths.setdefault(path.resolve(), path)
     return list(paths.values())
 
 
