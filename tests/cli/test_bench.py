@@ -111,12 +111,12 @@ def test_a_point_that_would_exceed_the_time_is_left_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(measuring, "assembled", lambda settings: nullcontext(settings))
     monkeypatch.setattr(measuring, "measure_speed", measure)
     points = scaling._Points(4, 100.0)
-    for n_envs in (1, 4, 16, 2):
-        points.measure(Fleets(n_envs, 1), n_envs, 1)  # type: ignore[arg-type]
+    for n_envs, workers in ((1, 1), (4, 1), (4, 2), (16, 1)):
+        points.measure(Fleets(n_envs, workers), n_envs, workers)  # type: ignore[arg-type]
     assert [each.n_envs for each in points.results] == [1, 4]
     assert points.left_out == [
-        "left out: 16 environments on 1 worker; they would take about 256 s, and 20 of 100 s are left (--seconds)",
-        "left out: 2 environments on 1 worker; they would take about 32 s, and 20 of 100 s are left (--seconds)",
+        "left out: 4 environments on 2 workers; they would take about 64.0 s, and 20.0 of 100 s are left (--seconds)",
+        "left out: 16 environments on 1 worker; they would take about 256.0 s, and 20.0 of 100 s are left (--seconds)",
     ]
     assert measured == [pytest.approx(60 / 4), pytest.approx((60 - 16) / 3)]
 

@@ -98,7 +98,7 @@ class _Points:
         expected, left = self.least_seconds(n_envs), max(0.0, self._seconds - self._spent)
         if expected > left:
             why = (
-                f"they would take about {expected:,.0f} s, and {left:,.0f} of {self._seconds:g} s are left (--seconds)"
+                f"they would take about {expected:,.1f} s, and {left:,.1f} of {self._seconds:g} s are left (--seconds)"
             )
             self.left_out.append(f"left out: {_counts(n_envs, workers)}; {why}")
             return
@@ -113,11 +113,14 @@ class _Points:
             self._spent += time.perf_counter() - began
 
     def least_seconds(self, n_envs: int) -> float:
-        """Shortest time of a point, if its steps are as fast as those of the point before; 0 if there is none."""
-        if not self.results:
+        """Shortest time of a point: as long as before, and growing with the environments as it did before that."""
+        known = [*{each.n_envs: each.least_seconds for each in self.results}.items()]
+        if not known:
             return 0.0
-        before = self.results[-1]
-        return before.least_seconds * n_envs / before.n_envs
+        many, longer = known[-1]
+        few, shorter = known[-2] if len(known) > 1 else (0, longer)
+        growth = max(0.0, longer - shorter) / (many - few)
+        return longer + growth * (n_envs - many)
 
 
 def _files(output: Path) -> tuple[Path, Path]:
