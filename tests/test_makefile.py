@@ -64,6 +64,30 @@ def test_train_20k_has_the_settings_of_the_older_system(make: Make) -> None:
     assert flags.items() >= wanted.items()
 
 
+@pytest.mark.parametrize(("variables", "hours"), [((), "0.017"), (("DURATION=0.5",), "0.5")])
+def test_compare_trains_on_one_core_and_on_all_and_compares(variables: tuple[str, ...], hours: str, make: Make) -> None:
+    sequential, parallel, comparison = make("compare", "TRAIN_SEED=3", *variables)
+    flags = [flags_of(call) for call in (sequential, parallel, comparison)]
+    assert (sequential[:3], parallel[:3]) == (["envfleet", "train", "ppo"],) * 2
+    folders = [each.pop("--output-dir") for each in flags]
+    assert (flags[0].pop("--backend"), flags[1].pop("--backend")) == ("sequential", "processes")
+    assert flags[0] == flags[1]  # no other difference
+    assert flags[0].items() >= {"--env": "procgen/coinrun", "--duration": hours, "--seed": "3"}.items()
+    assert comparison[:2] == ["envfleet", "compare"]
+    assert flags[2] == {"--sequential": folders[0], "--parallel": folders[1]}
+    assert {Path(folder).parent for folder in folders[:2]} == {Path(folders[2])}
+    assert folders[2].startswith("training_runs/compare__")
+
+
+def test_train_parallel_for_a_duration_is_coinrun(make: Make) -> None:
+    [call] = make("train-parallel", "DURATION=2")
+    flags = flags_of(call)
+    assert flags.items() >= {"--env": "procgen/coinrun", "--duration": "2"}.items()
+    assert "--steps" not in flags
+    [without] = make("train-parallel")
+    assert "--duration" not in flags_of(without) and flags_of(without)["--env"] == "envfleet/GameBoy-v0"
+
+
 @pytest.mark.parametrize("target", ["train", "train-20k", "train-parallel", "train-pure-rl"])
 def test_variables_on_the_command_line_win(target: str, make: Make) -> None:
     given = {

@@ -19,8 +19,8 @@ WARM_UP = 6  # updates: the first batches of `async` may have been collected in 
 def steps_per_second(schedule: str, ratio: int, seconds: float) -> tuple[float, float]:
     """Train with PPO for some seconds; return the steps per second, and the mean lag."""
     from envfleet.algorithms.settings import PPO
+    from envfleet.fleet.timing import timed
     from envfleet.training.assembly import assemble, resolve
-    from envfleet.training.measuring import steps_per_second as rate_of
 
     env_kwargs = {"milliseconds": MILLISECONDS, "ratio": float(ratio), "slow_from": N_ENVS // WORKERS}
     settings = PPO(
@@ -51,7 +51,7 @@ def steps_per_second(schedule: str, ratio: int, seconds: float) -> tuple[float, 
         for _ in range(WARM_UP):
             advance()
         lags.clear()
-        rate = rate_of(advance, seconds)
+        rate = timed(advance, seconds).steps_per_second
     return rate, statistics.fmean(lags)
 
 

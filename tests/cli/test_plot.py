@@ -42,6 +42,31 @@ def test_several_runs_are_drawn_together(trained: Path, tmp_path: Path, capsys: 
     assert "#1f6feb" in drawn and "#d1782a" in drawn  # one colour per run
 
 
+def test_a_folder_of_runs_stands_for_all_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed in (1, 2):
+        make_run(tmp_path / f"seed-{seed}", seed=seed)
+    make_run(tmp_path / "empty", returns=())
+    assert cli.main(["plot", str(tmp_path), "--output", str(tmp_path / "all.svg")]) == 0
+    assert "ppo, mean of seeds 1, 2 (band: lowest to highest)" in _texts(tmp_path / "all.svg")
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path / 'empty'} is left out: no episode of ")
+    capsys.readouterr()
+    assert cli.main(["plot", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"plot: {tmp_path / 'learning.png'}\n"
+    assert (tmp_path / "learning.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_a_folder_without_a_run_that_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "runs" / "empty", returns=())
+    assert cli.main(["plot", str(tmp_path / "runs")]) == 2
+    assert "none of the 1 runs in" in capsys.readouterr().err
+    (tmp_path / "nothing").mkdir()
+    assert cli.main(["plot", str(tmp_path / "nothing")]) == 2
+    assert "is not a run: it has no manifest.json" in capsys.readouterr().err
+
+
 def _copy(trained: Path, folder: Path, *, times: float = 1.0, **changes: Any) -> Path:
     """Copy the run with changed settings, and with its returns multiplied by `times`."""
     shutil.copytree(trained, folder, symlinks=True)

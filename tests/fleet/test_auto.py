@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import envfleet
-from envfleet.fleet import auto
+from envfleet.fleet import auto, timing
 from envfleet.fleet.auto import StepCost, choose, measure
+from envfleet.fleet.random_actions import RandomAgent
 from envfleet.fleet.spec import default_group_count, stepping_group_count
 from tests.fleet.backends import same, trace
 from tests.fleet.simulators import Counter, HangsOnce, Raises
@@ -115,14 +116,49 @@ def test_a_queue_for_the_core_is_no_waiting(monkeypatch: pytest.MonkeyPatch) -> 
             return super().step(action)
 
     clocks = SimpleNamespace(perf_counter=lambda: clock.seconds, process_time=lambda: clock.seconds * 2 / 28)
-    monkeypatch.setattr(auto, "time", clocks)
+    for module in (auto, timing):
+        monkeypatch.setattr(module, "time", clocks)
     monkeypatch.setattr(auto, "voluntary_switches", lambda: int(clock.seconds * 100))
-    monkeypatch.setattr(auto, "queued_seconds", lambda: 0.0)
+    monkeypatch.setattr(timing, "queued_seconds", lambda: 0.0)
     assert measure(Queued(), 1, 1).waits
-    monkeypatch.setattr(auto, "queued_seconds", lambda: clock.seconds * 26 / 28)
+    monkeypatch.setattr(timing, "queued_seconds", lambda: clock.seconds * 26 / 28)
     cost = measure(Queued(), 1, 1)
     assert not cost.waits
     assert cost.seconds == pytest.approx(2e-3)
+
+
+def test_the_fastest_of_several_parts_counts_within_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = SimpleNamespace(seconds=0.0), []
+    parts = iter([timing.Timing(200, 0.02, 0.02), timing.Timing(200, 0.01, 0.01), timing.Timing(200, 0.07, 0.07)])
+
+    def part(advance: Any, seconds: float, most_steps: int) -> timing.Timing:
+        asked.append((seconds, most_steps))
+        found = next(parts)
+        clock.seconds += found.seconds
+        return found
+
+    monkeypatch.setattr(auto, "time", SimpleNamespace(perf_counter=lambda: clock.seconds))
+    monkeypatch.setattr(auto, "timed", part)
+    assert measure(Counter(), 1, 1).seconds == pytest.approx(0.01 / 200)
+    assert asked == [(pytest.approx(left), 200) for left in (0.1, 0.08, 0.07)]
+
+
+def test_the_resets_count_too() -> None:
+    calls: list[str] = []
+
+    class Short(Counter):
+        def reset(self, **given: Any) -> Any:
+            calls.append("reset")
+            return super().reset(**given)
+
+        def step(self, action: Any) -> Any:
+            calls.append("step")
+            observation, reward, _, truncated, info = super().step(action)
+            return observation, reward, calls.count("step") % 2 == 0, truncated, info
+
+    advance = auto._player(Short(), RandomAgent(Counter().action_space, 1), None)
+    assert [advance() for _ in range(3)] == [1, 1, 1]
+    assert calls == ["reset", "step", "step", "reset", "step"]
 
 
 def test_workers_are_honoured_or_the_line_says_what_limits_them(capfd: pytest.CaptureFixture[str]) -> None:

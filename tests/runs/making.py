@@ -15,6 +15,7 @@ from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.metrics import MetricsWriter
 
+CODE = "0123456789abcdef"  # digest of the files of Envfleet
 SETTINGS = {
     "algorithm": "ppo",
     "env": "CartPole-v1",
@@ -46,7 +47,7 @@ def make_run(
     folder.write_config(recorded)
     workers = recorded["workers"] or 1
     placement = {"backend": recorded["backend"], "workers": workers, "acting": "worker"}
-    folder.update_manifest(**{"placement": placement, "git": None, **(manifest or {})})
+    folder.update_manifest(**{"placement": placement, "code": CODE, "git": None, **(manifest or {})})
     now = began
     with pytest.MonkeyPatch.context() as patch, closing(MetricsWriter(folder.metrics)) as writer:
         patch.setattr(metrics, "time", SimpleNamespace(time=lambda: now))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from envfleet.errors import SettingsError
+from envfleet.runs.comparison import picture
 from envfleet.runs.comparison.comparison import compare_runs
-from envfleet.runs.comparison.curves import panels_of
+from envfleet.runs.comparison.curves import Line, Panel, panels_of
 from envfleet.runs.comparison.report import report_of, table_rows
 from envfleet.runs.folder import RunFolder
 from tests.runs.making import make_run
@@ -192,6 +194,19 @@ def test_runs_that_are_not_finished_are_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_whose_metrics_were_cut_is_named(tmp_path: Path, *, finished: bool) -> None:
+    make_run(tmp_path / "whole", weights=1.0)
+    metrics = make_run(tmp_path / "cut", weights=1.0, finished=finished, learning_rate=0.1) / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    notes = compare_runs([tmp_path]).notes
+    assert notes[-1] == (
+        "the metrics of cut end at step 500, but its last checkpoint is of step 1,000: the end of metrics.jsonl is "
+        "missing, and the figures are those up to there"
+    )
+    assert notes[:-1] == (() if finished else ("cut was stopped before its end, at step 1,000 of 1,000",))
+
+
 def test_a_run_in_which_no_episode_ended_is_compared_by_its_speed(tmp_path: Path) -> None:
     make_run(tmp_path / "a", returns=(float("nan"),) * 4)
     make_run(tmp_path / "b", learning_rate=0.1)
@@ -229,3 +244,16 @@ def test_the_report_says_what_one_seed_proves_and_fits(tmp_path: Path) -> None:
     assert report.count("steps/s   ") > 1  # too many groups to fit side by side
     for at in range(7):
         assert f"n_envs {at + 1}" in report
+
+
+def test_a_curve_of_one_point_is_drawn() -> None:
+    """A short run has one sample of memory and CPU, and a line through one point is invisible."""
+    lines = [
+        Line(0, "a", [1.0], [100.0]),
+        Line(0, "a", [1.0], [50.0], axis="right"),
+        Line(1, "b", [1.0, 2.0], [1.0, 2.0]),
+    ]
+    axes = Figure().subplots()
+    picture._draw(axes, Panel("Memory and CPU", "s", "MiB", lines, right_label="CPU"))
+    markers = [line.get_marker() for each in axes.figure.axes for line in each.lines]
+    assert markers == ["o", "None", "D"]

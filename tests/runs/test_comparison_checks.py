@@ -37,7 +37,7 @@ def pair(folder: Path, first: dict[str, Any] | None = None, second: dict[str, An
 
 
 def test_a_fair_comparison(tmp_path: Path) -> None:
-    git = {"git": {"commit": "0123456789abcdef", "changed": False}}
+    git = {"git": {"commit": "456789abcdef0123", "changed": False}}
     load = {"system/cpu_percent_others": 2.0}
     found = pair(tmp_path, {"manifest": git, "more": load}, {"manifest": git, "more": load})
     assert {question: check.answer for question, check in found.items()} == {
@@ -54,7 +54,7 @@ def test_a_fair_comparison(tmp_path: Path) -> None:
         SEEDS: "no",
     }
     assert found[SEEDS].facts.startswith("sequential, threads have one seed, and one seed proves")
-    assert "commit 0123456789ab" in found[CODE].facts
+    assert "digest 0123456789ab" in found[CODE].facts and "commit 456789abcdef" in found[CODE].facts
     assert found[WEIGHTS].facts == "seed 1 at step 1,000"
 
 
@@ -64,7 +64,10 @@ DIFFERENT = [
     (ENVIRONMENT, {"env_kwargs": {"level": 2}}, "no", "with another env_kwargs.level"),
     (VERSIONS, {"manifest": OTHER_CPU}, "no", "gymnasium: "),
     (CODE, {"manifest": {"envfleet": "0.0.9"}}, "no", "0.0.9"),
-    (CODE, {}, "unknown", "no commit is recorded"),
+    (CODE, {"manifest": {"code": "fedcba9876543210"}}, "no", "its files differ: digests 0123456789ab, fedcba987654"),
+    (CODE, {"manifest": {"code": None}}, "unknown", "no digest of its files is recorded for b"),
+    (CODE, {}, "yes", "no commit of your own code is recorded"),
+    (CODE, {"manifest": {"git": {"commit": "0123", "changed": False}}}, "unknown", "at no commit, 0123"),
     (MACHINE, {"manifest": OTHER_CPU}, "no", "cores: "),
     (ALONE, {"began": 1_000_001.0}, "no", "a and b ran at the same time"),
     (ALONE, {"more": {"system/cpu_percent_others": 70.0}}, "no", "b (70 %)"),
@@ -129,3 +132,10 @@ def test_several_seeds(tmp_path: Path, count: int, answer: str) -> None:
         for seed in range(count)
     ]
     assert answers(*paths)[SEEDS].answer == answer
+
+
+def test_changed_files_of_the_folder_leave_the_code_unknown(tmp_path: Path) -> None:
+    clean, changed = ({"manifest": {"git": {"commit": "0123", "changed": each}}} for each in (False, True))
+    check = pair(tmp_path, clean, changed)[CODE]
+    assert check.answer == "unknown"
+    assert "b began with files that differed from the commit 0123 of the folder" in check.facts

@@ -19,6 +19,7 @@ import pytest
 from envfleet.errors import SettingsError
 from envfleet.runs import folder as folder_module
 from envfleet.runs import lock as lock_module
+from envfleet.runs import manifest as manifest_module
 from envfleet.runs.folder import RunFolder
 from envfleet.runs.listing import runs_in
 from envfleet.runs.lock import holder
@@ -112,6 +113,21 @@ def test_the_manifest_names_the_commit(tmp_path: Path, monkeypatch: pytest.Monke
     git = create(tmp_path / "b").read_manifest()["git"]
     assert re.fullmatch("[0-9a-f]{40}", git["commit"])
     assert git["changed"] is False
+
+
+def test_the_manifest_has_a_digest_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch("[0-9a-f]{64}", create(tmp_path / "run").read_manifest()["code"])
+    package, digests = tmp_path / "package", []
+    monkeypatch.setattr(manifest_module.machine, "__file__", str(package / "__init__.py"))
+    for name, content in (("__init__.py", "1"), ("b/c.py", "2"), ("b/c.py", "3"), ("b/__pycache__/c.pyc", "4")):
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        digests.append(manifest_module._code_digest.__wrapped__())
+    assert len(set(digests)) == 3 and digests[2] == digests[3]
+    package.rename(tmp_path / "elsewhere")
+    monkeypatch.setattr(manifest_module.machine, "__file__", str(tmp_path / "elsewhere" / "__init__.py"))
+    assert manifest_module._code_digest.__wrapped__() == digests[-1]
 
 
 def test_an_existing_folder_is_refused_with_the_ways_on(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ from tests.runs.test_replacing import content, create, fill
 
 os.fsync = lambda descriptor: None  # a killed process loses nothing that it gave to the system
 module._git_commit, module.machine.describe = lambda: None, lambda **_: {}  # slow, and not the subject
+module._code_digest = lambda: ""
 CHANGES = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "shutil.rmtree"}
 apart = sys.argv[2] == "True"
 

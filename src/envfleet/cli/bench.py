@@ -15,6 +15,7 @@ from rich.table import Table
 import envfleet
 from envfleet.errors import SettingsError
 from envfleet.fleet.random_actions import RandomBatch
+from envfleet.fleet.timing import timed
 from envfleet.machine import usable_cores
 from envfleet.seeding import checked_seed
 from envfleet.wording import counted
@@ -148,8 +149,6 @@ class Bench:
 
 def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
     """Return steps per second with random allowed actions, measured for `seconds` after a short warm-up."""
-    from envfleet.training.measuring import steps_per_second
-
     act = RandomBatch(fleet, seed)
     act.see(fleet.reset()[1])
 
@@ -159,7 +158,7 @@ def experiences_per_second(fleet: Fleet, seconds: float, seed: int) -> float:
 
     for _ in range(2):
         advance()
-    return steps_per_second(advance, seconds)
+    return timed(advance, seconds).steps_per_second
 
 
 def recommended(results: Sequence[Measured]) -> Measured:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rich.table import Table
 import envfleet
 from envfleet.errors import SettingsError
 from envfleet.fleet.fleet import Fleet
+from envfleet.fleet.timing import Timing, timed
 from envfleet.seeding import checked_seed
 from envfleet.wording import counted
 
@@ -118,23 +118,22 @@ class _Turns:
 
     def step_for(self, seconds: float, show: _Show) -> None:
         """Step the fleet for `seconds`."""
-        fleet, steps = self.fleet, 0
-        fleet.statistics()  # resets the busy shares, so that they cover this turn only
-        started = shown = now = time.perf_counter()
-        while now - started < seconds:
-            _, _, _, truncated, infos = fleet.step(fleet.action_space.sample())
-            steps += fleet.num_envs
-            if "restarted" in infos:
-                self.restarted += int(infos["restarted"].sum())
-                self.cut += int((infos["restarted"] & truncated).sum())
-            now = time.perf_counter()
-            if now - shown > SECONDS_PER_REFRESH:
-                show(self.label, now - shown, steps / (now - started), finished=False)
-                shown = now
-        self.steps += steps
-        self.speeds.append(steps / (now - started))
-        self.statistics = fleet.statistics()
-        show(self.label, now - shown, self.speeds[-1], finished=True)
+        self.fleet.statistics()  # resets the busy shares, so that they cover this turn only
+        turn = Timing()
+        while turn.seconds < seconds:
+            part = timed(self._step, min(SECONDS_PER_REFRESH, seconds - turn.seconds))
+            turn += part
+            show(self.label, part.seconds, turn.steps_per_second, finished=turn.seconds >= seconds)
+        self.steps += turn.steps
+        self.speeds.append(turn.steps_per_second)
+        self.statistics = self.fleet.statistics()
+
+    def _step(self) -> int:
+        _, _, _, truncated, infos = self.fleet.step(self.fleet.action_space.sample())
+        if "restarted" in infos:
+            self.restarted += int(infos["restarted"].sum())
+            self.cut += int((infos["restarted"] & truncated).sum())
+        return self.fleet.num_envs
 
 
 class _Show(Protocol):

@@ -22,15 +22,17 @@ class Plot:
 
     examples:
       envfleet plot runs/cartpole
+      envfleet plot runs
       envfleet plot runs/seed-1 runs/seed-2 runs/seed-3 --output seeds.png
       envfleet plot runs/seed-1 runs/seed-2 runs/seed-3 --output each.png --apart
     """
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")]
-    """Run folders."""
+    """Run folders, or a folder that contains runs."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Image file (.png, .pdf or .svg); by default report/learning.png in the run folder. Required for several runs."""
+    """Image file (.png, .pdf or .svg); by default report/learning.png in the run, or learning.png in a folder of runs.
+    Required for several paths."""
 
     apart: bool = False
     """Draw one line per run, also for runs that differ only in their seed."""
@@ -43,8 +45,11 @@ class Plot:
             raise SettingsError(
                 f"received {len(self.paths)} runs and no --output", hint="give an image file: --output FILE"
             )
+        from envfleet.runs.folder import named_runs
         from envfleet.runs.plot import plot_runs
 
-        output = expanded(self.output or f"{self.paths[0]}/report/learning.png")
+        first = expanded(self.paths[0])
+        beside = first if named_runs(first) != [first] else first / "report"
+        output = expanded(self.output) if self.output else beside / "learning.png"
         sys.stdout.write(f"plot: {plot_runs(self.paths, output, apart=self.apart)}\n")
         return 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,12 +17,14 @@ from envfleet.machine import describe, usable_cores
 from envfleet.wording import counted
 
 if TYPE_CHECKING:
+    from envfleet.algorithms.settings import TrainingSettings
     from envfleet.training.measuring import Speed
 
 __all__ = ["scaling"]
 
 DEFAULT_ENVS = (1, 4, 16, 64, 256)
 SHARE_OF_STARTING = 0.4  # share of the time spent on starting; the rest is measured
+WIDTH = 100  # of the tables at most, also in a pipe
 
 
 def scaling(
@@ -36,15 +40,14 @@ def scaling(
 ) -> int:
     """Measure every number of environments with every number of workers; print, plot and save the result."""
     from envfleet.algorithms.settings import find_algorithm
-    from envfleet.training.measuring import measure_speed
 
     counts = sorted(set(workers or range(1, usable_cores() + 1)))
     trials = [(envs, count) for envs in sorted(set(n_envs)) for count in counts if count <= envs]
     if not trials:
         raise SettingsError(f"received {tuple(n_envs)} environments and {tuple(counts)} workers: each worker needs one")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=max(WIDTH, shutil.get_terminal_size().columns))
     console.print(f"{algorithm} on {env}, {usable_cores()} usable cores: steps per second\n")
-    results = []
+    points = _Points(len(trials), seconds)
     with console.status("starting") as status:
         for number, (envs, count) in enumerate(trials, start=1):
             status.update(f"{_counts(envs, count)} ({number} of {len(trials)})")
@@ -59,15 +62,65 @@ def scaling(
                 eval_every=0,
                 quiet=True,
             )
-            results.append(measure_speed(settings, seconds * (1 - SHARE_OF_STARTING) / len(trials)))
-    for line in _report(results):
+            points.measure(settings, envs, count)
+    results = points.results
+    for line in (*_report(results), *points.left_out):
         console.print(line, soft_wrap=isinstance(line, str))
-    data = {"env": env, "algorithm": algorithm, "machine": describe(), "points": list(_points(results))}
+    data = {
+        "env": env,
+        "algorithm": algorithm,
+        "machine": describe(),
+        "points": list(_points(results)),
+        "left_out": points.left_out,
+    }
     figures, picture = _files(output)
     _write(figures, json.dumps(data, indent=2) + "\n")
     _draw(results, picture, f"{algorithm} on {env}")
     console.print(f"\nfigures: {figures}\npicture: {picture}", soft_wrap=True)
     return 0
+
+
+class _Points:
+    """Measures one point after the other, and leaves out those that are no new point or take too long."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._to_come, self._seconds = count, seconds
+        self._spent = 0.0  # on measuring, without starting
+        self.results: list[Speed] = []
+        self.left_out: list[str] = []
+
+    def measure(self, settings: TrainingSettings, n_envs: int, workers: int) -> None:
+        """Measure a point, or say why not."""
+        from envfleet.training.measuring import assembled, measure_speed
+
+        share = max(0.0, self._seconds * (1 - SHARE_OF_STARTING) - self._spent) / self._to_come
+        self._to_come -= 1
+        expected, left = self.least_seconds(n_envs), max(0.0, self._seconds - self._spent)
+        if expected > left:
+            why = (
+                f"they would take about {expected:,.1f} s, and {left:,.1f} of {self._seconds:g} s are left (--seconds)"
+            )
+            self.left_out.append(f"left out: {_counts(n_envs, workers)}; {why}")
+            return
+        with assembled(settings) as parts:
+            used = parts.fleet.workers
+            if any((each.n_envs, each.workers) == (n_envs, used) for each in self.results):
+                why = f"training uses {counted(used, 'worker')} for them"
+                self.left_out.append(f"left out: {_counts(n_envs, workers)}; {why}")
+                return
+            began = time.perf_counter()
+            self.results.append(measure_speed(parts, share))
+            self._spent += time.perf_counter() - began
+
+    def least_seconds(self, n_envs: int) -> float:
+        """Shortest time of a point: as long as before, and growing with the environments as it did before that."""
+        known = [*{each.n_envs: each.least_seconds for each in self.results}.items()]
+        if not known:
+            return 0.0
+        many, longer = known[-1]
+        few, shorter = known[-2] if len(known) > 1 else (0, longer)
+        growth = max(0.0, longer - shorter) / (many - few)
+        return longer + growth * (n_envs - many)
 
 
 def _files(output: Path) -> tuple[Path, Path]:
@@ -98,19 +151,13 @@ def _least_workers(results: Sequence[Speed], n_envs: int) -> Speed:
 def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
     from envfleet.runs.metrics import SHARES
 
-    speeds = _table("collecting", "speed-up", "learning", "training", "speed-up", "efficiency")
+    phases = ("collecting", "learning", "training")
+    speeds = _table(*(heading for phase in phases for heading in (phase, "speed-up")))
     times = _table(*SHARES)
     for point in _points(results):
         where, gains = (str(point["n_envs"]), str(point["workers"])), point["gains"]
-        speeds.add_row(
-            *where,
-            f"{point['collecting']:,.0f}",
-            f"{gains['collecting']['speedup']:.2f}×",
-            f"{point['learning']:,.0f}",
-            f"{point['training']:,.0f}",
-            f"{gains['training']['speedup']:.2f}×",
-            f"{gains['training']['efficiency']:.0%}",
-        )
+        cells = ((f"{point[phase]:,.0f}", _gain(**gains[phase])) for phase in phases)
+        speeds.add_row(*where, *(cell for pair in cells for cell in pair))
         times.add_row(*where, *(f"{point['shares'][name]:.0%}" for name in SHARES))
     yield speeds
     yield "\nwhere the time of training goes:\n"
@@ -118,8 +165,13 @@ def _report(results: Sequence[Speed]) -> Iterator[Table | str]:
     best = max(results, key=lambda each: each.training)
     yield (
         f"\nfastest: {_counts(best.n_envs, best.workers)}, "
-        f"{best.training:,.0f} steps/s. speed-up and efficiency: against the fewest workers with as many environments"
+        f"{best.training:,.0f} steps/s. speed-up, and efficiency in percent: against the fewest workers with as many "
+        "environments"
     )
+
+
+def _gain(speedup: float, efficiency: float) -> str:
+    return f"{speedup:.2f}× {efficiency:>4.0%}"
 
 
 def _table(*headings: str) -> Table:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from envfleet.fleet.os_compat import queued_seconds, voluntary_switches
+from envfleet.fleet.os_compat import voluntary_switches
 from envfleet.fleet.pool import PoolEnv
 from envfleet.fleet.random_actions import RandomAgent
+from envfleet.fleet.timing import timed
 from envfleet.seeding import stream
 from envfleet.wording import duration
 
@@ -72,10 +73,11 @@ def _measured(env: Any, seed: int, options: dict[str, Any] | None) -> StepCost:
     seconds = cpu_seconds = math.inf
     total = 0
     for _ in range(REPEATS):  # the fastest counts: a cheap step is easily disturbed
-        steps, elapsed, cpu_elapsed = _timed(env, agent, options, deadline)
-        total += steps
-        if elapsed / steps < seconds:
-            seconds, cpu_seconds = elapsed / steps, cpu_elapsed / steps
+        timing = timed(_player(env, agent, options), deadline - time.perf_counter(), MOST_STEPS)
+        total += timing.steps
+        # On a busy machine a step also queues for its core. Those seconds do not count.
+        if timing.undisturbed_seconds / timing.steps < seconds:
+            seconds, cpu_seconds = timing.undisturbed_seconds / timing.steps, timing.cpu_seconds / timing.steps
         if time.perf_counter() >= deadline:
             break
     # Where the queue is not known, the CPU share is low on a busy machine too. But a step that really waits gives up
@@ -87,21 +89,20 @@ def _measured(env: Any, seed: int, options: dict[str, Any] | None) -> StepCost:
     return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
-def _timed(env: Any, agent: RandomAgent, options: dict[str, Any] | None, deadline: float) -> tuple[int, float, float]:
-    """Play until the deadline or `MOST_STEPS`. Return steps, seconds and CPU seconds.
+def _player(env: Any, agent: RandomAgent, options: dict[str, Any] | None) -> Callable[[], int]:
+    """Return a function that makes one step, after a reset if an episode begins."""
+    info: dict[str, Any] | None = None
 
-    On a busy machine a step also queues for its core. Those seconds do not count.
-    """
-    began, cpu_began, queued = time.perf_counter(), time.process_time(), queued_seconds()
-    _, info = env.reset(options=options)
-    steps = 0
-    while steps < 1 or (steps < MOST_STEPS and time.perf_counter() < deadline):
-        _, _, terminated, truncated, info = env.step(agent(None, info))
-        steps += 1
-        if terminated or truncated:
+    def advance() -> int:
+        nonlocal info
+        if info is None:
             _, info = env.reset(options=options)
-    elapsed, cpu_elapsed = time.perf_counter() - began, time.process_time() - cpu_began
-    return steps, elapsed - (queued_seconds() - queued), cpu_elapsed
+        _, _, terminated, truncated, info = env.step(agent(None, info))
+        if terminated or truncated:
+            info = None
+        return 1
+
+    return advance
 
 
 @dataclass(frozen=True)

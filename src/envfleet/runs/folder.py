@@ -22,7 +22,7 @@ from envfleet.runs.replacing import ENTRIES, keep_new, move_aside, recover, stat
 from envfleet.settings import read_settings_file
 from envfleet.settings.files import parse_json
 
-__all__ = ["RunFolder", "run_paths"]
+__all__ = ["RunFolder", "named_runs", "run_paths"]
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,12 @@ class RunFolder:
             recover(self.path)
             raise
         return lock
+
+
+def named_runs(place: str | Path) -> list[Path]:
+    """The run at `place`, or all runs in that folder. `place` itself if there is neither, so that opening it fails."""
+    path = expanded(place)
+    return [path] if _is_run(path) else run_paths(path) or [path]
 
 
 def run_paths(root: Path) -> list[Path]:

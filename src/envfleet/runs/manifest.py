@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,6 +36,7 @@ def new_manifest(
         "algorithm": algorithm,
         "seed": seed,
         "envfleet": metadata.version("envfleet"),
+        "code": _code_digest(),
         "git": _git_commit(),
         "machine": machine.describe(libraries=libraries),  # and the versions of Python, torch, Gymnasium and NumPy
         "command": _without_cluster(sys.argv),
@@ -68,8 +71,19 @@ def _without_cluster(command: list[str]) -> list[str]:
     return kept
 
 
+@functools.cache  # the files may change later, but not the code that this process has loaded
+def _code_digest() -> str:
+    """Digest of the files of this package, which tells whether two runs had the same Envfleet."""
+    package = Path(machine.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
 def _git_commit() -> dict[str, Any] | None:
-    """The commit of the current folder, and whether files differ from it."""
+    """The commit of the current folder, which may have the user's own code, and whether files differ from it."""
     try:
         commit, changes = (
             subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True).stdout.strip()

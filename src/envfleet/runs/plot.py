@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from envfleet.errors import SettingsError
+from envfleet.errors import EnvfleetError, SettingsError
+from envfleet.paths import expanded
 from envfleet.runs.durable import write_whole, writing
+from envfleet.runs.folder import named_runs
 from envfleet.runs.grouping import CHANGES_NO_RESULT, COLOURS, group_runs, run_names
 from envfleet.runs.live_view import number
 from envfleet.runs.metrics import EVALUATION, RETURN, points
@@ -20,6 +23,7 @@ from envfleet.runs.run import Run
 __all__ = ["plot_runs", "steps_text"]
 
 Array = np.ndarray[Any, Any]
+_LOG = logging.getLogger("envfleet")
 _CHANCE = "random/ep_rew_mean"
 _LEGEND_CHARACTERS = 110  # per row of the legend, below the axes
 _MOST_SEEDS = 5  # that a legend lists
@@ -59,16 +63,33 @@ def plot_runs(
 ) -> Path:
     """Plot the mean returns of the runs over steps, with evaluations and random play if measured.
 
+    A path is a run or a folder of runs. Logs a warning for a run of such a folder that cannot be drawn.
+
     Runs that differ only in their seed become one line, their mean, in a band from the lowest to the highest. `apart`
     draws each run separately.
     """
     output = Path(output)
     if output.suffix.lower() not in {".png", ".pdf", ".svg"}:
         raise SettingsError(f"received the picture {output}, expected a name that ends in .png, .pdf or .svg")
-    curves = [_Curve.of(path) for path in paths]
+    curves = [curve for path in paths for curve in _curves(path)]
     groups = [[curve] for curve in curves] if apart else _by_seed(curves)
     _draw(groups, output, title or _title(curves))
     return output
+
+
+def _curves(place: str | Path) -> list[_Curve]:
+    runs = named_runs(place)
+    if runs == [expanded(place)]:
+        return [_Curve.of(place)]
+    curves = []
+    for path in runs:
+        try:
+            curves.append(_Curve.of(path))
+        except (EnvfleetError, OSError, TypeError, ValueError) as error:  # the last two: a damaged manifest
+            _LOG.warning("%s is left out: %s", path, str(error).partition("\n")[0])
+    if not curves:
+        raise SettingsError(f"none of the {len(runs)} runs in {place} can be drawn", hint="`envfleet runs` lists them")
+    return curves
 
 
 def _by_seed(curves: Sequence[_Curve]) -> list[list[_Curve]]:

@@ -156,7 +156,7 @@ class Training:
             **shares.shares(seconds, waited, learning, rollout.rewards.size),
             **learned,
             **schedule.metrics(),
-            **reporter.look(),
+            **reporter.look(last=self.progress.spent or self._may_be_the_last()),
         }
         self._moment.metrics = {**self._metrics, **added}
         for callback in self._callbacks:

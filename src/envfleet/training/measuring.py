@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from envfleet.algorithms.settings import TrainingSettings
+from envfleet.fleet.timing import timed
 from envfleet.runs.metrics import SHARES
 from envfleet.training.assembly import Parts, assemble, resolve
 from envfleet.training.progress import TimeShares
 
-__all__ = ["Speed", "measure_speed", "steps_per_second"]
+__all__ = ["Speed", "assembled", "measure_speed"]
+
+_COLLECTS, _LEARNS = 4, 3  # fewest calls in a measurement: warm-up, collecting, a rollout to learn from, learning, both
 
 
 @dataclass(frozen=True)
@@ -26,30 +29,43 @@ class Speed:
     learning: float
     training: float  # both in turn, as in training
     shares: dict[str, float]
+    rollout_steps: int  # environment steps of one rollout, from which one call of the learner learns
+
+    @property
+    def least_seconds(self) -> float:
+        """Time of a measurement that makes every call only once."""
+        return self.rollout_steps * (_COLLECTS / self.collecting + _LEARNS / self.learning)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def steps_per_second(advance: Callable[[], int], seconds: float) -> float:
-    """Rate of `advance`, which returns the steps it made. Calls it at least once."""
-    steps, began = 0, time.perf_counter()
-    while (passed := time.perf_counter() - began) < seconds or not steps:
-        steps += advance()
-    return steps / passed
-
-
-def measure_speed(settings: TrainingSettings, seconds: float) -> Speed:
-    """Measure collecting, learning and both for a third of the time each, with a separate fleet and learner."""
+@contextmanager
+def assembled(settings: TrainingSettings) -> Iterator[Parts]:
+    """A separate fleet and learner, as `train` would build them."""
     resolved = resolve(settings)
     with closing(resolved.stage), closing(assemble(resolved)) as parts:
-        phases = _phases(parts)
-        collecting = steps_per_second(next(phases), seconds / 3)
-        learning = steps_per_second(next(phases), seconds / 3)
-        shares: list[dict[str, float]] = []
-        training = steps_per_second(_training(parts, shares), seconds / 3)
-        means = {name: sum(each[f"time/{name}"] for each in shares) / len(shares) for name in SHARES}
-        return Speed(parts.fleet.num_envs, parts.fleet.workers, collecting, learning, training, means)
+        yield parts
+
+
+def measure_speed(parts: Parts, seconds: float) -> Speed:
+    """Measure collecting, learning and both for a third of the time each."""
+    phases = _phases(parts)
+    collecting = timed(next(phases), seconds / 3).steps_per_second
+    learning = timed(next(phases), seconds / 3).steps_per_second
+    shares: list[dict[str, float]] = []
+    both = timed(_training(parts, shares), seconds / 3)
+    means = {name: sum(each[f"time/{name}"] for each in shares) / len(shares) for name in SHARES}
+    rollout_steps = both.steps // len(shares)
+    return Speed(
+        parts.fleet.num_envs,
+        parts.fleet.workers,
+        collecting,
+        learning,
+        both.steps_per_second,
+        means,
+        rollout_steps,
+    )
 
 
 def _phases(parts: Parts) -> Iterator[Callable[[], int]]:

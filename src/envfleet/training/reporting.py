@@ -142,8 +142,11 @@ class Reporter:
             self._noticed.add(about)
             self.console.say(f"notice: {line}")
 
-    def look(self) -> dict[str, float]:
-        """Return the workers' health and machine load every few seconds, otherwise nothing."""
+    def look(self, *, last: bool = False) -> dict[str, float]:
+        """Return the workers' health and machine load every few seconds, otherwise nothing.
+
+        The load also in what may be the `last` update, because a short run would otherwise know only its beginning.
+        """
         if self._parts is None:
             return {}
         metrics: dict[str, float] = {}
@@ -153,7 +156,7 @@ class Reporter:
             metrics = self._health_of(self._parts)
             if self._tensorboard is not None:
                 self._tensorboard.flush()
-        return metrics | (self.sampler.sample(self._pids) if self.sampler.due() else {})
+        return metrics | (self.sampler.sample(self._pids) if self.sampler.due(last=last) else {})
 
     def _health_of(self, parts: Parts) -> dict[str, float]:
         workers = parts.fleet.statistics().workers

@@ -12,6 +12,7 @@ __all__ = ["Sampler", "interval", "shared_memory_counted_once"]
 
 LEAST_SECONDS = 4.0  # between two samples
 MOST_SHARE = 0.003  # of the time may go to sampling: with many processes it samples less often
+MOST_SHARE_WITH_LAST = 0.005  # with the last sample of a short run
 
 
 class Sampler:
@@ -23,7 +24,8 @@ class Sampler:
     def __init__(self) -> None:
         self._caller = psutil.Process()
         self._next = 0.0
-        self._at = time.perf_counter()
+        self._began = self._at = time.perf_counter()
+        self._last_cost = self._cost = 0.0  # CPU seconds of the last sample, and of all
         self._spent = self._seconds_of(self._tree())
         self._machine = _machine_seconds()
         self._learner = 0.0  # CPU time of the learner so far
@@ -33,12 +35,16 @@ class Sampler:
         """Add CPU time spent on learning."""
         self._learner += seconds
 
-    def due(self) -> bool:
-        return time.monotonic() >= self._next
+    def due(self, *, last: bool = False) -> bool:
+        """Whether to take a sample now. If it may be the `last` one of the run, it can come sooner than usual."""
+        if time.monotonic() >= self._next:
+            return True
+        most = MOST_SHARE_WITH_LAST * (time.perf_counter() - self._began)
+        return last and self._cost + self._last_cost <= most
 
     def sample(self, workers: Collection[int]) -> dict[str, float]:
         """Return the load since the last sample. `workers` are process ids."""
-        now = time.perf_counter()
+        now, cpu_began = time.perf_counter(), time.thread_time()
         elapsed = max(now - self._at, 1e-9)
         tree = self._tree()
         spent, machine = self._seconds_of(tree), _machine_seconds()
@@ -56,7 +62,10 @@ class Sampler:
         metrics = {name: 100.0 * seconds / elapsed for name, seconds in metrics.items()}
         metrics["system/memory_mb"] = sum(shared_memory_counted_once(process.pid) for process in tree) / 2**20
         self._at, self._spent, self._machine, self._learner_at_last = now, spent, machine, self._learner
-        self._next = time.monotonic() + interval(time.perf_counter() - now)
+        # CPU time, not the clock: a queue for the core is no cost of sampling.
+        self._last_cost = time.thread_time() - cpu_began
+        self._cost += self._last_cost
+        self._next = time.monotonic() + interval(self._last_cost)
         return metrics
 
     def _tree(self) -> list[psutil.Process]:

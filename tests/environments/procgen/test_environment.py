@@ -14,6 +14,7 @@ import pytest
 
 import envfleet
 from envfleet import cli
+from envfleet.cli.evaluate import _report
 from envfleet.environments import PROCGEN_GAMES, REGISTERED
 from envfleet.environments.procgen.environment import ProcgenEnv
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings
@@ -281,3 +282,18 @@ def test_levels_beside_those_of_the_training(make: Any) -> None:
     assert offer.env_kwargs == {"num_levels": 0, "start_level": 0} and offer.trained == "levels 0 to 19"
     assert make(distribution_mode="easy").generalisation() is None
     assert ProcgenSettings(**{**EASY, **offer.env_kwargs}).num_levels == 0
+
+
+@pytest.mark.slow
+def test_evaluate_plays_the_training_levels_and_all_levels(tmp_path: Path) -> None:
+    options = {"env": "procgen/coinrun", "env_kwargs": EASY, "network": "nature", "n_envs": 2, "rollout_steps": 8}
+    options |= {"minibatch_size": 16, "epochs": 1, "steps": 2 * 8, "log_info": ("level",)}
+    run(tmp_path / "run", **options)
+    trained = envfleet.evaluate_run(tmp_path / "run", episodes=3, max_steps=5)
+    everything = trained.held_out
+    assert everything is not None
+    assert (trained.played, everything.played) == ("levels 0 to 19", "all levels")
+    assert trained.episodes == everything.episodes == 3
+    assert 0 <= trained.infos["level"] <= 19 < everything.infos["level"]
+    shown = _report(trained)
+    assert shown.index("levels 0 to 19:") < shown.index("all levels:") and shown.count("over 3 episodes") == 2

@@ -80,18 +80,32 @@ def _same_code(runs: Sequence[RunMetrics]) -> Check:
     versions = _distinct(str(run.manifest.get("envfleet")) for run in runs)
     if len(versions) > 1:
         return Check(question, "no", f"envfleet {_listed(versions)}")
+    digests = [run.manifest.get("code") for run in runs]
+    known = _distinct(str(digest)[:12] for digest in digests if digest)
+    if len(known) > 1:
+        return Check(question, "no", f"envfleet {versions[0]}, but its files differ: digests {_listed(known)}")
+    without = [run.name for run, digest in zip(runs, digests, strict=True) if not digest]
+    if without:
+        facts = f"envfleet {versions[0]} in all, but no digest of its files is recorded for {_listed(without)}"
+        return Check(question, "unknown", facts)
+    same_folder, facts = _own_code(runs)
+    answer: Literal["yes", "unknown"] = "yes" if same_folder else "unknown"
+    return Check(question, answer, f"envfleet {versions[0]} with the same files (digest {known[0]}); {facts}")
+
+
+def _own_code(runs: Sequence[RunMetrics]) -> tuple[bool, str]:
+    """Whether nothing suggests different code of the user in the folders that the runs were started in."""
     git = [_mapping(run.manifest.get("git")) for run in runs]
-    commits = _distinct(str(each["commit"])[:12] for each in git if each.get("commit"))
+    commits = _distinct(str(each["commit"])[:12] if each.get("commit") else "no commit" for each in git)
     if len(commits) > 1:
-        return Check(question, "no", f"envfleet {versions[0]}, but started at the commits {_listed(commits)}")
+        return False, f"your own code may differ, since they were started in folders at {_listed(commits)}"
     changed = [run.name for run, each in zip(runs, git, strict=True) if each.get("changed")]
     if changed:
-        facts = f"{_listed(changed)} began with files that differed from the commit"
-        return Check(question, "unknown", f"envfleet {versions[0]}, commit {commits[0]}; {facts}")
-    if not all(each.get("commit") for each in git):
-        facts = f"envfleet {versions[0]} in all; no commit is recorded for runs started outside a git repository"
-        return Check(question, "unknown", facts)
-    return Check(question, "yes", f"envfleet {versions[0]}, commit {commits[0]}, no file changed")
+        where = f"{_listed(changed)} began with files that differed from the commit {commits[0]} of the folder"
+        return False, f"your own code may differ, since {where}"
+    if commits == ["no commit"]:
+        return True, "no commit of your own code is recorded, since they were started outside a git repository"
+    return True, f"all were started in a folder at the commit {commits[0]}, with no file changed"
 
 
 def _same_machine(runs: Sequence[RunMetrics]) -> Check:

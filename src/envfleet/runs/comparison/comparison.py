@@ -13,9 +13,8 @@ import numpy as np
 
 from envfleet.confidence import bootstrap_interval, interquartile_mean, probability_of_improvement
 from envfleet.errors import EnvfleetError, SettingsError
-from envfleet.paths import expanded
 from envfleet.runs.comparison.run_metrics import RunMetrics
-from envfleet.runs.folder import run_paths
+from envfleet.runs.folder import named_runs
 from envfleet.runs.grouping import RunGroup, differing_settings, group_runs, run_names
 from envfleet.runs.run import Run
 
@@ -262,12 +261,10 @@ def compare_runs(
 def _expanded(places: Iterable[str | Path], notes: list[str]) -> list[Path]:
     """Resolve the paths to runs. A folder of runs stands for all of them."""
     paths: dict[Path, Path] = {}
-    for place in map(expanded, places):
-        inside = [] if (place / "manifest.json").is_file() else run_paths(place)
-        for path in inside or [place]:
-            if path.resolve() in paths:
-                notes.append(f"{path} was given twice and counts once")
-            paths.setdefault(path.resolve(), path)
+    for path in (path for place in places for path in named_runs(place)):
+        if path.resolve() in paths:
+            notes.append(f"{path} was given twice and counts once")
+        paths.setdefault(path.resolve(), path)
     return list(paths.values())
 
 
@@ -284,12 +281,19 @@ def _readable(named: Iterable[tuple[Path, str]], notes: list[str]) -> list[RunMe
 
 
 def _unfinished(run: RunMetrics) -> list[str]:
+    """Notes on a run whose figures are not those of a whole run."""
     if run.summary.state == "running":
         return [f"{run.name} is still running: its figures are those so far ({run.steps:,} steps)"]
+    cut = []
+    if run.steps < run.saved_steps:
+        cut.append(
+            f"the metrics of {run.name} end at step {run.steps:,}, but its last checkpoint is of step "
+            f"{run.saved_steps:,}: the end of metrics.jsonl is missing, and the figures are those up to there"
+        )
     if run.summary.state == "stopped":
         of = f" of {run.summary.budget:,}" if run.summary.budget else ""
-        return [f"{run.name} was stopped before its end, at step {run.steps:,}{of}"]
-    return []
+        return [f"{run.name} was stopped before its end, at step {max(run.steps, run.saved_steps):,}{of}", *cut]
+    return cut
 
 
 def _remarks(groups: Sequence[GroupMetrics], given: dict[str, list[str | Path]]) -> list[str]:

@@ -35,7 +35,9 @@ def _draw(axes: Any, panel: Panel) -> None:
     for line in panel.lines:
         target = right if line.axis == "right" else axes
         colour, whole = _colour(line.group), line.kind == "group"
-        style = {"linewidth": 1.8 if whole else 0.8, "alpha": 1.0 if whole else 0.35}
+        style: dict[str, Any] = {"linewidth": 1.8 if whole else 0.8, "alpha": 1.0 if whole else 0.35}
+        if len(line.x) == 1:  # a line through one point is invisible
+            style |= {"marker": "o" if line.axis == "left" else "D", "markersize": 5}
         target.plot(line.x, line.y, color=colour, linestyle="--" if line.axis == "right" else "-", **style)
         if line.low is not None:
             target.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)

@@ -254,6 +254,11 @@ class RunMetrics:
 
     # --- weights
 
+    @property
+    def saved_steps(self) -> int:
+        """Steps of the last checkpoint, 0 without one. A whole metrics file reaches it."""
+        return Checkpoints(self.run.folder.checkpoints).step_of("last") or 0
+
     def weights(self) -> dict[int, Path]:
         """The weights file of each checkpoint, by step."""
         stored = Checkpoints(self.run.folder.checkpoints)
