@@ -24,7 +24,7 @@ class Announcement:
 
     def __init__(self) -> None:
         descriptor, self._path = tempfile.mkstemp(prefix="envfleet-check-")
-        os.write(descriptor, bytes(_SIZE))  # not only its size: a full disk would crash whoever writes to the page
+        os.write(descriptor, bytes(_SIZE))  # not only its size: on a full disk, writing to the page would crash
         self._page = mmap.mmap(descriptor, _SIZE)
         os.close(descriptor)
 
