@@ -47,7 +47,8 @@ class Evaluate:
     """Episodes per seed: by default 100, or 1 with --video or --render."""
 
     tasks: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
-    """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes."""
+    """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes. Of a fixed
+    set (num_eval_tasks), each task is played once."""
 
     beside: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")] = ()
     """With --tasks: other runs to play the same tasks, e.g. one without memory, or an oracle."""
@@ -162,7 +163,7 @@ class Evaluate:
 
         picture = expanded(self.paths[0]) / "report" / "adaptation.png"
         output = picture.absolute()  # an environment may change the working directory
-        result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, **how)
+        result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, say=_say, **how)
         figures.update(result.to_json())
         self._print("\n".join([_report(result.first), *table_of(result, _digits(result.first)), ""]))
         result.plot(output)
@@ -249,7 +250,8 @@ def _trial_lines(result: RunEvaluation, adaptation: Adaptation, digits: int) -> 
     names = [f"episode {number:>{width}}" for number in range(1, len(adaptation.episode_returns) + 1)]
     means = [*adaptation.episode_returns, adaptation.trial_return]
     intervals = [*adaptation.episode_intervals, adaptation.trial_interval]
-    lines = [f"  return of {counted(adaptation.tasks, 'trial')}, {result.mean_length:.1f} steps each"]
+    again = "" if adaptation.tasks == result.episodes else f" of {counted(adaptation.tasks, 'task')}"
+    lines = [f"  return of {counted(result.episodes, 'trial')}{again}, {result.mean_length:.1f} steps each"]
     for name, mean, interval in zip([*names, "trial"], means, intervals, strict=True):
         between = "" if interval is None else f"  95 %: {interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
         lines.append(f"  {name:<{8 + width}}  {mean:.{digits}f}{between}")

@@ -152,6 +152,54 @@ def test_runs_without_trials_are_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "has no trials, expected info['episode_returns']" in capsys.readouterr().err
 
 
+# ---- a fixed set of held-out tasks
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fixed") / "run"
+    run(folder, env=own_tasks.make, env_kwargs={"num_eval_tasks": 5}, steps=384)
+    return folder
+
+
+def test_each_task_of_a_fixed_set_is_played_once(fixed: Path) -> None:
+    """Drawn with replacement, 5 of 5 tasks would hardly ever be distinct."""
+    sets = {}
+    for seed, tasks in ((1, 3), (1, 5), (2, 60)):
+        own_tasks.BEGUN.clear()
+        result = evaluate_run(fixed, env=own_tasks.make, tasks=tasks, seeds=(seed,))
+        assert result.adaptation is not None
+        sets[tasks] = own_tasks.BEGUN[::2]
+        assert [task for task in sets[tasks] for _ in range(2)] == own_tasks.BEGUN, "two episodes of each task"
+        assert result.episodes == result.adaptation.tasks == len(set(sets[tasks])) == min(tasks, 5)
+    assert sets[5] == sets[60] and sets[3] == sets[5][:3], "in order, whatever the seed"
+
+
+def test_a_fixed_set_limits_the_tasks(fixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_tasks.BEGUN.clear()
+    assert cli.main(["evaluate", str(fixed), "--tasks", "60", "--seed", "1", "2", "--trust", "--json"]) == 0
+    said = capsys.readouterr()
+    figures = json.loads(said.out)
+    assert "notice: 60 tasks were asked for, and the run has 5 held-out ones (num_eval_tasks): each once" in said.err
+    assert figures["episodes"] == 10 and figures["tasks"] == 5 and figures["beside"][0]["tasks"] == 5
+    means = np.reshape(figures["returns"], (2, 5)).mean(axis=0)  # two seeds play the same five tasks
+    assert figures["trial_interval"] == pytest.approx(confidence_interval(means.tolist()))
+    assert figures["confidence_interval"] == figures["trial_interval"]
+    assert own_tasks.BEGUN[:20] == own_tasks.BEGUN[20:], "random play has the same tasks"
+    assert cli.main(["evaluate", str(fixed), "--tasks", "5", "--seed", "1", "2", "--trust"]) == 0
+    said = capsys.readouterr()
+    assert "return of 10 trials of 5 tasks, " in said.out and "notice" not in said.err
+
+
+def test_the_held_out_part_of_episodes_plays_each_task_once(tmp_path: Path) -> None:
+    run(tmp_path / "run", env="envfleet/Wind-v0", env_kwargs={"num_train_tasks": 2, "num_eval_tasks": 3}, steps=384)
+    result = evaluate_run(tmp_path / "run", episodes=8)
+    assert result.adaptation is not None and result.episodes == 8 and result.adaptation.tasks == 2
+    held_out = result.held_out
+    assert held_out is not None and held_out.adaptation is not None
+    assert held_out.episodes == held_out.adaptation.tasks == 3
+
+
 # ---- an environment of your own
 
 

@@ -112,6 +112,10 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         self._source, self._generator = TaskSource(unwrapped, self.settings), None
         return True
 
+    def held_out(self) -> list[Any]:
+        """The fixed set of held-out tasks that this trial draws from; empty if it draws others."""
+        return self._source.held_out
+
     # ---- Gymnasium
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
