@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluate"]
 
+_OF_VIDEOS = ("checkpoint", "deterministic", "seeds", "trust", "max_steps")  # arguments of `film_task`
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -159,15 +161,22 @@ class Evaluate:
     def _tasks(self, tasks: int, how: dict[str, Any], figures: dict[str, Any]) -> None:
         """Play trials of held-out tasks, and write the adaptation plot."""
         from envfleet.cli.task_report import table_of
+        from envfleet.runs.video import VideoWriter
+        from envfleet.training.evaluating import film_task
         from envfleet.training.task_evaluation import evaluate_tasks
 
         picture = expanded(self.paths[0]) / "report" / "adaptation.png"
-        output = picture.absolute()  # an environment may change the working directory
+        output, run = picture.absolute(), expanded(self.paths[0]).absolute()  # environments may change the folder
+        video = how.pop("video")
+        if video is not None:
+            VideoWriter(video)  # reports a wrong name or a missing package before tasks are played
         result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, say=_say, **how)
         figures.update(result.to_json())
         self._print("\n".join([_report(result.first), *table_of(result, _digits(result.first)), ""]))
         result.plot(output)
         self._print(f"plot: {picture}\n")
+        if video is not None:  # last, because rendering may fail
+            film_task(run, video, **{name: how[name] for name in _OF_VIDEOS})
 
     def _print(self, text: str) -> None:
         if not self.json:

@@ -22,12 +22,12 @@ from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.runs.video import VideoWriter
 from envfleet.search import SearchingAgent, Simulates
-from envfleet.training.filming import shown_env
+from envfleet.training.filming import rendering, shown_env
 from envfleet.training.held_out import fixed_tasks, held_out_tasks
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
-__all__ = ["RunEvaluation", "adaptation_of", "evaluate_run", "no_simulation"]
+__all__ = ["RunEvaluation", "adaptation_of", "evaluate_run", "film_task", "no_simulation"]
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,28 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
     return replace(result, played=found.name)
 
 
+def film_task(
+    path: str | Path,
+    video: str | Path,
+    *,
+    checkpoint: str | None = None,
+    deterministic: bool | None = None,
+    seeds: Sequence[int] = (),
+    trust: bool = False,
+    max_steps: int | None = None,
+) -> None:
+    """Write a video of the first held-out task that `evaluate_run` plays with these arguments."""
+    opened = held_out_tasks(OpenedRun.open(path, checkpoint=checkpoint, trust=trust)).opened
+    play = _Play(
+        opened,
+        episodes=1,
+        deterministic=opened.takes_best(deterministic),
+        seeds=tuple(seeds[:1]) or (opened.settings.seed or 0,),
+        max_steps=max_steps or opened.settings.eval_max_steps,
+    )
+    play.shown(video=video)
+
+
 def _held_out(env: Any) -> HeldOut | None:
     unwrapped = env.unwrapped
     return unwrapped.generalisation() if isinstance(unwrapped, HoldsOut) else None
@@ -155,6 +177,7 @@ class _Play:
         mode = "human" if render else None if video is None else "rgb_array"
         given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (
+            contextlib.nullcontext() if mode is None else rendering(),
             contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
             torch_threads(1),  # acting for one observation is too little work to share
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from envfleet import cli
 from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.confidence import confidence_interval
+from envfleet.environments.meta.point_robot import PointRobotSparse
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
@@ -64,6 +65,33 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
             captions.append(np.asarray(pictures.convert("L"))[360:])
     assert all((caption < 128).any() for caption in captions), "episode, step and task are written below"
     assert not any(np.array_equal(one, other) for one, other in itertools.combinations(captions, 2))
+
+
+def test_a_failing_video_loses_nothing(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Any) -> Any:
+        raise AttributeError("'NoneType' object has no attribute 'eglQueryString' (OpenGL)")
+
+    monkeypatch.setattr(PointRobotSparse, "_picture", fails)
+    picture = trained / "report" / "adaptation.png"
+    for output in ([], ["--json"]):
+        picture.unlink(missing_ok=True)
+        video = trained / "failed.gif"
+        assert cli.main(["evaluate", str(trained), "--tasks", "2", "--video", str(video), *output]) == 2
+        said = capsys.readouterr()
+        assert json.loads(said.out)["tasks"] == 2 if output else "return of 2 trials" in said.out
+        assert picture.exists() and not video.exists()
+        assert "error: MuJoCo cannot render on this machine: AttributeError: 'NoneType' object has" in said.err
+        assert "hint: set MUJOCO_GL=egl (Debian: apt install" in said.err and "Traceback" not in said.err
+
+
+def test_a_wrong_name_of_a_video_is_refused_before_tasks_are_played(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(task_evaluation, "evaluate_run", lambda *_, **__: pytest.fail("it was played"))
+    assert cli.main(["evaluate", str(trained), "--tasks", "2", "--video", "trial.avi"]) == 2
+    assert "expected a name that ends in .mp4 or .gif" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
