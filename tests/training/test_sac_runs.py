@@ -166,6 +166,21 @@ def test_a_trained_policy_acts_and_another_run_starts_from_it(tmp_path: Path) ->
     assert weights(tmp_path / "next") != weights(tmp_path / "run")
 
 
+def test_a_memory_without_previous_actions_and_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--no-show-previous` wins: no wrapper adds them again."""
+    world = {"env": "envfleet/Wind-v0", "env_kwargs": {"show_previous": False}, "wrappers": (), "quiet": False}
+    done = train(small(tmp_path / "run", "gru", **world, normalise_observations=False))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "notice: show_previous is off: the memory reads observations only" in said and "was added" not in said
+    assert not done.settings["wrappers"] and not done.settings.get("history_parts")
+    policy = Run.load(tmp_path / "run").policy
+    seen = np.zeros(2, np.float32)  # the position alone
+    assert not np.array_equal(policy.act(seen), policy.act(seen)), "it remembers"
+    shown = {**world, "env_kwargs": {}, "steps": 64}
+    train(small(tmp_path / "shown", "gru", **shown))
+    assert "show_previous" not in capsys.readouterr().err
+
+
 def test_pictures_go_through_a_network_of_their_own(tmp_path: Path) -> None:
     """A CNN each for actor and critics, and the same weights with central acting in threads."""
     world = {"env": "tests.training.picture_worlds:Quarters", "steps": 128, "learning_starts": 64, "minibatch_size": 8}

@@ -131,7 +131,8 @@ def _look(env: Any) -> EnvFacts:
         presets=declared_presets(entry_point, unwrapped),
         frames=frames_stacked(env),
         simulators=simulator_versions(simulator.__module__),
-        history=history_of(env),
+        history=history_of(env) or {},
+        hides_history=history_of(env) == {},
     )
 
 

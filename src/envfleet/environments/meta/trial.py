@@ -100,7 +100,9 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         return parts, spaces.Box(low, high, dtype=np.float32)
 
     def history_parts(self) -> dict[str, tuple[str, int, int]]:
-        """Where the observation has the previous action and reward; see `envfleet.capabilities.HasHistory`."""
+        """Where the observation has the previous action and reward; empty without `show_previous`."""
+        if not self.settings.show_previous:
+            return {}
         return {name: ("", self.parts[name].start, self.parts[name].stop) for name in ("action", "reward")}
 
     def hold_out(self) -> bool:
