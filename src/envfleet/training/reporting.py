@@ -282,7 +282,8 @@ class Reporter:
         summary = results_of(progress, self._resolved.settings.n_envs, first, goal=goal, discarded=discarded)
         summary["run"] = str(self.folder.shown)
         logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
-        self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
+        much = "--tasks 200" if self._resolved.has_trials else "--episodes 100"
+        self.console.finish(summary, [self._command("evaluate", much), f"tensorboard --logdir {logs}"])
 
     def stopped(self, progress: Progress, *, saved: bool) -> None:
         """Print one line for a run that was asked to stop, even when quiet."""

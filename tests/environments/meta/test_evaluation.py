@@ -335,6 +335,13 @@ def test_returns_of_episodes() -> None:
     assert one is not None and one.trial_interval is None
 
 
+def test_the_next_command_evaluates_held_out_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", "envfleet/Bandit-v0", "--n-envs", "4", "--backend", "sequential", "--eval-every", "0"]
+    folder = tmp_path / "run"
+    assert cli.main(["train", "ppo", *flags, "--steps", "80", "--output-dir", str(folder)]) == 0
+    assert f"\n  envfleet evaluate {folder} --tasks 200\n" in capsys.readouterr().err
+
+
 # ---- settings on the command line
 
 
