@@ -166,6 +166,27 @@ def test_a_trained_policy_acts_and_another_run_starts_from_it(tmp_path: Path) ->
     assert weights(tmp_path / "next") != weights(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("form", "changes", "message"),
+    [
+        ("gru", {"memory": "lstm"}, "it has memory 'gru', expected 'lstm'"),
+        ("gru", {"hidden": (8,)}, r"it has hidden \[16, 16\], expected \[8\]"),
+        ("box", {"batch_norm": True}, "it has batch_norm False, expected True"),
+        ("box", {"memory": "gru", **TINY_MEMORY, "learner_threads": 1}, "it has memory 'none', expected 'gru'; "),
+        ("box", {"env": "MountainCarContinuous-v0"}, "it has other observations; other actions"),
+    ],
+)
+def test_another_policy_to_start_from_is_refused(
+    tmp_path: Path, form: str, changes: dict[str, Any], message: str
+) -> None:
+    train(small(tmp_path / "run", form, steps=64, learning_starts=64))
+    other = small(tmp_path / "next", form, **{"steps": 64, "learning_starts": 64, **changes})
+    message = rf"^the weights of \S*run do not fit this run: {message}[^\n]*\nhint: init_from needs [^\n]*$"
+    with pytest.raises(SettingsError, match=message):
+        train(other.but(init_from=str(tmp_path / "run")))
+    assert not (tmp_path / "next").exists()
+
+
 def test_a_memory_without_previous_actions_and_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--no-show-previous` wins: no wrapper adds them again."""
     world = {"env": "envfleet/Wind-v0", "env_kwargs": {"show_previous": False}, "wrappers": (), "quiet": False}
