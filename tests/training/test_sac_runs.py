@@ -202,6 +202,15 @@ def test_a_memory_without_previous_actions_and_rewards(tmp_path: Path, capsys: p
     assert "show_previous" not in capsys.readouterr().err
 
 
+def test_whole_episodes_that_never_fit_get_a_notice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The replay keeps 40 of the 75 steps of an episode, so only the first rollouts are learned from."""
+    world = {"env": "envfleet/Wind-v0", "sampled_seq_len": -1, "wrappers": (), "learning_starts": 8, "quiet": False}
+    train(small(tmp_path / "run", "gru", **world))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("notice: nothing is learned now: no whole episode is stored") == 1
+    assert "Set a larger replay_size (it is shared by n_envs)" in said
+
+
 def test_pictures_go_through_a_network_of_their_own(tmp_path: Path) -> None:
     """A CNN each for actor and critics, and the same weights with central acting in threads."""
     world = {"env": "tests.training.picture_worlds:Quarters", "steps": 128, "learning_starts": 64, "minibatch_size": 8}

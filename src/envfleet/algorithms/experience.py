@@ -205,6 +205,11 @@ class ReplayedExperience:
         drawn = [sampler.batches(generator, count, size) for sampler, size in parts]
         yield from map(joined_sequences, zip(*drawn, strict=True))
 
+    @property
+    def episode_too_long(self) -> bool:
+        """Whether there are no sequences to learn from, because episodes are longer than the replay buffer."""
+        return self._sequences is not None and self._sampler(self.replay, self._sequences).episode_too_long
+
     def _sampler(self, replay: Replay, spec: SequenceSpec) -> SequenceSampler:
         """The sampler of a replay buffer; it keeps its table of episodes."""
         if replay not in self._samplers:

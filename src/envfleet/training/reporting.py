@@ -116,6 +116,12 @@ class Reporter:
                 "schedule async: some rollouts are dropped, because their weights were more than "
                 f"{self._resolved.settings.max_lag} updates old (max_lag); lag/dropped_steps counts their steps",
             )
+        if metrics.get("replay/episode_too_long"):
+            self._notice_once(
+                "replay_size",
+                "nothing is learned now: no whole episode is stored, because episodes are longer than an environment's "
+                "part of the replay. Set a larger replay_size (it is shared by n_envs), or a shorter sampled_seq_len",
+            )
         for key in progress.without_numbers:
             self._notice_once(
                 f"log_info {key}",
