@@ -466,6 +466,20 @@ def test_demonstrated_actions_are_scaled_to_one(monkeypatch: pytest.MonkeyPatch)
     assert found <= {(-1.0, 1.0), (0.0, 0.5), (-1.0, 0.25)} and len(found) == 3
 
 
+def test_a_memory_learns_from_demonstrations_before_the_first_rollout() -> None:
+    learner = learner_of(memory="gru", demonstrations="file.npz", demonstration_share=0.5, pretrain_steps=3)
+    before = learner.weights().copy(), learner._critic_weights.flat.data.clone()
+    given = np.random.default_rng(1).uniform(-2, 2, (7, 1, ACTIONS)).astype(np.float32)
+    ends = {"terminated": np.zeros((7, 1), np.bool_), "truncated": np.zeros((7, 1), np.bool_)}
+    ends["terminated"][[2, 6]] = True
+    observations = np.random.default_rng(0).normal(size=(8, 1, SIZE)).astype(np.float32)
+    rewards, valid = np.ones((7, 1), np.float32), np.ones((7, 1), np.bool_)
+    learner.show(rollout_of(observations, observations[:0], given, None, rewards=rewards, **ends, valid=valid))
+    assert learner.updates == 3 and "replay" not in vars(learner.experience), "the replay is not needed yet"
+    assert not np.array_equal(learner.weights(), before[0])
+    assert not torch.equal(learner._critic_weights.flat.data, before[1])
+
+
 def test_updates_are_owed_while_no_whole_episode_is_stored() -> None:
     """The replay keeps six steps of each environment. The first episodes have twelve, the next ones four."""
     changes: dict[str, Any] = {"memory": "gru", "sampled_seq_len": -1, "updates_per_step": 0.25}

@@ -215,7 +215,7 @@ class SACLearner(Learner):
         inputs, parts, first = self._actor.inputs, self._threads.count, self.updates
         generator = self._noise_stream()
         if self._settings.memory != "none":
-            for sequences in self.experience.sequence_batches(count, first):
+            for sequences in self.experience.sequence_batches(count, first, shown=shown):
                 noise = self._draw_noise(generator, sequences.mask.shape)
                 yield split_sequences(sequences, noise, inputs, parts, self.device), None
             return

@@ -177,7 +177,6 @@ class SAC(OffPolicySettings):
         refused = {
             "n_step": self.n_step > 1,
             "prioritised": self.prioritised,
-            "pretrain_steps": self.pretrain_steps > 0,
         }
         found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
         return found
