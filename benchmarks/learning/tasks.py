@@ -253,7 +253,7 @@ TASKS = {
             "halfcheetahvel-sac",
             "envfleet/HalfCheetahVel-v0",
             (1,),
-            100,
+            200,
             100,
             settings=_MEMORY,
             algorithm="sac",

@@ -81,7 +81,8 @@ class HasHistory(Protocol):
     def history_parts(self) -> Mapping[str, tuple[str, int, int]]:
         """Return the place of `action` and `reward`: leaf of the observation space, start and stop within it.
 
-        The leaf of an observation that is one vector is "", that of a Dict its key.
+        The leaf of an observation that is one vector is "", that of a Dict its key. An empty result says that the
+        memory is not to see them.
         """
         ...
 

@@ -245,9 +245,8 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
 
 def worldly(**changes: Any) -> tuple[SACLearner, World]:
     """A learner for the observations of `World`: environment and time."""
-    settings = SAC(
-        n_envs=ENVS, rollout_steps=4, replay_size=200, learning_starts=8, minibatch_size=16, hidden=(8,), **changes
-    )
+    base: dict[str, Any] = {"replay_size": 200, "learning_starts": 8, "minibatch_size": 16, "hidden": (8,)}
+    settings = SAC(**{"n_envs": ENVS, "rollout_steps": 4, **base, **changes})
     space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
     learner = settings.build_learner(space, DISCRETE, n_envs=ENVS, seed=3, device=torch.device("cpu"))
     return learner, World(0, choices=CHOICES)
@@ -465,6 +464,35 @@ def test_demonstrated_actions_are_scaled_to_one(monkeypatch: pytest.MonkeyPatch)
     for parts, _ in learner._batches(1, shown=1.0):
         found = {tuple(row) for row in parts[0].actions.tolist()}
     assert found <= {(-1.0, 1.0), (0.0, 0.5), (-1.0, 0.25)} and len(found) == 3
+
+
+def test_a_memory_learns_from_demonstrations_before_the_first_rollout() -> None:
+    learner = learner_of(memory="gru", demonstrations="file.npz", demonstration_share=0.5, pretrain_steps=3)
+    before = learner.weights().copy(), learner._critic_weights.flat.data.clone()
+    given = np.random.default_rng(1).uniform(-2, 2, (7, 1, ACTIONS)).astype(np.float32)
+    ends = {"terminated": np.zeros((7, 1), np.bool_), "truncated": np.zeros((7, 1), np.bool_)}
+    ends["terminated"][[2, 6]] = True
+    observations = np.random.default_rng(0).normal(size=(8, 1, SIZE)).astype(np.float32)
+    rewards, valid = np.ones((7, 1), np.float32), np.ones((7, 1), np.bool_)
+    learner.show(rollout_of(observations, observations[:0], given, None, rewards=rewards, **ends, valid=valid))
+    assert learner.updates == 3 and "replay" not in vars(learner.experience), "the replay is not needed yet"
+    assert not np.array_equal(learner.weights(), before[0])
+    assert not torch.equal(learner._critic_weights.flat.data, before[1])
+
+
+def test_updates_are_owed_while_no_whole_episode_is_stored() -> None:
+    """The replay keeps six steps of each environment. The first episodes have twelve, the next ones four."""
+    changes: dict[str, Any] = {"memory": "gru", "sampled_seq_len": -1, "updates_per_step": 0.25}
+    learner, world = worldly(**changes, replay_size=6 * ENVS)
+    made = []
+    for number in range(4):
+        rollout = world.rollout(4)
+        none, ends = np.zeros_like(rollout.valid), np.zeros_like(rollout.valid)
+        ends[-1] = number == 2
+        rollout = replace(rollout, terminated=ends, truncated=none, valid=np.ones_like(none))
+        metrics = learner.learn(rollout, 0.0)
+        made.append((learner.updates, metrics.get("replay/episode_too_long", 0.0)))
+    assert made == [(3, 0.0), (3, 1.0), (3, 0.0), (12, 0.0)]
 
 
 @pytest.mark.parametrize(

@@ -147,8 +147,10 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_trial_is_not_several() -> None:
-    result: Any = SimpleNamespace(mean_length=3.0, lost=0, cut=0, success_rate=None, infos={}, seeds=(1,))
     for trials, words in ((1, "1 trial"), (2, "2 trials")):
+        result: Any = SimpleNamespace(
+            episodes=trials, mean_length=3.0, lost=0, cut=0, success_rate=None, infos={}, seeds=(1,)
+        )
         adaptation = Adaptation.of([(1.0, 2.0)] * trials)
         assert adaptation is not None
         assert _trial_lines(result, adaptation, 2)[0] == f"  return of {words}, 3.0 steps each"

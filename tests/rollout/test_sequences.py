@@ -193,7 +193,7 @@ def test_every_start_is_drawn_with_its_weight_and_equals_the_history(
 ) -> None:
     """Rollouts of length 0 stand for a cut. The sampler may have looked at the buffer before, or not."""
     history, replay = History(seed, ends), replay_of(rows)
-    most, burn_in = (rows, 0) if length == WHOLE else (length, burn_in)
+    most, burn_in = (10**6, 0) if length == WHOLE else (length, burn_in)
     spec = SequenceSpec(4, length, GAMMA, burn_in, episode_weight)
     sampler = SequenceSampler(replay, spec)
     for steps in rollouts:
@@ -238,6 +238,22 @@ def test_an_episode_without_its_first_step_is_no_whole_one_any_more() -> None:
         ENVS * (4 + 2),
     ]
     assert SequenceSampler(replay, SequenceSpec(1, 2, GAMMA, burn_in=1)).starts == ENVS * (4 + 1)
+
+
+def test_an_episode_that_outgrows_the_buffer_is_not_whole() -> None:
+    """Its middle would be learned with zero memory, although it fills the buffer."""
+    history, replay = History(0, ends=0.0, lost=0.0), replay_of(6)
+    sampler = SequenceSampler(replay, SequenceSpec(1, WHOLE, GAMMA))
+    found = []
+    for steps in (6, 1, 5):
+        replay.add(history.rollout(steps))
+        found.append((sampler.starts, sampler.episode_too_long))
+    replay.cut()
+    history.cut()
+    found.append((sampler.starts, sampler.episode_too_long))
+    replay.add(history.rollout(2))
+    found.append((sampler.starts, sampler.episode_too_long))
+    assert found == [(ENVS, False), (0, True), (0, True), (0, False), (ENVS, False)]
 
 
 def test_rows_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,6 +212,13 @@ class Drawn(Flat):
         return np.full((16, 16, 3), 60 * self.time, np.uint8)
 
 
+class NoOpenGL(Drawn):
+    """Renders like MuJoCo without OpenGL."""
+
+    def render(self) -> Any:
+        raise ImportError("Cannot initialize a EGL device display (MUJOCO_GL)")
+
+
 class Pale(Drawn):
     """Renders a picture of floats."""
 

@@ -166,6 +166,51 @@ def test_a_trained_policy_acts_and_another_run_starts_from_it(tmp_path: Path) ->
     assert weights(tmp_path / "next") != weights(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("form", "changes", "message"),
+    [
+        ("gru", {"memory": "lstm"}, "it has memory 'gru', expected 'lstm'"),
+        ("gru", {"hidden": (8,)}, r"it has hidden \[16, 16\], expected \[8\]"),
+        ("box", {"batch_norm": True}, "it has batch_norm False, expected True"),
+        ("box", {"memory": "gru", **TINY_MEMORY, "learner_threads": 1}, "it has memory 'none', expected 'gru'; "),
+        ("box", {"env": "MountainCarContinuous-v0"}, "it has other observations; other actions"),
+    ],
+)
+def test_another_policy_to_start_from_is_refused(
+    tmp_path: Path, form: str, changes: dict[str, Any], message: str
+) -> None:
+    train(small(tmp_path / "run", form, steps=64, learning_starts=64))
+    other = small(tmp_path / "next", form, **{"steps": 64, "learning_starts": 64, **changes})
+    message = rf"^the weights of \S*run do not fit this run: {message}[^\n]*\nhint: init_from needs [^\n]*$"
+    with pytest.raises(SettingsError, match=message):
+        train(other.but(init_from=str(tmp_path / "run")))
+    assert not (tmp_path / "next").exists()
+
+
+def test_a_memory_without_previous_actions_and_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--no-show-previous` wins: no wrapper adds them again."""
+    world = {"env": "envfleet/Wind-v0", "env_kwargs": {"show_previous": False}, "wrappers": (), "quiet": False}
+    done = train(small(tmp_path / "run", "gru", **world, normalise_observations=False))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "notice: show_previous is off: the memory reads observations only" in said and "was added" not in said
+    assert not done.settings["wrappers"] and not done.settings.get("history_parts")
+    policy = Run.load(tmp_path / "run").policy
+    seen = np.zeros(2, np.float32)  # the position alone
+    assert not np.array_equal(policy.act(seen), policy.act(seen)), "it remembers"
+    shown = {**world, "env_kwargs": {}, "steps": 64}
+    train(small(tmp_path / "shown", "gru", **shown))
+    assert "show_previous" not in capsys.readouterr().err
+
+
+def test_whole_episodes_that_never_fit_get_a_notice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The replay keeps 40 of the 75 steps of an episode, so only the first rollouts are learned from."""
+    world = {"env": "envfleet/Wind-v0", "sampled_seq_len": -1, "wrappers": (), "learning_starts": 8, "quiet": False}
+    train(small(tmp_path / "run", "gru", **world))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("notice: nothing is learned now: no whole episode is stored") == 1
+    assert "Set a larger replay_size (it is shared by n_envs)" in said
+
+
 def test_pictures_go_through_a_network_of_their_own(tmp_path: Path) -> None:
     """A CNN each for actor and critics, and the same weights with central acting in threads."""
     world = {"env": "tests.training.picture_worlds:Quarters", "steps": 128, "learning_starts": 64, "minibatch_size": 8}

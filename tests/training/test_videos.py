@@ -11,7 +11,7 @@ import pytest
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.training import reporting, resume
 from envfleet.training.callbacks import Callback, Moment
-from tests.training.envs import Blind, Drawn, Flat, Pale, Silent
+from tests.training.envs import Blind, Drawn, Flat, NoOpenGL, Pale, Silent
 from tests.training.running import run, weights
 from tests.training.test_rates import UPDATE, StopsAfter
 
@@ -75,6 +75,13 @@ def test_a_picture_that_is_none_is_refused_at_the_start(tmp_path: Path, env: Any
     words = rf"--video-every: the environment cannot be filmed: {received}, expected uint8 \[height, width, 3\]\nhint: "
     with pytest.raises(SettingsError, match=words):
         run(tmp_path / "run", env=env, video_every=UPDATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_opengl(tmp_path: Path) -> None:
+    words = r"^MuJoCo cannot render on this machine: ImportError: Cannot initialize .*\nhint: set MUJOCO_GL=egl [^\n]*$"
+    with pytest.raises(SettingsError, match=words):
+        run(tmp_path / "run", env=NoOpenGL, video_every=UPDATE)
     assert list(tmp_path.iterdir()) == []
 
 

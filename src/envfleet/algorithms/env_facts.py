@@ -27,6 +27,8 @@ class EnvFacts:
     simulators: dict[str, str]  # versions
     # Where the observation has the previous "action" and "reward": leaf, start, stop (`capabilities.HasHistory`).
     history: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
+    has_trials: bool = False  # its episodes are trials of tasks (meta-RL)
+    hides_history: bool = False  # it could show them, but its settings say that no memory is to see them
 
     @property
     def has_image(self) -> bool:

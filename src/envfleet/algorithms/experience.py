@@ -189,21 +189,28 @@ class ReplayedExperience:
                 )
             yield joined(parts), importance_weights
 
-    def sequence_batches(self, count: int, update: int) -> Iterator[Sequences]:
-        """Yield `count` batches of sequences, demonstrations first. `update` keys the random numbers, as in `batches`.
+    def sequence_batches(self, count: int, update: int, *, shown: float | None = None) -> Iterator[Sequences]:
+        """Yield `count` batches of sequences, demonstrations first; the arguments are those of `batches`.
 
         Yields nothing if the buffer has no sequence yet, or only the ends of overwritten episodes.
         """
         spec = self._sequences
         assert spec is not None, "built without the spec of sequences"
         generator = stream(self._seed, _DRAW, update)
-        demonstrated = 0 if self._shown is None else round(spec.size * self._batch.demonstrations)
-        shares = ((self._shown, demonstrated), (self.replay, spec.size - demonstrated))
-        parts = [(self._sampler(replay, spec), size) for replay, size in shares if replay is not None and size]
+        share = self._batch.demonstrations if shown is None else shown
+        demonstrated = 0 if self._shown is None else round(spec.size * share)
+        parts = [(self._sampler(self._shown, spec), demonstrated)] if self._shown is not None and demonstrated else []
+        if demonstrated < spec.size:
+            parts.append((self._sampler(self.replay, spec), spec.size - demonstrated))
         if not all(sampler.starts for sampler, _ in parts):
             return
         drawn = [sampler.batches(generator, count, size) for sampler, size in parts]
         yield from map(joined_sequences, zip(*drawn, strict=True))
+
+    @property
+    def episode_too_long(self) -> bool:
+        """Whether there are no sequences to learn from, because episodes are longer than the replay buffer."""
+        return self._sequences is not None and self._sampler(self.replay, self._sequences).episode_too_long
 
     def _sampler(self, replay: Replay, spec: SequenceSpec) -> SequenceSampler:
         """The sampler of a replay buffer; it keeps its table of episodes."""

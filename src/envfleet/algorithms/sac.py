@@ -176,7 +176,7 @@ class SACLearner(Learner):
             self._owed += per_rollout or rollout.rewards.size * settings.updates_per_step
             due, before = int(self._owed), self.updates
             self._make_updates(due, share, metrics, until=until)
-            self._owed -= due
+            self._owed -= self.updates - before  # without a sequence to learn from, the updates are still owed
             if self.updates > before:
                 trained = (self._actor_weights.flat.data, self._critic_weights.flat.data)
                 refuse_nan(f"update {self.updates}", *trained, remedy=", or set max_gradient_norm")
@@ -186,6 +186,7 @@ class SACLearner(Learner):
             "train/learning_rate": settings.learning_rate * share,
             "train/n_updates": float(self.updates),
             "replay/steps": float(len(self.experience.replay)),
+            **({"replay/episode_too_long": 1.0} if self.experience.episode_too_long else {}),
         }
 
     def _set_random(self) -> None:
@@ -214,7 +215,7 @@ class SACLearner(Learner):
         inputs, parts, first = self._actor.inputs, self._threads.count, self.updates
         generator = self._noise_stream()
         if self._settings.memory != "none":
-            for sequences in self.experience.sequence_batches(count, first):
+            for sequences in self.experience.sequence_batches(count, first, shown=shown):
                 noise = self._draw_noise(generator, sequences.mask.shape)
                 yield split_sequences(sequences, noise, inputs, parts, self.device), None
             return

@@ -47,7 +47,7 @@ _NO_EFFECT = {
     "env.num_tasks": "training and held-out tasks are drawn separately, by num_train_tasks and num_eval_tasks",
     "train.buffer_type": "one replay buffer serves transitions and sequences",
     "eval.log_tensorboard": "a run always writes TensorBoard files",
-    "eval.num_episodes_per_task": "an evaluation plays whole trials, one per held-out task",
+    "eval.num_episodes_per_task": "evaluations play whole trials, and evaluate --tasks one of each held-out task",
     "policy.td3": "the algorithm is SAC",
     "policy.dqn": "the algorithm is SAC",
     "policy.sacd": "the algorithm is SAC with its own target_entropy",

@@ -177,7 +177,6 @@ class SAC(OffPolicySettings):
         refused = {
             "n_step": self.n_step > 1,
             "prioritised": self.prioritised,
-            "pretrain_steps": self.pretrain_steps > 0,
         }
         found += [f"{name} does not work with memory, expected its default" for name, given in refused.items() if given]
         return found
@@ -244,8 +243,8 @@ class SAC(OffPolicySettings):
         return HistorySettings(
             memory=self.memory,
             memory_size=self.memory_size,
-            action_embedding=self.action_embedding,
-            reward_embedding=self.reward_embedding,
+            action_embedding=self.action_embedding if "action" in self.history_parts else 0,
+            reward_embedding=self.reward_embedding if "reward" in self.history_parts else 0,
             observation_embedding=self.observation_embedding,
             parts={name: (str(place[0]), int(place[1]), int(place[2])) for name, place in self.history_parts.items()},
         )
@@ -264,9 +263,16 @@ class SAC(OffPolicySettings):
             episode_weight=self.episode_weight,
         )
 
+    def notices(self) -> list[str]:
+        reads = self.memory != "none" and (self.action_embedding > 0 or self.reward_embedding > 0)
+        if not reads or self.history_parts:
+            return super().notices()
+        hidden = "show_previous is off: the memory reads observations only, without previous actions and rewards"
+        return [*super().notices(), hidden]
+
     def needed_wrappers(self, env: EnvFacts) -> Mapping[str, str]:
         reads = self.action_embedding > 0 or self.reward_embedding > 0
-        if self.memory == "none" or not reads or env.history:
+        if self.memory == "none" or not reads or env.history or env.hides_history:
             return {}
         return {"history": "the memory reads the previous action and reward as part of the observation"}
 

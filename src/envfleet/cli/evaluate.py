@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluate"]
 
+_OF_VIDEOS = ("checkpoint", "deterministic", "seeds", "trust", "max_steps")  # arguments of `film_task`
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -47,7 +49,8 @@ class Evaluate:
     """Episodes per seed: by default 100, or 1 with --video or --render."""
 
     tasks: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
-    """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes."""
+    """For environments with tasks: play a trial of each of this many held-out tasks, instead of --episodes. Of a fixed
+    set (num_eval_tasks), each task is played once."""
 
     beside: Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN ...", help_behavior_hint="")] = ()
     """With --tasks: other runs to play the same tasks, e.g. one without memory, or an oracle."""
@@ -158,15 +161,22 @@ class Evaluate:
     def _tasks(self, tasks: int, how: dict[str, Any], figures: dict[str, Any]) -> None:
         """Play trials of held-out tasks, and write the adaptation plot."""
         from envfleet.cli.task_report import table_of
+        from envfleet.runs.video import VideoWriter
+        from envfleet.training.evaluating import film_task
         from envfleet.training.task_evaluation import evaluate_tasks
 
         picture = expanded(self.paths[0]) / "report" / "adaptation.png"
-        output = picture.absolute()  # an environment may change the working directory
-        result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, **how)
+        output, run = picture.absolute(), expanded(self.paths[0]).absolute()  # environments may change the folder
+        video = how.pop("video")
+        if video is not None:
+            VideoWriter(video)  # reports a wrong name or a missing package before tasks are played
+        result = evaluate_tasks(self.paths, tasks=tasks, beside=self.beside, say=_say, **how)
         figures.update(result.to_json())
         self._print("\n".join([_report(result.first), *table_of(result, _digits(result.first)), ""]))
         result.plot(output)
         self._print(f"plot: {picture}\n")
+        if video is not None:  # last, because rendering may fail
+            film_task(run, video, **{name: how[name] for name in _OF_VIDEOS})
 
     def _print(self, text: str) -> None:
         if not self.json:
@@ -249,7 +259,8 @@ def _trial_lines(result: RunEvaluation, adaptation: Adaptation, digits: int) -> 
     names = [f"episode {number:>{width}}" for number in range(1, len(adaptation.episode_returns) + 1)]
     means = [*adaptation.episode_returns, adaptation.trial_return]
     intervals = [*adaptation.episode_intervals, adaptation.trial_interval]
-    lines = [f"  return of {counted(adaptation.tasks, 'trial')}, {result.mean_length:.1f} steps each"]
+    again = "" if adaptation.tasks == result.episodes else f" of {counted(adaptation.tasks, 'task')}"
+    lines = [f"  return of {counted(result.episodes, 'trial')}{again}, {result.mean_length:.1f} steps each"]
     for name, mean, interval in zip([*names, "trial"], means, intervals, strict=True):
         between = "" if interval is None else f"  95 %: {interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
         lines.append(f"  {name:<{8 + width}}  {mean:.{digits}f}{between}")

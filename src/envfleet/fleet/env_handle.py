@@ -13,6 +13,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from envfleet.errors import EnvContext, EnvError, StateError
 from envfleet.fleet import state as simulator_state
 from envfleet.fleet.failures import RestartBudget, failure_of
+from envfleet.fleet.mujoco_rendering import render_without_screen
 from envfleet.fleet.mujoco_warnings import limit_mujoco_warnings
 from envfleet.fleet.spec import EnvMaker, GroupSettings
 from envfleet.seeding import derive_seed, stream
@@ -69,6 +70,8 @@ class EnvHandle:
         self._env = env
         self._episodes_since_built = 0
         self._refuse_missing_spaces(env)
+        if getattr(env, "render_mode", None) not in (None, "human"):
+            render_without_screen()
         inner: Any = env
         self._limits = []
         while type(inner) in (TimeLimit, OrderEnforcing) and "step" not in vars(inner):

@@ -5,7 +5,7 @@ row. All sequences begin with zero memory. These rules say where they may start:
 
 - An episode of L steps has L - length + 1 starts. If it is shorter than `length`, it has one start, its first step.
   Starts are drawn uniformly. `episode_weight` adds the weight of that many starts to each episode, spread over its
-  starts. With the length `WHOLE`, an episode has one start.
+  starts. With the length `WHOLE`, an episode has one start, its first step.
 - Of an episode that is still running, the steps stored so far count.
 - With a burn-in, up to `burn_in` steps of the same episode come before the start. They warm up the memory and have the
   mask 0.
@@ -234,11 +234,18 @@ class SequenceSampler:
         oldest = self._replay.written - self._replay.filled
         whole = episodes.first >= oldest
         first = np.where(whole, episodes.first, oldest + self._spec.burn_in)
-        count = np.maximum(episodes.last - first - self._length + 2, np.where(whole, 1, 0))
+        count = np.where(whole, 1, 0)
+        if self._spec.length != WHOLE:  # whole episodes have no other start, even if one fills the buffer
+            count = np.maximum(episodes.last - first - self._length + 2, count)
         there = count > 0
         self._over = self._over.chosen(there[: len(self._over.env)])
         weights = count[there] + self._spec.episode_weight
         return _Starts(episodes.chosen(there), first[there], count[there], weights, np.cumsum(weights))
+
+    @property
+    def episode_too_long(self) -> bool:
+        """Whether there is no sequence, because the running episodes have outgrown the buffer."""
+        return not self.starts and bool(self._running.any())
 
     @property
     def starts(self) -> int:

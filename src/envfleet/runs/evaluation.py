@@ -39,6 +39,8 @@ class Evaluation:
     lost: int = 0  # episodes ended by a fault of the environment; not counted
     cut: int = 0  # episodes cut at the step limit; counted as they are
     trials: tuple[tuple[float, ...], ...] = ()  # of each trial, the return of each of its episodes (meta-RL)
+    tasks: tuple[str, ...] = ()  # of each trial, its task as text; empty if the environment does not report tasks
+    each_task_once: bool = False  # the tasks were given, instead of drawn
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -58,6 +60,7 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
     log_info: Sequence[str] = (),
     on_episode: Callable[[int, int], None] | None = None,
+    fixed_tasks: Callable[[], Sequence[Any]] = tuple,
 ) -> Evaluation:
     """Play `episodes` in one environment of `make_env`, each with a different seed.
 
@@ -65,17 +68,22 @@ def evaluate(
     records how `act` chooses. `on_frame` gets every rendered frame. An episode is cut after `max_episode_steps`. Raises
     `PlayStopped` as soon as `stopped` returns true. `log_info` are keys of infos, as in training; the result has their
     numbers. `on_episode` gets the number of episodes played so far, and of all. Ctrl-C gets a note with their returns.
+    If `fixed_tasks` returns tasks, each is played once, in order, and there are at most as many episodes. It is called
+    after `make_env`.
     """
     if episodes < 1:
         raise SettingsError(f"got {episodes} episodes, expected at least 1")
-    seeds = evaluation_seeds(seed, episodes, training_seed)
     keys = followed(log_info)
     numbers = EpisodeNumbers(keys, 1)
     env = make_env()
     tried: list[_Episode] = []
     try:
-        for episode_seed in seeds:
-            tried.append(_play(env, act, episode_seed, max_episode_steps, on_frame, stopped, numbers))
+        tasks = fixed_tasks()
+        episodes = min(episodes, len(tasks)) if tasks else episodes
+        seeds = evaluation_seeds(seed, episodes, training_seed)
+        for place, episode_seed in enumerate(seeds):
+            options = {"task": tasks[place]} if tasks else None
+            tried.append(_play(env, act, episode_seed, max_episode_steps, on_frame, stopped, numbers, options))
             if on_episode is not None:
                 on_episode(len(tried), episodes)
     except KeyboardInterrupt as interrupt:
@@ -91,6 +99,7 @@ def evaluate(
             hint="the log above says how each of them ended",
         )
     returns = tuple(episode.total for episode, _ in played)
+    trials = [episode for episode, _ in played if episode.inner]
     numbers_by_key = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
     succeeded = successes(numbers_by_key)
     return Evaluation(
@@ -106,7 +115,9 @@ def evaluate(
         infos=means(numbers_by_key),
         lost=len(tried) - len(played),
         cut=sum(episode.cut for episode, _ in played),
-        trials=tuple(episode.inner for episode, _ in played if episode.inner),
+        trials=tuple(episode.inner for episode in trials),
+        tasks=tuple(episode.task for episode in trials if episode.task is not None),
+        each_task_once=bool(tasks),
     )
 
 
@@ -146,6 +157,7 @@ class _Episode(NamedTuple):
     cut: bool = False  # at the step limit
     lost: bool = False  # to a fault of the environment
     inner: tuple[float, ...] = ()  # the returns of the episodes of a trial
+    task: str | None = None  # as text, to compare tasks
 
 
 def _play(
@@ -156,8 +168,10 @@ def _play(
     on_frame: Callable[[Any], None] | None,
     stopped: Callable[[], bool],
     numbers: EpisodeNumbers,
+    options: dict[str, Any] | None = None,
 ) -> _Episode:
-    observation, info = env.reset(seed=seed)
+    observation, info = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
+    task = str(np.asarray(info["task"]).tolist()) if "task" in info else None
     act.reset()
     numbers.begin(0)
     _show(env, on_frame)
@@ -172,7 +186,7 @@ def _play(
         total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         _show(env, on_frame)
     inner = tuple(map(float, info.get("episode_returns", ())))
-    return _Episode(total, length, numbers.end(0, info), cut=not ended, inner=inner)
+    return _Episode(total, length, numbers.end(0, info), cut=not ended, inner=inner, task=task)
 
 
 def random_play(

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.settings import DEFAULT_STEPS, TrainingSettings
+from envfleet.environments.meta.trial import trial_of
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import EnvError, MissingExtraError, ResourceError, SettingsError
 from envfleet.fleet.auto import Choice
@@ -60,6 +61,7 @@ class Resolved:
     stage: Stage  # a single environment of the run, for evaluations, videos and the like
     simulators: dict[str, str]  # versions
     notices: tuple[str, ...] = ()  # about settings that were filled in, one line each
+    has_trials: bool = False  # episodes are trials of tasks (meta-RL)
 
 
 def resolve(settings: TrainingSettings, *, recorded: bool = False) -> Resolved:
@@ -103,7 +105,7 @@ def resolve(settings: TrainingSettings, *, recorded: bool = False) -> Resolved:
         raise
     assert filled.seed is not None
     spaces_seen = (seen.observation_space, seen.action_space)
-    return Resolved(filled, filled.seed, preset, env, *spaces_seen, stage, seen.simulators, notices)
+    return Resolved(filled, filled.seed, preset, env, *spaces_seen, stage, seen.simulators, notices, seen.has_trials)
 
 
 def _first_look(stage: Stage) -> EnvFacts:
@@ -131,7 +133,9 @@ def _look(env: Any) -> EnvFacts:
         presets=declared_presets(entry_point, unwrapped),
         frames=frames_stacked(env),
         simulators=simulator_versions(simulator.__module__),
-        history=history_of(env),
+        has_trials=trial_of(env) is not None,
+        history=history_of(env) or {},
+        hides_history=history_of(env) == {},
     )
 
 

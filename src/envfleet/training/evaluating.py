@@ -22,12 +22,12 @@ from envfleet.runs.folder import RunFolder
 from envfleet.runs.trained_policy import TrainedAgent
 from envfleet.runs.video import VideoWriter
 from envfleet.search import SearchingAgent, Simulates
-from envfleet.training.filming import shown_env
-from envfleet.training.held_out import held_out_tasks
+from envfleet.training.filming import rendering, shown_env
+from envfleet.training.held_out import fixed_tasks, held_out_tasks
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
-__all__ = ["RunEvaluation", "evaluate_run", "no_simulation"]
+__all__ = ["RunEvaluation", "adaptation_of", "evaluate_run", "film_task", "no_simulation"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def evaluate_run(
     number of episodes played so far, and of all.
 
     `tasks` is for environments with tasks: play a trial of each of that many held-out tasks, instead of `episodes`;
-    the video is of the first one. Trials must not be cut, so `max_steps` has to be at least their length.
+    the video is of the first one. If the environment has a fixed set of them (num_eval_tasks), each is played once, in
+    order, and there are at most as many. Trials must not be cut, so `max_steps` has to be at least their length.
     """
     opened = OpenedRun.open(path, checkpoint=checkpoint, trust=trust, env=env, policy=policy, env_kwargs=env_kwargs)
     play = _Play(
@@ -130,6 +131,28 @@ def _on_held_out_tasks(play: _Play, render: bool, video: str | Path | None) -> R
     return replace(result, played=found.name)
 
 
+def film_task(
+    path: str | Path,
+    video: str | Path,
+    *,
+    checkpoint: str | None = None,
+    deterministic: bool | None = None,
+    seeds: Sequence[int] = (),
+    trust: bool = False,
+    max_steps: int | None = None,
+) -> None:
+    """Write a video of the first held-out task that `evaluate_run` plays with these arguments."""
+    opened = held_out_tasks(OpenedRun.open(path, checkpoint=checkpoint, trust=trust)).opened
+    play = _Play(
+        opened,
+        episodes=1,
+        deterministic=opened.takes_best(deterministic),
+        seeds=tuple(seeds[:1]) or (opened.settings.seed or 0,),
+        max_steps=max_steps or opened.settings.eval_max_steps,
+    )
+    play.shown(video=video)
+
+
 def _held_out(env: Any) -> HeldOut | None:
     unwrapped = env.unwrapped
     return unwrapped.generalisation() if isinstance(unwrapped, HoldsOut) else None
@@ -154,6 +177,7 @@ class _Play:
         mode = "human" if render else None if video is None else "rgb_array"
         given = {**(env_kwargs or {}), **({} if mode is None else {"render_mode": mode})}
         with (
+            contextlib.nullcontext() if mode is None else rendering(),
             contextlib.closing(Stage(self.opened.env, self.opened.settings, **given)) as stage,
             torch_threads(1),  # acting for one observation is too little work to share
             contextlib.nullcontext() if video is None else VideoWriter(video) as film,
@@ -179,6 +203,7 @@ class _Play:
                     on_frame=film,
                     log_info=opened.settings.log_info,
                     on_episode=functools.partial(self._played, place),
+                    fixed_tasks=functools.partial(stage.apply, fixed_tasks),
                 )
             )
         return _together(opened.folder, opened.settings, opened.checkpoint, opened.step, self.seeds, results)
@@ -228,6 +253,10 @@ def _together(
     returns = tuple(value for result in results for value in result.returns)
     lengths = tuple(value for result in results for value in result.lengths)
     successes = [value for result in results for value in result.successes or ()]
+    adaptation = adaptation_of(results)
+    interval = confidence_interval(returns)
+    if adaptation is not None and any(result.each_task_once for result in results):
+        interval = adaptation.trial_interval  # several seeds play the same tasks, which are not more tasks
     return RunEvaluation(
         run=str(folder.shown),
         env=str(folder.read_manifest().get("env", settings.env)),
@@ -235,7 +264,7 @@ def _together(
         step=step,
         mean_reward=float(np.mean(returns)),
         std_reward=float(np.std(returns)),
-        confidence_interval=confidence_interval(returns),
+        confidence_interval=interval,
         episodes=len(returns),
         mean_length=float(np.mean(lengths)),
         deterministic=results[0].deterministic,
@@ -247,8 +276,15 @@ def _together(
         infos=_joined(results),
         lost=sum(result.lost for result in results),
         cut=sum(result.cut for result in results),
-        adaptation=Adaptation.of([trial for result in results for trial in result.trials]),
+        adaptation=adaptation,
     )
+
+
+def adaptation_of(results: Sequence[Evaluation]) -> Adaptation | None:
+    """How the agent adapted in the trials of several seeds; None if there are no trials."""
+    trials = [trial for result in results for trial in result.trials]
+    tasks = [task for result in results for task in result.tasks]
+    return Adaptation.of(trials, tasks, join=any(result.each_task_once for result in results))
 
 
 def _joined(results: Sequence[Evaluation]) -> dict[str, float]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from envfleet.runs.video import VideoWriter, checked_picture
 from envfleet.training.assembly import Resolved
 from envfleet.training.stage import Stage
 
-__all__ = ["film_episode", "refuse_unfilmable", "shown_env"]
+__all__ = ["film_episode", "refuse_unfilmable", "rendering", "shown_env"]
 
 _FLAG, _MODE = "--video-every", "rgb_array"
+# Parts of the traceback if OpenGL is missing. Libraries raise errors of many types then, even AttributeError.
+_OPENGL = ("mujoco.FatalError", "OpenGL", "mujoco/egl", "mujoco/glfw", "mujoco/osmesa", "MUJOCO_GL")
 
 
 def shown_env(stage: Stage, mode: str | None, film: VideoWriter | None, flag: str) -> Any:
@@ -52,6 +54,21 @@ def _cannot_render(render_mode: str, flag: str, why: str) -> SettingsError:
     )
 
 
+@contextmanager
+def rendering() -> Iterator[None]:
+    """Turn a failure of MuJoCo's renderer into a sentence; its traceback does not say what to do."""
+    try:
+        yield
+    except EnvError as error:
+        if not any(part in error.original for part in _OPENGL):
+            raise
+        raise SettingsError(
+            f"MuJoCo cannot render on this machine: {one_line_of(error)}",
+            hint="set MUJOCO_GL=egl (Debian: apt install libegl1 libopengl0) or MUJOCO_GL=osmesa (apt install "
+            "libosmesa6), which need no screen; MUJOCO_GL=glfw needs one",
+        ) from None
+
+
 def _refuse_missing(error: EnvError) -> None:
     if error.message.startswith("DependencyNotInstalled"):
         raise MissingExtraError(f"the environment cannot show itself: {error.message}") from None
@@ -62,7 +79,7 @@ def refuse_unfilmable(resolved: Resolved) -> None:
     if not resolved.settings.video_every:
         return
     film = VideoWriter("step.mp4")  # imports what it needs; creates the file only at the first frame
-    with closing(_stage(resolved)) as stage:
+    with rendering(), closing(_stage(resolved)) as stage:
         env = shown_env(stage, _MODE, film, _FLAG)
         env.reset(seed=resolved.seed)
         try:
@@ -84,7 +101,7 @@ def film_episode(resolved: Resolved, policy: ActingPolicy, path: Path, stopped: 
     settings = resolved.settings
     deterministic = not settings.eval_sampled
     trained = TrainedPolicy(policy, resolved.observation_space, resolved.action_space)
-    with closing(_stage(resolved)) as stage, VideoWriter(path) as film:
+    with rendering(), closing(_stage(resolved)) as stage, VideoWriter(path) as film:
         evaluate(
             lambda: shown_env(stage, _MODE, film, _FLAG),
             TrainedAgent(trained, deterministic=deterministic),

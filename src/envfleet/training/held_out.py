@@ -13,7 +13,7 @@ from envfleet.fleet.wrapping import WrappedEnv
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 
-__all__ = ["HeldOutTasks", "held_out_tasks"]
+__all__ = ["HeldOutTasks", "fixed_tasks", "held_out_tasks"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,12 @@ def held_out_tasks(opened: OpenedRun) -> HeldOutTasks:
     # A wrapper, because a fault may build the environment again.
     env = WrappedEnv(opened.env, (hold_out_tasks,)) if found.by_trial else opened.env
     return HeldOutTasks(replace(opened, settings=settings, env=env), found.name, found.trial, found.trial_steps)
+
+
+def fixed_tasks(env: Any) -> list[Any]:
+    """The fixed set of held-out tasks that an environment draws from (num_eval_tasks); empty if there is none."""
+    trial = trial_of(env)
+    return [] if trial is None else trial.held_out()
 
 
 def _found(env: Any) -> _Found | None:

@@ -13,7 +13,6 @@ from typing import Any
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.algorithms.stopping_rules import EVALUATIONS
 from envfleet.errors import EnvfleetError, OutOfTimeError, SettingsError
-from envfleet.policies.weights import load_weights
 from envfleet.rollout.async_schedule import AsyncSchedule
 from envfleet.runs.checkpoints import Checkpoints
 from envfleet.runs.run import Run
@@ -22,6 +21,7 @@ from envfleet.training.callbacks import Callback, Moment
 from envfleet.training.demonstrating import demonstrate
 from envfleet.training.exactness import Exactness
 from envfleet.training.filming import refuse_unfilmable
+from envfleet.training.init_from import start_from
 from envfleet.training.interruption import Interruption
 from envfleet.training.progress import LATEST, Progress, TimeShares
 from envfleet.training.reporting import Reporter
@@ -49,18 +49,11 @@ def start(settings: TrainingSettings, *, callbacks: Sequence[Callback] = (), fol
         try:
             with closing(reporter), closing(assemble(resolved)) as parts:
                 if resolved.settings.init_from is not None:
-                    _start_from(resolved.settings.init_from, parts)
+                    start_from(resolved.settings.init_from, parts, reporter.description(parts))
                 return Training(resolved, parts, reporter, callbacks).run()
         except BaseException:
             reporter.folder.remove_if_untrained()
             raise
-
-
-def _start_from(path: str | Path, parts: Parts) -> None:
-    """Load weights and normalisers from another run."""
-    loaded = Run.load(path).checkpoint()
-    load_weights(parts.policy, loaded.policy, str(path))
-    parts.learner.start_from(loaded.state["parts"]["learner"])
 
 
 class Training:

@@ -116,6 +116,12 @@ class Reporter:
                 "schedule async: some rollouts are dropped, because their weights were more than "
                 f"{self._resolved.settings.max_lag} updates old (max_lag); lag/dropped_steps counts their steps",
             )
+        if metrics.get("replay/episode_too_long"):
+            self._notice_once(
+                "replay_size",
+                "nothing is learned now: no whole episode is stored, because episodes are longer than an environment's "
+                "part of the replay. Set a larger replay_size (it is shared by n_envs), or a shorter sampled_seq_len",
+            )
         for key in progress.without_numbers:
             self._notice_once(
                 f"log_info {key}",
@@ -285,7 +291,8 @@ class Reporter:
         summary = results_of(progress, self._resolved.settings.n_envs, first, goal=goal, discarded=discarded)
         summary["run"] = str(self.folder.shown)
         logs = shlex.quote(str(self.folder.shown / self.folder.logs.name))
-        self.console.finish(summary, [self._command("evaluate", "--episodes 100"), f"tensorboard --logdir {logs}"])
+        much = "--tasks 200" if self._resolved.has_trials else "--episodes 100"
+        self.console.finish(summary, [self._command("evaluate", much), f"tensorboard --logdir {logs}"])
 
     def stopped(self, progress: Progress, *, saved: bool) -> None:
         """Print one line for a run that was asked to stop, even when quiet."""

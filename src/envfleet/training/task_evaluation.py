@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from envfleet.runs.adaptation_plot import plot_adaptation
 from envfleet.runs.evaluation import evaluate
 from envfleet.runs.grouping import CHANGES_NO_RESULT, differing_settings
 from envfleet.seeding import derive_seed
-from envfleet.training.evaluating import RunEvaluation, evaluate_run
-from envfleet.training.held_out import HeldOutTasks, held_out_tasks
+from envfleet.training.evaluating import RunEvaluation, adaptation_of, evaluate_run
+from envfleet.training.held_out import HeldOutTasks, fixed_tasks, held_out_tasks
 from envfleet.training.opened_run import OpenedRun
 from envfleet.training.stage import Stage
 from envfleet.wording import shown
@@ -86,11 +87,17 @@ class TaskEvaluation:
 
 
 def evaluate_tasks(
-    runs: Sequence[str | Path], *, tasks: int, beside: Sequence[str | Path] = (), **how: Any
+    runs: Sequence[str | Path],
+    *,
+    tasks: int,
+    beside: Sequence[str | Path] = (),
+    say: Callable[[str], None] = lambda _: None,
+    **how: Any,
 ) -> TaskEvaluation:
     """Play trials of held-out tasks with the policies of `runs`, which differ in their seeds, and of those `beside`.
 
     `how` are the other arguments of `evaluate_run`; a video is of the first run. All agents play the same tasks.
+    `say` gets notices.
     """
     found = [held_out_tasks(_opened(run, how)) for run in (*runs, *beside)]
     opened = found[0].opened
@@ -98,6 +105,7 @@ def evaluate_tasks(
         _refuse_other_tasks(found[0], other)
     for other in found[1 : len(runs)]:
         _refuse_other_settings(found[0], other)
+    tasks = _available(found[0], tasks, say)
     how["seeds"] = tuple(how.get("seeds") or ()) or (opened.settings.seed or 0,)
     first = _with_trials(evaluate_run(runs[0], tasks=tasks, **how))
     others = {**how, "video": None, "render": False}
@@ -108,6 +116,18 @@ def evaluate_tasks(
         name = _unlike(_name(other.opened), [agent.name for agent in agents])
         agents.append(_joined(name, [_with_trials(evaluate_run(run, tasks=tasks, **others))]))
     return TaskEvaluation(first, (*agents, _random(found[0], tasks, how)), _known(opened))
+
+
+def _available(found: HeldOutTasks, tasks: int, say: Callable[[str], None]) -> int:
+    """The number of tasks to play: what was asked for, or all tasks of a fixed set if it has fewer."""
+    if not found.trial.get("num_eval_tasks"):
+        return tasks
+    with _stage(found.opened) as stage:
+        fixed = len(stage.apply(fixed_tasks))
+    if not 0 < fixed < tasks:
+        return tasks
+    say(f"notice: {tasks:,} tasks were asked for, and the run has {fixed:,} held-out ones (num_eval_tasks): each once")
+    return fixed
 
 
 def _opened(run: str | Path, how: Mapping[str, Any]) -> OpenedRun:
@@ -203,12 +223,13 @@ def _random(found: HeldOutTasks, tasks: int, how: Mapping[str, Any]) -> AgentOnT
                     training_seed=opened.settings.seed or 0,
                     deterministic=False,
                     max_episode_steps=max_steps,
+                    fixed_tasks=functools.partial(stage.apply, fixed_tasks),
                 )
             )
     cut, played = sum(result.cut for result in results), sum(result.episodes for result in results)
     found.refuse_cut("random play", cut, played, max_steps)
     successes = [each for result in results for each in result.successes or ()]
-    adaptation = Adaptation.of([trial for result in results for trial in result.trials])
+    adaptation = adaptation_of(results)
     assert adaptation is not None  # the first run had trials too
     return AgentOnTasks("random", adaptation, float(np.mean(successes)) if successes else None)
 

@@ -213,10 +213,13 @@ def frames_stacked(env: Any) -> int:
     return env.frame_stack if isinstance(env, StacksFrames) else 1
 
 
-def history_of(env: Any) -> dict[str, tuple[str, int, int]]:
-    """Where an observation has the previous action and reward; empty if it has none, or a wrapper changed it."""
+def history_of(env: Any) -> dict[str, tuple[str, int, int]] | None:
+    """Where an observation has the previous action and reward; None if it has none, or a wrapper changed it.
+
+    Empty if the environment hides them on purpose (`HasHistory`).
+    """
     while not isinstance(env, HasHistory):
         if not isinstance(env, gymnasium.Wrapper) or env.observation_space != env.env.observation_space:
-            return {}
+            return None
         env = env.env
     return dict(env.history_parts())

@@ -42,8 +42,9 @@ class Coin(Aim):
         return [float(task) for task in generator.choice([-1.0, 1.0], n)]
 
 
-def make(trials: bool = True) -> gymnasium.Env[Any, Any]:
-    return Trial(Aim(), TaskSettings(episodes_per_task=2, num_train_tasks=3)) if trials else Aim()
+def make(trials: bool = True, num_eval_tasks: int = 0) -> gymnasium.Env[Any, Any]:
+    settings = TaskSettings(episodes_per_task=2, num_train_tasks=3, num_eval_tasks=num_eval_tasks)
+    return Trial(Aim(), settings) if trials else Aim()
 
 
 def make_coin() -> gymnasium.Env[Any, Any]:

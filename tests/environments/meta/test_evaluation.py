@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from envfleet import cli
 from envfleet.algorithms.env_facts import EnvFacts
 from envfleet.confidence import confidence_interval
+from envfleet.environments.meta.point_robot import PointRobotSparse
 from envfleet.environments.meta.settings import TaskSettings
 from envfleet.environments.presets import declared_presets
 from envfleet.errors import SettingsError
@@ -64,6 +65,33 @@ def test_for_people(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
             captions.append(np.asarray(pictures.convert("L"))[360:])
     assert all((caption < 128).any() for caption in captions), "episode, step and task are written below"
     assert not any(np.array_equal(one, other) for one, other in itertools.combinations(captions, 2))
+
+
+def test_a_failing_video_loses_nothing(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Any) -> Any:
+        raise AttributeError("'NoneType' object has no attribute 'eglQueryString' (OpenGL)")
+
+    monkeypatch.setattr(PointRobotSparse, "_picture", fails)
+    picture = trained / "report" / "adaptation.png"
+    for output in ([], ["--json"]):
+        picture.unlink(missing_ok=True)
+        video = trained / "failed.gif"
+        assert cli.main(["evaluate", str(trained), "--tasks", "2", "--video", str(video), *output]) == 2
+        said = capsys.readouterr()
+        assert json.loads(said.out)["tasks"] == 2 if output else "return of 2 trials" in said.out
+        assert picture.exists() and not video.exists()
+        assert "error: MuJoCo cannot render on this machine: AttributeError: 'NoneType' object has" in said.err
+        assert "hint: set MUJOCO_GL=egl (Debian: apt install" in said.err and "Traceback" not in said.err
+
+
+def test_a_wrong_name_of_a_video_is_refused_before_tasks_are_played(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(task_evaluation, "evaluate_run", lambda *_, **__: pytest.fail("it was played"))
+    assert cli.main(["evaluate", str(trained), "--tasks", "2", "--video", "trial.avi"]) == 2
+    assert "expected a name that ends in .mp4 or .gif" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +178,54 @@ def test_runs_without_trials_are_refused(tmp_path: Path, capsys: pytest.CaptureF
     run(tmp_path / "bare", env=own_tasks.make, env_kwargs={"trials": False}, steps=384)
     assert cli.main(["evaluate", str(tmp_path / "bare"), "--tasks", "2", "--trust"]) == 2
     assert "has no trials, expected info['episode_returns']" in capsys.readouterr().err
+
+
+# ---- a fixed set of held-out tasks
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fixed") / "run"
+    run(folder, env=own_tasks.make, env_kwargs={"num_eval_tasks": 5}, steps=384)
+    return folder
+
+
+def test_each_task_of_a_fixed_set_is_played_once(fixed: Path) -> None:
+    """Drawn with replacement, 5 of 5 tasks would hardly ever be distinct."""
+    sets = {}
+    for seed, tasks in ((1, 3), (1, 5), (2, 60)):
+        own_tasks.BEGUN.clear()
+        result = evaluate_run(fixed, env=own_tasks.make, tasks=tasks, seeds=(seed,))
+        assert result.adaptation is not None
+        sets[tasks] = own_tasks.BEGUN[::2]
+        assert [task for task in sets[tasks] for _ in range(2)] == own_tasks.BEGUN, "two episodes of each task"
+        assert result.episodes == result.adaptation.tasks == len(set(sets[tasks])) == min(tasks, 5)
+    assert sets[5] == sets[60] and sets[3] == sets[5][:3], "in order, whatever the seed"
+
+
+def test_a_fixed_set_limits_the_tasks(fixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_tasks.BEGUN.clear()
+    assert cli.main(["evaluate", str(fixed), "--tasks", "60", "--seed", "1", "2", "--trust", "--json"]) == 0
+    said = capsys.readouterr()
+    figures = json.loads(said.out)
+    assert "notice: 60 tasks were asked for, and the run has 5 held-out ones (num_eval_tasks): each once" in said.err
+    assert figures["episodes"] == 10 and figures["tasks"] == 5 and figures["beside"][0]["tasks"] == 5
+    means = np.reshape(figures["returns"], (2, 5)).mean(axis=0)  # two seeds play the same five tasks
+    assert figures["trial_interval"] == pytest.approx(confidence_interval(means.tolist()))
+    assert figures["confidence_interval"] == figures["trial_interval"]
+    assert own_tasks.BEGUN[:20] == own_tasks.BEGUN[20:], "random play has the same tasks"
+    assert cli.main(["evaluate", str(fixed), "--tasks", "5", "--seed", "1", "2", "--trust"]) == 0
+    said = capsys.readouterr()
+    assert "return of 10 trials of 5 tasks, " in said.out and "notice" not in said.err
+
+
+def test_the_held_out_part_of_episodes_plays_each_task_once(tmp_path: Path) -> None:
+    run(tmp_path / "run", env="envfleet/Wind-v0", env_kwargs={"num_train_tasks": 2, "num_eval_tasks": 3}, steps=384)
+    result = evaluate_run(tmp_path / "run", episodes=8)
+    assert result.adaptation is not None and result.episodes == 8 and result.adaptation.tasks == 2
+    held_out = result.held_out
+    assert held_out is not None and held_out.adaptation is not None
+    assert held_out.episodes == held_out.adaptation.tasks == 3
 
 
 # ---- an environment of your own
@@ -257,6 +333,13 @@ def test_returns_of_episodes() -> None:
     assert found.episode_intervals[1] == (5.0, 5.0) and Adaptation.of([]) is None
     one = Adaptation.of([[1.0]])
     assert one is not None and one.trial_interval is None
+
+
+def test_the_next_command_evaluates_held_out_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--env", "envfleet/Bandit-v0", "--n-envs", "4", "--backend", "sequential", "--eval-every", "0"]
+    folder = tmp_path / "run"
+    assert cli.main(["train", "ppo", *flags, "--steps", "80", "--output-dir", str(folder)]) == 0
+    assert f"\n  envfleet evaluate {folder} --tasks 200\n" in capsys.readouterr().err
 
 
 # ---- settings on the command line

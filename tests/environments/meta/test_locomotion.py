@@ -8,11 +8,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 
 import envfleet
 from envfleet import extras
 from envfleet.environments.meta.locomotion import AntDir, AntGoal, HalfCheetahDir, HalfCheetahVel, HumanoidDir
-from envfleet.environments.meta.pictures import with_caption
+from envfleet.environments.meta.pictures import gauge, view_from_above, with_caption
 from envfleet.errors import MissingExtraError
 
 WALKERS: dict[str, Any] = {
@@ -129,6 +130,58 @@ def test_the_task_is_in_the_caption() -> None:
     assert env.describe() == "direction 90°" and env.metadata["render_fps"] == 20
     picture = with_caption(np.zeros((100, 200, 3), np.uint8), "episode 1", env.describe())
     assert picture.shape == (144, 200, 3) and picture[100:].min() < 100
+
+
+def places(picture: Any, colour: tuple[int, int, int]) -> Any:
+    """The centre of all points of a colour, from the middle of the inset: right, up."""
+    rows, columns = np.nonzero((picture == colour).all(axis=2))
+    return np.array([columns.mean() - 75, 75 - rows.mean()])
+
+
+GREEN, BLUE = (45, 164, 78), (9, 105, 218)
+
+
+@pytest.mark.parametrize("angle", [0.0, 2.0, math.pi, -0.5])
+def test_the_inset_has_an_arrow_in_the_direction(angle: float) -> None:
+    picture = view_from_above([(5.0, 5.0), (5.0, 7.0)], direction=angle)
+    right, up = places(picture, GREEN)
+    assert math.hypot(right, up) > 25 and math.cos(math.atan2(up, right) - angle) > 0.99
+    right, up = places(picture, BLUE)
+    assert abs(right) < 2 and up > 35, "it walked upwards, from its start in the middle"
+
+
+def test_the_inset_has_goal_and_path() -> None:
+    picture = view_from_above([(0.0, 0.0), (0.0, 1.0)], goal=(2.0, -1.5))
+    right, up = places(picture, GREEN)
+    assert right == pytest.approx(63, abs=1.5) and up == pytest.approx(-0.75 * 63, abs=1.5)
+    assert places(picture, BLUE)[1] > 15
+    away = view_from_above([(0.0, 0.0), (40.0, 0.0)], goal=(2.0, -1.5))
+    assert places(away, BLUE)[0] > 30 and np.hypot(*places(away, GREEN)) < 8, "the scale fits the path"
+
+
+def test_the_inset_has_both_speeds() -> None:
+    slow, fast = gauge(3.0, 0.0, -1.0, 4.0), gauge(3.0, 9.0, -1.0, 4.0)
+    marks = slow[40:75], slow[95:125]
+    assert places(marks[0], GREEN)[0] - places(marks[1], BLUE)[0] == pytest.approx(3 / 5 * 122, abs=2)
+    assert places(fast[95:125], BLUE)[0] == pytest.approx(61, abs=2), "at the end of the scale"
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"), [(HalfCheetahVel, 2.0), (HalfCheetahDir, -1.0), (AntDir, 1.0), (AntGoal, [1.0, 2.0])]
+)
+def test_pictures_have_the_inset(kind: Any, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture of the robot itself needs OpenGL, so it is black here."""
+    monkeypatch.setattr(MujocoEnv, "render", lambda _: np.zeros((480, 480, 3), np.uint8))
+    env = kind(render_mode="rgb_array")
+    for _ in range(2):
+        env.reset(seed=1, options={"task": task})
+        first = env.render()
+        env.data.qpos[0] += 0.5
+        env.step(np.zeros(env.action_space.shape))
+        second = env.render()
+        assert len(env._path) == 2, "of this episode"
+        assert (first[:, :320] == 0).all() and (first[10:170, 330:470] == GREEN).all(axis=2).sum() > 100
+        assert not np.array_equal(first, second), "the robot has moved"
 
 
 def test_without_mujoco_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

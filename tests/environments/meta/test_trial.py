@@ -223,6 +223,14 @@ def test_training_and_held_out_tasks_are_apart() -> None:
     assert not training & held_out
 
 
+def test_a_fixed_set_has_distinct_tasks_in_order() -> None:
+    held_out = trial(env=Dice(), num_train_tasks=2, num_eval_tasks=50, task_set="eval").held_out()
+    training = {trial(env=Dice(), num_train_tasks=2).reset(seed=seed)[1]["task"] for seed in range(20)}
+    assert len(held_out) == len(set(held_out)) == 6 - len(training)
+    assert trial(env=Dice(), num_eval_tasks=50).held_out() == [], "of training tasks"
+    assert trial(env=Dice(), task_set="eval").held_out() == [], "every trial has a new task"
+
+
 class Dice(Ladder):
     """Has six tasks."""
 

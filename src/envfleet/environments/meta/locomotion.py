@@ -27,6 +27,7 @@ from envfleet.seeding import stream
 __all__ = ["AntDir", "AntGoal", "HalfCheetahDir", "HalfCheetahVel", "HumanoidDir"]
 
 _KNOWN_TASKS = 100_000
+_SPEED_PICTURES = 11  # pictures whose mean speed is shown: half a second
 
 
 class _Walker(TaskEnv, MujocoEnv):
@@ -46,6 +47,7 @@ class _Walker(TaskEnv, MujocoEnv):
         self.observation_space = spaces.Box(-np.inf, np.inf, size, np.float32)
         self._scale = float(self.action_space.high[0])  # type: ignore[attr-defined]  # a Box
         self.action_space = spaces.Box(-1.0, 1.0, self.action_space.shape, np.float32)
+        self._path: list[tuple[float, float]] = []  # positions of this episode's pictures
 
     @abstractmethod
     def _reward(self, moved: dict[str, Any]) -> float:
@@ -53,6 +55,7 @@ class _Walker(TaskEnv, MujocoEnv):
 
     def _begin(self, task: NDArray[np.float64]) -> State:
         observation, _ = MujocoEnv.reset(self)
+        self._path = []
         return np.asarray(observation, np.float32)
 
     def _act(self, action: Any) -> tuple[State, float, bool, dict[str, Any]]:
@@ -67,13 +70,36 @@ class _Walker(TaskEnv, MujocoEnv):
         return (KnownReturn("ceiling without adapting", how, returns),)
 
     def _picture(self) -> NDArray[np.uint8]:
+        from envfleet.environments.meta.pictures import with_inset
+
         image: NDArray[np.uint8] = MujocoEnv.render(self)  # type: ignore[no-untyped-call]  # of Gymnasium
-        return image
+        self._path.append(self._position())
+        return with_inset(image, self._inset())
+
+    def _position(self) -> tuple[float, float]:
+        """Where the robot is, seen from above."""
+        x, y = self.data.qpos[:2]
+        return float(x), float(y)
+
+    @abstractmethod
+    def _inset(self) -> NDArray[np.uint8]:
+        """A small image of the task, and of how the robot has moved."""
+
+
+def _along_x(data: Any) -> tuple[float, float]:
+    """The position of a robot that moves in a plane; its second coordinate is its height."""
+    return float(data.qpos[0]), 0.0
 
 
 def _along(angle: float, moved: dict[str, Any]) -> float:
     """The speed in a direction."""
     return float(math.cos(angle) * moved["x_velocity"] + math.sin(angle) * moved["y_velocity"])
+
+
+def _with_direction(path: Sequence[tuple[float, float]], angle: float) -> NDArray[np.uint8]:
+    from envfleet.environments.meta.pictures import view_from_above
+
+    return view_from_above(path, direction=angle)
 
 
 def _sample_angles(n: int, generator: np.random.Generator) -> list[Any]:
@@ -101,6 +127,16 @@ class HalfCheetahVel(_Walker, HalfCheetahEnv):
     def describe(self) -> str:
         return f"speed {self.task:.2f}"
 
+    def _position(self) -> tuple[float, float]:
+        return _along_x(self.data)
+
+    def _inset(self) -> NDArray[np.uint8]:
+        from envfleet.environments.meta.pictures import gauge
+
+        last = self._path[-_SPEED_PICTURES:]
+        speed = (last[-1][0] - last[0][0]) / (self.dt * max(1, len(last) - 1))
+        return gauge(self.task, speed, -1.0, 4.0)
+
 
 class HalfCheetahDir(_Walker, HalfCheetahEnv):
     """Runs forwards or backwards. Reward: task · speed - 0.05 |action|². Task: 1 or -1."""
@@ -123,6 +159,12 @@ class HalfCheetahDir(_Walker, HalfCheetahEnv):
 
     def describe(self) -> str:
         return "forwards" if self.task > 0 else "backwards"
+
+    def _position(self) -> tuple[float, float]:
+        return _along_x(self.data)
+
+    def _inset(self) -> NDArray[np.uint8]:
+        return _with_direction(self._path, 0.0 if self.task > 0 else math.pi)
 
 
 class AntDir(_Walker, AntEnv):
@@ -154,6 +196,9 @@ class AntDir(_Walker, AntEnv):
 
     def describe(self) -> str:
         return f"direction {math.degrees(self.task):.0f}°"
+
+    def _inset(self) -> NDArray[np.uint8]:
+        return _with_direction(self._path, self.task)
 
 
 class AntGoal(_Walker, AntEnv):
@@ -187,6 +232,11 @@ class AntGoal(_Walker, AntEnv):
     def describe(self) -> str:
         return f"goal ({self.task[0]:.1f}, {self.task[1]:.1f})"
 
+    def _inset(self) -> NDArray[np.uint8]:
+        from envfleet.environments.meta.pictures import view_from_above
+
+        return view_from_above(self._path, goal=(self.task[0], self.task[1]))
+
 
 class HumanoidDir(_Walker, HumanoidEnv):
     """Walks in an unknown direction, an angle in radians. An episode ends when the humanoid falls.
@@ -208,3 +258,6 @@ class HumanoidDir(_Walker, HumanoidEnv):
 
     def describe(self) -> str:
         return f"direction {math.degrees(self.task):.0f}°"
+
+    def _inset(self) -> NDArray[np.uint8]:
+        return _with_direction(self._path, self.task)

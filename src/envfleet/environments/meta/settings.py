@@ -22,7 +22,9 @@ class TaskSettings(Settings):
         True, "Show the previous action, the previous reward and the first step of an episode, which a memory needs."
     )
     num_train_tasks: int = setting(0, "Number of training tasks; 0: a new one for every trial.", minimum=0)
-    num_eval_tasks: int = setting(0, "Number of held-out tasks; 0: a new one for every trial.", minimum=0)
+    num_eval_tasks: int = setting(
+        0, "Number of held-out tasks; evaluate --tasks plays each once. 0: a new one for every trial.", minimum=0
+    )
     task_set: Literal["train", "eval"] = setting(
         "train", "Tasks to draw: those of training, or held-out ones (envfleet evaluate --tasks)."
     )

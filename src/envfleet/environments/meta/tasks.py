@@ -41,6 +41,11 @@ class TaskSource:
         return self._draw_apart(generator)
 
     @property
+    def held_out(self) -> list[Any]:
+        """The distinct tasks of a fixed set of held-out ones, in order; empty if every trial has a new task."""
+        return list({_key(task): task for task in self._fixed}.values()) if self._settings.task_set == "eval" else []
+
+    @property
     def all_are_used(self) -> bool:
         """Whether training uses every task, so none can be held out; found out by drawing some."""
         drawn = map(_key, self._env.sample_tasks(_TRIES, stream(0, _SETS["eval"])))

@@ -100,7 +100,9 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         return parts, spaces.Box(low, high, dtype=np.float32)
 
     def history_parts(self) -> dict[str, tuple[str, int, int]]:
-        """Where the observation has the previous action and reward; see `envfleet.capabilities.HasHistory`."""
+        """Where the observation has the previous action and reward; empty without `show_previous`."""
+        if not self.settings.show_previous:
+            return {}
         return {name: ("", self.parts[name].start, self.parts[name].stop) for name in ("action", "reward")}
 
     def hold_out(self) -> bool:
@@ -111,6 +113,10 @@ class Trial(gymnasium.Wrapper[Seen, Any, Any, Any], RecordConstructorArgs):
         unwrapped: Any = self.env.unwrapped
         self._source, self._generator = TaskSource(unwrapped, self.settings), None
         return True
+
+    def held_out(self) -> list[Any]:
+        """The fixed set of held-out tasks that this trial draws from; empty if it draws others."""
+        return self._source.held_out
 
     # ---- Gymnasium
 
