@@ -91,13 +91,20 @@ def evaluate(
         raise
     finally:
         env.close()
-    played = [(episode, seed) for episode, seed in zip(tried, seeds, strict=True) if not episode.lost]
-    if not played:
+    if all(episode.lost for episode in tried):
         raise EnvError(
             f"all {episodes} episodes were lost to faults of the environment",
             EnvContext(0, "an evaluation", seed),
             hint="the log above says how each of them ended",
         )
+    return _summary(tried, seeds, keys, deterministic=deterministic, each_task_once=bool(tasks))
+
+
+def _summary(
+    tried: Sequence[_Episode], seeds: Sequence[int], keys: Sequence[str], *, deterministic: bool, each_task_once: bool
+) -> Evaluation:
+    """Summarise the episodes that were not lost; there must be one."""
+    played = [(episode, seed) for episode, seed in zip(tried, seeds, strict=True) if not episode.lost]
     returns = tuple(episode.total for episode, _ in played)
     trials = [episode for episode, _ in played if episode.inner]
     numbers_by_key = {key: [episode.numbers[place] for episode, _ in played] for place, key in enumerate(keys)}
@@ -117,7 +124,7 @@ def evaluate(
         cut=sum(episode.cut for episode, _ in played),
         trials=tuple(episode.inner for episode in trials),
         tasks=tuple(episode.task for episode in trials if episode.task is not None),
-        each_task_once=bool(tasks),
+        each_task_once=each_task_once,
     )
 
 
