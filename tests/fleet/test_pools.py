@@ -167,10 +167,10 @@ def test_a_pool_is_measured_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
             clock[0] += 0.006
             return super().step(actions)
 
-    monkeypatch.setattr(
-        "envfleet.fleet.auto.time", SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: clock[0])
-    )
-    monkeypatch.setattr("envfleet.fleet.auto.queued_seconds", lambda: 0.0)  # of the real clock
+    own_time = SimpleNamespace(perf_counter=lambda: clock[0], process_time=lambda: clock[0])
+    for module in ("auto", "timing"):
+        monkeypatch.setattr(f"envfleet.fleet.{module}.time", own_time)
+    monkeypatch.setattr("envfleet.fleet.timing.queued_seconds", lambda: 0.0)  # of the real clock
     assert measure(PoolMaker(Timed)(), seed=SEED, n_envs=6).seconds == pytest.approx(0.001)
 
 

@@ -6,6 +6,7 @@ import functools
 import gc
 import logging
 import math
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -90,10 +91,12 @@ def test_workers_that_act_report_the_arithmetic_of_torch(monkeypatch: pytest.Mon
     monkeypatch.setattr(Placement, "approve", lambda self, link, hello: reported.append(hello.torch))
     asked = functools.partial(WorkerSpec, fingerprint=True)
     monkeypatch.setattr(make_module, "WorkerSpec", lambda *given, fingerprint: asked(*given))
-    with make() as fleet:
-        placement = fleet._supervisor.backend._placement  # type: ignore[attr-defined]
-        placement.offer(1)  # prepared workers report it too
-        assert reported == [""] * 5
+    with monkeypatch.context() as hidden:
+        hidden.delitem(sys.modules, "torch", raising=False)  # workers are threads here, and other tests load torch
+        with make() as fleet:
+            placement = fleet._supervisor.backend._placement  # type: ignore[attr-defined]
+            placement.offer(1)  # prepared workers report it too
+            assert reported == [""] * 5
     reported.clear()
     with collecting(DiaryCounter, backend="threads", workers=2, group_size=2, acting="worker"):
         assert reported == [measure_torch()] * 2 and reported[0]

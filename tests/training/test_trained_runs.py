@@ -25,7 +25,7 @@ from envfleet.runs.run import Run
 from envfleet.runs.trained_policy import TrainedPolicy
 from envfleet.training.assembly import assemble, resolve
 from envfleet.training.callbacks import Callback, Moment
-from envfleet.training.loop import _start_from
+from envfleet.training.init_from import start_from
 from tests.fleet.backends import same
 from tests.policies import own_networks
 from tests.training.running import SMALL, run, small
@@ -269,7 +269,7 @@ def test_a_run_that_starts_from_another_has_its_weights_and_normalisers(tmp_path
     resolved = resolve(small(tmp_path / "second", **normalised, seed=6, n_envs=8, minibatch_size=64))
     with closing(assemble(resolved)) as parts:
         assert not all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())
-        _start_from(str(tmp_path / "first"), parts)
+        start_from(str(tmp_path / "first"), parts, {})
         assert all(torch.equal(value, source.policy[name]) for name, value in parts.policy.state_dict().items())
         ours, theirs = parts.learner.state(), source.state["parts"]["learner"]
         assert same(ours["normaliser"], theirs["normaliser"])
