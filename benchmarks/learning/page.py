@@ -104,7 +104,7 @@ def draw(task: Task, all_runs: Mapping[str, Sequence[Run]], path: Path) -> None:
     axes.set_title(_title(task))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="upper left" if task.above else "lower right")
     figure.tight_layout()
     figure.savefig(path, metadata={"Software": None})
     plt.close(figure)
