@@ -112,8 +112,7 @@ class Fleet(GuardedState, EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):
         `tasks` has one task per environment; an environment gets its task as `options["task"]` in this reset and in
         every autoreset that follows, until it is replaced.
         """
-        self._expect("reset()", NEW, READY)
-        self.reset_async(seed, options, tasks)
+        self._begin_reset("reset()", seed, options, tasks)
         return self.reset_wait()
 
     def reset_async(
@@ -123,7 +122,11 @@ class Fleet(GuardedState, EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):
         tasks: Sequence[Any] | None = None,
     ) -> None:
         """Begin a reset, with the arguments of `reset`; `reset_wait` returns its results."""
-        self._expect("reset_async()", NEW, READY)
+        self._begin_reset("reset_async()", seed, options, tasks)
+
+    def _begin_reset(self, call: str, seed: Any, options: dict[str, Any] | None, tasks: Sequence[Any] | None) -> None:
+        """Begin a reset; `call` names the caller in errors."""
+        self._expect(call, NEW, READY)
         first = self._state is NEW
         requests, self._reset_mask = self._seeds_and_tasks.resets(seed, options, tasks, first=first)
         slot = 1 - self._exchange.newest_slot()
@@ -149,15 +152,17 @@ class Fleet(GuardedState, EnvAccess, gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> StepResult:
         """Step every environment once."""
-        if self._state is not READY:  # as in step_async, whose message would name a call that nobody made
-            raise misplaced_call("step()", self._state)
-        self.step_async(actions)
+        self._begin_step("step()", actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
         """Begin a step of every environment; `step_wait` returns its results."""
+        self._begin_step("step_async()", actions)
+
+    def _begin_step(self, call: str, actions: Any) -> None:
+        """Begin a step; `call` names the caller in errors."""
         if self._state is not READY:
-            raise misplaced_call("step_async()", self._state)
+            raise misplaced_call(call, self._state)
         exchange = self._exchange
         if self._never_resets:
             self._refuse_ended(exchange.all)
