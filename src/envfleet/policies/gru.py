@@ -2,9 +2,10 @@
 
     r = sigmoid(x W_r + h U_r)    z = sigmoid(x W_z + h U_z)    n = tanh(x W_n + r * (h U_n))    h' = n + z (h - n)
 
-Everything that does not depend on the state is one product for all steps, forward and backward. The loop over time
-keeps one product and a few small operations. Torch's GRU cannot reset the state within a sequence, so it needs one call
-per run between two episode starts, and autograd records every small operation.
+Everything that does not depend on the state is one operation for all steps, forward and backward. The loop over time
+keeps one product and four small operations forward, two backward: each of them costs as much as a small product.
+Torch's GRU cannot reset the state within a sequence, so it needs one call per run between two episode starts, and
+autograd records every small operation.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ class _GRUSequence(torch.autograd.Function):
     ) -> Tensor:
         time, batch, _ = features.shape
         units = state.shape[1]
-        projected = torch.addmm(bias_input, features.flatten(0, 1), of_input.t()).view(time, batch, 3 * units)
-        gates = projected[:, :, : 2 * units].contiguous()  # r and z of each step
-        candidates = projected[:, :, 2 * units :].contiguous()  # n of each step
-        pulled = features.new_empty(time, batch, 3 * units)  # h U + b of each step
+        two = 2 * units
+        bias = torch.cat([bias_input[:two] + bias_state[:two], bias_input[two:]])
+        # Becomes r, z and h U_n of each step: the product with the state is added in the loop.
+        pulled = torch.addmm(bias, features.flatten(0, 1), of_input.t()).view(time, batch, 3 * units)
+        candidates = pulled[:, :, two:].contiguous()  # becomes n of each step
+        pulled[:, :, two:] = bias_state[two:]
         states = features.new_empty(time + 1, batch, units)
         states[0] = state
         fresh = _steps_that_start(starts)
@@ -51,98 +54,77 @@ class _GRUSequence(torch.autograd.Function):
         of_steps = zip(
             states.unbind(),
             pulled.unbind(),
-            pulled[:, :, : 2 * units].unbind(),
-            pulled[:, :, 2 * units :].unbind(),
-            gates.unbind(),
-            gates[:, :, :units].unbind(),
-            gates[:, :, units:].unbind(),
+            pulled[:, :, :two].unbind(),
+            pulled[:, :, :units].unbind(),
+            pulled[:, :, units:two].unbind(),
+            pulled[:, :, two:].unbind(),
             candidates.unbind(),
             states[1:].unbind(),
             strict=False,
         )
-        for t, (held, all_pulled, to_gates, to_candidate, gate, reset, update, candidate, after) in enumerate(of_steps):
-            before = held
+        for t, (before, all_pulled, gates, reset, update, recalled, candidate, after) in enumerate(of_steps):
+            held = before
             if t in fresh:
                 assert starts is not None
-                before = held.masked_fill(starts[t].unsqueeze(1), 0.0)
-            torch.addmm(bias_state, before, across, out=all_pulled)
-            gate.add_(to_gates).sigmoid_()
-            candidate.addcmul_(reset, to_candidate).tanh_()
-            torch.lerp(candidate, before, update, out=after)
-        before = states[:-1]
+                held = before.masked_fill(starts[t].unsqueeze(1), 0.0)
+            all_pulled.addmm_(held, across)
+            gates.sigmoid_()
+            candidate.addcmul_(reset, recalled).tanh_()
+            torch.lerp(candidate, held, update, out=after)
+        held = states[:-1]
         if fresh:
             assert starts is not None
-            before = before.masked_fill(starts.unsqueeze(2), 0.0)
-        recalled = pulled[:, :, 2 * units :]
-        ctx.save_for_backward(features, starts, of_input, of_state, before, gates, candidates, recalled)
+            held = held.masked_fill(starts.unsqueeze(2), 0.0)
+        ctx.save_for_backward(features, starts, of_input, of_state, held, pulled, candidates)
         return states[1:]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        features, starts, of_input, of_state, before, gates, candidates, recalled = ctx.saved_tensors
+        features, starts, of_input, of_state, held, pulled, candidates = ctx.saved_tensors
         time, batch, units = gradient.shape
-        of_pulled = gradient.new_empty(time, batch, 3 * units)  # gradients of h U + b, step by step
-        toward_candidates = gradient.new_empty(time, batch, units)
-        reset, update = gates[:, :, :units], gates[:, :, units:]
-        # The derivatives of the activations, for all steps at once.
-        slope_candidate = (1.0 - candidates.square()).mul_(1.0 - update)  # d h' / d n, through tanh
-        slope_update = (before - candidates).mul_(update).mul_(1.0 - update)  # d h' / d z, through sigmoid
-        slope_reset = recalled.mul(reset).mul_(1.0 - reset)
+        reset, update, recalled = pulled.view(time, batch, 3, units).unbind(2)
+        # The gradient of h' times these is that of h U + b, for r, z and n.
+        slope = (1.0 - candidates.square()).mul_(1.0 - update)  # d h' / d n, through tanh
+        factors = gradient.new_empty(time, batch, 3, units)
+        of_reset, of_update, of_candidate = factors.unbind(2)
+        torch.mul(slope, reset, out=of_candidate)
+        torch.mul(of_candidate, recalled, out=of_reset).mul_(1.0 - reset)
+        torch.sub(held, candidates, out=of_update).mul_(update).mul_(1.0 - update)
+        carried = torch.empty_like(candidates)  # becomes the gradient of h' of each step
+        carried[-1] = gradient[-1]
         fresh = _steps_that_start(starts)
-        of_steps = zip(
-            *(
-                reversed(each.unbind())
-                for each in (
-                    gradient,
-                    slope_candidate,
-                    slope_reset,
-                    slope_update,
-                    reset,
-                    update,
-                    toward_candidates,
-                    of_pulled,
-                    of_pulled[:, :, :units],
-                    of_pulled[:, :, units : 2 * units],
-                    of_pulled[:, :, 2 * units :],
-                )
-            ),
+        beginning = gradient.new_zeros(batch, units)  # the state before the first step has no output
+        backwards = zip(
+            range(time - 1, -1, -1),
+            carried.unbind()[::-1],
+            carried.unsqueeze(2).unbind()[::-1],
+            factors.unbind()[::-1],
+            factors.view(time, batch, 3 * units).unbind()[::-1],
+            update.unbind()[::-1],
+            (*gradient.unbind()[-2::-1], beginning),
+            (*carried.unbind()[-2::-1], beginning),
             strict=True,
         )
-        carried = gradient.new_zeros(batch, units)
-        for back, (
-            given,
-            candidate,
-            through_reset,
-            through_update,
-            r,
-            z,
-            toward,
-            pulled,
-            to_r,
-            to_z,
-            to_n,
-        ) in enumerate(of_steps):
-            carried = carried + given
-            torch.mul(carried, candidate, out=toward)
-            torch.mul(toward, through_reset, out=to_r)
-            torch.mul(carried, through_update, out=to_z)
-            torch.mul(toward, r, out=to_n)
-            carried = torch.addmm(carried.mul_(z), pulled, of_state)
-            t = time - 1 - back
-            if t in fresh:
-                carried = carried.masked_fill(starts[t].unsqueeze(1), 0.0)
-        of_projected = of_pulled.clone()  # gradients of x W + b: the same, except for the candidates
-        of_projected[:, :, 2 * units :] = toward_candidates
-        pulled, projected = of_pulled.flatten(0, 1), of_projected.flatten(0, 1)
+        for t, here, here_thrice, factor, of_pulled, kept, given, earlier in backwards:
+            factor.mul_(here_thrice)
+            if t not in fresh:
+                torch.addcmul(given, here, kept, out=earlier).addmm_(of_pulled, of_state)
+                continue
+            through = torch.addmm(here * kept, of_pulled, of_state).masked_fill_(starts[t].unsqueeze(1), 0.0)
+            torch.add(given, through, out=earlier)
         wanted = ctx.needs_input_grad  # frozen weights need no gradient; computing it would be one product each
+        rows = factors.view(time * batch, 3 * units)  # gradients of h U + b
+        of_state_weights = rows.t().mm(held.flatten(0, 1)) if wanted[4] else None
+        of_state_bias = rows.sum(0) if wanted[6] else None
+        torch.mul(carried, slope, out=of_candidate)  # now gradients of x W + b: the same, except for the candidates
         return (
-            projected.mm(of_input).view_as(features) if wanted[0] else None,
-            carried if wanted[1] else None,
+            rows.mm(of_input).view_as(features) if wanted[0] else None,
+            beginning if wanted[1] else None,
             None,
-            projected.t().mm(features.flatten(0, 1)) if wanted[3] else None,
-            pulled.t().mm(before.flatten(0, 1)) if wanted[4] else None,
-            projected.sum(0) if wanted[5] else None,
-            pulled.sum(0) if wanted[6] else None,
+            rows.t().mm(features.flatten(0, 1)) if wanted[3] else None,
+            of_state_weights,
+            rows.sum(0) if wanted[5] else None,
+            of_state_bias,
         )
 
 
