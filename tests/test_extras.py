@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -117,6 +118,47 @@ def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in refuse:
         monkeypatch.setattr(getattr(numba.core.caching, name), "ensure_cache_path", cannot, raising=False)
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+
+
+COMPILES = """
+from envfleet import kernels
+
+kernel = kernels.compiler("the test", "replay")
+
+@kernel
+def double(number):
+    return 2 * number
+
+@kernel
+def quadruple(number):  # compiles the one above
+    return double(double(number))
+
+print(flush=True)
+input()  # until both are ready
+assert quadruple(4) == 16
+print(sum(each.stats.cache_misses[signature] for each in (double, quadruple) for signature in each.signatures))
+"""
+
+
+def test_one_process_compiles_and_the_others_read_its_result(tmp_path: Path) -> None:
+    script = tmp_path / "compiles.py"
+    script.write_text(COMPILES)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(2)
+    ]
+    for process in both:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    compiled = [int(process.communicate()[0]) for process in both]
+    assert sorted(compiled) == [0, 2]
 
 
 @pytest.mark.usefixtures("unwritable")

@@ -1,11 +1,17 @@
-"""Numba kernels: compiled once, cached on disk, run without the GIL."""
+"""Numba kernels: compiled once, cached on disk, run without the GIL.
+
+On a new machine all workers of a fleet need the same kernels at the same moment. A lock file beside the cache lets one
+of them compile while the others wait and then read its result. Otherwise each would compile for itself.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,11 +39,62 @@ def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
 
     def compiled(function: F) -> F:
         try:
-            return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
+            return cast(F, _in_turn(numba.njit(cache=True, nogil=True, **options)(function)))
         except RuntimeError:  # Numba found no writable cache folder
-            return cast(F, _kept_in(_temporary_folder(), function, options))
+            return cast(F, _in_turn(_kept_in(_temporary_folder(), function, options)))
 
     return compiled
+
+
+class _Turns:
+    """Lets one process at a time compile, by a lock file in the cache folder, if files can be locked there."""
+
+    def __init__(self) -> None:
+        self._thread = threading.RLock()  # a kernel compiles those that it calls
+        self._file: int | None = None
+
+    @contextmanager
+    def one(self, folder: str | None) -> Iterator[None]:
+        with self._thread:
+            if folder is None or self._file is not None:
+                yield
+                return
+            self._file = self._locked(folder)
+            try:
+                yield
+            finally:
+                if self._file is not None:
+                    os.close(self._file)  # which also unlocks it
+                    self._file = None
+
+    def _locked(self, folder: str) -> int | None:
+        try:
+            import fcntl
+
+            lock = os.open(Path(folder, "envfleet-kernels.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except (ImportError, OSError):  # not on this system, or the folder cannot be written: everyone compiles
+            return None
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            os.close(lock)
+            return None
+        return lock
+
+
+_turns = _Turns()
+
+
+def _in_turn(dispatcher: Any) -> Any:
+    """Let one process at a time compile the kernel, or read it from the cache."""
+    compile_now = dispatcher.compile
+
+    def compile_in_turn(signature: Any) -> Any:
+        with _turns.one(dispatcher.stats.cache_path):
+            return compile_now(signature)
+
+    dispatcher.compile = compile_in_turn
+    return dispatcher
 
 
 def _kept_in(folder: Path, function: Callable[..., Any], options: dict[str, Any]) -> Any:
