@@ -7,11 +7,11 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
-__all__ = ["error_stream", "stdout_to_stderr", "steady_streams"]
+__all__ = ["Redirected", "error_stream", "stdout_to_stderr", "steady_streams"]
 
 _ERRORS = "envfleet.plain"
 _GONE = (errno.EPIPE, errno.EIO)  # the pipe's reader is gone, the terminal is gone
@@ -65,6 +65,26 @@ class _Unbroken:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class Redirected(_Unbroken):
+    """Python's stream of a descriptor that was replaced: it writes to `kept[descriptor]`, until `end`."""
+
+    def __init__(self, stream: Any, kept: Mapping[int, int]) -> None:
+        self._original = stream
+        try:
+            descriptor = kept.get(stream.fileno())
+        except (AttributeError, OSError, ValueError):  # none, or not of a file
+            descriptor = None
+        if descriptor is not None:
+            stream = open(  # noqa: SIM115  # the descriptor belongs to the caller
+                descriptor, "w", buffering=1, encoding=stream.encoding, errors=stream.errors, closefd=False
+            )
+        super().__init__(stream)
+
+    def end(self) -> None:
+        """Write to the original stream again."""
+        self._stream = self._original
 
 
 class _Nowhere(io.TextIOBase):

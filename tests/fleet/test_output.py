@@ -1,4 +1,4 @@
-"""Output of environments in their workers does not tear the live view of a terminal."""
+"""Output of environments does not tear the live view of a terminal, wherever they run."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ output._print_line = counted
 
 console = Console("title", budget_steps=100, mode="live")
 with output.printed_by_caller(), closing(console):
-    with envfleet.make(Loud, 2, backend="processes", workers=2, start_method=sys.argv[1], quiet=True) as fleet:
+    where = {"backend": sys.argv[1]}
+    if sys.argv[1] in ("spawn", "fork", "forkserver"):
+        where = {"backend": "processes", "workers": 2, "start_method": sys.argv[1]}
+    with envfleet.make(Loud, 2, **where, quiet=True) as fleet:
         console.update(10, {})
         fleet.reset()
-        for _ in range(8):
+        for _ in range(int(sys.argv[2])):
             assert enough.acquire(timeout=60)
         sys.stderr.write("[/half a line]")
         sys.stderr.flush()
@@ -51,15 +54,15 @@ print("the end")
 """
 
 
-def on_terminal(*command: str) -> str:
-    """Return everything that a command writes to its own terminal."""
+def on_terminal(*command: str, code: int = 0) -> str:
+    """Return everything that a command writes to its own terminal; it has to end with `code`."""
     ours, theirs = os.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "40", "NO_COLOR": "1"}
     environment.pop("PYTHONUNBUFFERED", None)  # without a buffer, `print` writes a line and its end separately
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         written = all_of(ours)
-    assert process.returncode == 0, written
+    assert process.returncode == code, written
     return written
 
 
@@ -82,13 +85,68 @@ def screen(written: str) -> list[str]:
     return [line.rstrip() for line in lines if line.strip()]
 
 
-@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
-def test_lines_of_workers_come_above_the_view(method: str) -> None:
-    shown = screen(on_terminal(sys.executable, "-c", PROGRAM, method))
+@pytest.mark.parametrize(
+    ("where", "through_the_terminal"),  # in this process, the view itself gets what Python prints
+    [("spawn", 8), ("fork", 8), ("forkserver", 8), ("sequential", 4), ("threads", 4)],
+)
+def test_lines_of_environments_come_above_the_view(where: str, through_the_terminal: int) -> None:
+    shown = screen(on_terminal(sys.executable, "-c", PROGRAM, where, str(through_the_terminal)))
     lines = ["Python [/prints]", "Python complains", "C prints", "a child prints"]
     *above, bar, speed, end = shown
     assert sorted(above) == sorted([*lines, *lines, "[/half a line]"])
     assert "10 of 100 steps" in bar and "speed" in speed and end == "the end"
+
+
+MUCH = """
+import ctypes, os
+from envfleet.fleet.backends import output
+
+with output.printed_by_caller():
+    text = b"a line of a simulator\\n" * 20_000
+    ctypes.PyDLL(None).write(1, text, len(text))  # holds the GIL, as an extension module may
+print("the end")
+"""
+
+
+def test_c_code_that_holds_the_gil_may_print_much() -> None:
+    written = on_terminal(sys.executable, "-c", MUCH)
+    assert written.count("a line of a simulator") >= 20_000  # if it ends early, it may not know what was shown
+    assert "the end" in written
+
+
+CRASH = """
+import os, sys
+from envfleet.fleet.backends import output
+from envfleet.runs.console import Console
+
+with output.printed_by_caller():
+    Console("title", budget_steps=100, mode="live").update(10, {})
+    os.write(2, b"last words of a simulator\\n")
+    os.abort() if sys.argv[1] == "abort" else os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("abort", -6), ("exit", 3)])
+def test_the_last_words_of_a_crashed_process_are_shown(how: str, code: int) -> None:
+    assert "last words of a simulator" in on_terminal(sys.executable, "-c", CRASH, how, code=code)
+
+
+KEPT = """
+import os, sys
+from envfleet.fleet.backends import output
+
+before = sys.stdout, sys.stderr, os.ttyname(1), os.ttyname(2)
+with output.printed_by_caller():
+    kept = sys.stderr  # as a logging handler does
+    assert os.ttyname(2) != before[3]
+assert (sys.stdout, sys.stderr, os.ttyname(1), os.ttyname(2)) == before
+with open(os.devnull, "w"):  # takes a descriptor that became free
+    kept.write("from a kept stream\\n")
+"""
+
+
+def test_a_stream_that_somebody_kept_still_writes_to_the_terminal() -> None:
+    assert "from a kept stream" in on_terminal(sys.executable, "-c", KEPT)
 
 
 def test_elsewhere_workers_have_the_streams_of_the_caller() -> None:

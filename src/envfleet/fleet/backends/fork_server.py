@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 from envfleet.fleet.backends.entry import SINGLE_THREADED, Links, live
 from envfleet.fleet.backends.launch import Process, new_interpreter
-from envfleet.fleet.backends.output import streams_of_workers
+from envfleet.fleet.backends.output import original_streams, streams_of_workers
 from envfleet.fleet.os_compat import die_with_parent, name_process, open_pidfd, wait_ready
 from envfleet.signals import ENDING, blocked, leave_to_caller
 
@@ -62,7 +62,9 @@ class ForkServer:
         self._endings_fd, writer = os.pipe()
         os.set_blocking(self._endings_fd, False)
         fds = [theirs.fileno(), writer]
-        streams = {stream: subprocess.DEVNULL for stream in (1, 2) if stream == 1 or not _is_open(stream)}
+        streams = {**original_streams(), 1: subprocess.DEVNULL}
+        if not _is_open(2):
+            streams[2] = subprocess.DEVNULL
         self._popen = new_interpreter(["envfleet-forks", "forks", *map(str, fds), str(os.getpid())], fds, streams)
         theirs.close()
         os.close(writer)

@@ -163,6 +163,8 @@ def fork_worker(links: Links, spec: WorkerSpec, close_in_child: list[int]) -> Pr
                 os.close(fd)
             for stream, terminal in own.items():
                 os.dup2(terminal, stream)
+            if own:  # the caller's streams write past its descriptors
+                sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
             live(links, spec)
         return pid
 
