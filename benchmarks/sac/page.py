@@ -27,7 +27,9 @@ NOTES = {
 MLPs of {hidden} learn from batches of {batch}, with one update per environment step. In `sync`, torch
 shares Envfleet's products between two threads. The other libraries alternate `collect_rollouts` and `train` on a
 `DummyVecEnv` without `Monitor`, with {n_envs} updates after a step of all {n_envs} environments. SBX compiles its
-updates with JAX and uses JAX's own threads.""",
+updates with JAX and uses JAX's own threads. *Arithmetic alone* makes the products, activations and Adam steps of one
+update per step, on prepared tensors. It has no environment, replay buffer, loss or autograd: no update in PyTorch can
+be faster.""",
     "recurrent": """\
 Updates on {batch} whole trials of {length} steps, with the networks of pomdp-baselines for {task}: memories of {units}
 units, heads of {hidden}. Drawing the batch counts. The other rows are an update written in the way of pomdp-baselines:

@@ -55,6 +55,14 @@ def halfcheetah(procedure: Procedure) -> Table:
             for threads in PEER_THREADS
         ),
         Row("sbx", "SBX (JAX)", partial(start_in, "sbx", peer, [*arguments, "--jax"])),
+        *(
+            Row(
+                f"arithmetic-{threads}",
+                f"arithmetic alone, {_threads(threads)}",
+                partial(Session, "benchmarks.sac.arithmetic_session", [*arguments, "--threads", threads]),
+            )
+            for threads in PEER_THREADS
+        ),
     ]
     return {
         "title": f"{sizes.env}, {sizes.n_envs} environments",
