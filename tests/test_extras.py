@@ -161,6 +161,23 @@ def test_one_process_compiles_and_the_others_read_its_result(tmp_path: Path) -> 
     assert sorted(compiled) == [0, 2]
 
 
+def test_a_process_that_never_finishes_compiling_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(kernels, "_LONGEST_WAIT", 0.1)
+    monkeypatch.setattr(kernels, "_turns", kernels._Turns())
+    kernel: Any = kernels.compiler("the test", "replay")(double)
+    holds = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
+    lock = Path(kernel.stats.cache_path, "envfleet-kernels.lock")
+    command = [sys.executable, "-c", holds, lock]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert kernel(4) == 8
+        holder.kill()
+
+
 @pytest.mark.usefixtures("unwritable")
 def test_kernels_are_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="cannot cache"):

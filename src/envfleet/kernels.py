@@ -10,6 +10,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from envfleet.errors import MissingExtraError
 __all__ = ["compiler"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_LONGEST_WAIT, _PAUSE = 120.0, 0.02  # seconds; compiling all kernels takes about ten
 
 
 def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
@@ -50,22 +52,23 @@ class _Turns:
     """Lets one process at a time compile, by a lock file in the cache folder, if files can be locked there."""
 
     def __init__(self) -> None:
-        self._thread = threading.RLock()  # a kernel compiles those that it calls
-        self._file: int | None = None
+        self._thread = threading.RLock()
+        self._takes_turns = True  # not within a turn, because a kernel compiles those that it calls
 
     @contextmanager
     def one(self, folder: str | None) -> Iterator[None]:
         with self._thread:
-            if folder is None or self._file is not None:
+            if folder is None or not self._takes_turns:
                 yield
                 return
-            self._file = self._locked(folder)
+            lock = self._locked(folder)
+            self._takes_turns = False
             try:
                 yield
             finally:
-                if self._file is not None:
-                    os.close(self._file)  # which also unlocks it
-                    self._file = None
+                if lock is not None:  # else no later turn would come either
+                    os.close(lock)  # which also unlocks it
+                    self._takes_turns = True
 
     def _locked(self, folder: str) -> int | None:
         try:
@@ -74,12 +77,18 @@ class _Turns:
             lock = os.open(Path(folder, "envfleet-kernels.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except (ImportError, OSError):  # not on this system, or the folder cannot be written: everyone compiles
             return None
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX)
-        except OSError:  # a file system without locks
-            os.close(lock)
-            return None
-        return lock
+        until = time.monotonic() + _LONGEST_WAIT
+        while time.monotonic() < until:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):  # somebody else has it
+                time.sleep(_PAUSE)
+            except OSError:  # a file system without locks
+                break
+            else:
+                return lock
+        os.close(lock)  # its holder is stopped or hangs: compile as well
+        return None
 
 
 _turns = _Turns()
