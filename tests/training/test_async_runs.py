@@ -223,18 +223,19 @@ def test_an_algorithm_says_whether_it_supports_async() -> None:
         Own(schedule="async")
 
 
-def test_fewer_passes_over_each_batch_are_the_default(tmp_path: Path) -> None:
-    """The preset of CartPole makes 20 passes over a batch of 256; with async there are as many gradient steps in 4."""
+def test_shorter_rollouts_and_fewer_passes_are_the_default(tmp_path: Path) -> None:
+    """The preset of CartPole makes 20 passes over rollouts of 32 steps; with async there are 4 over those of 16."""
     given: dict[str, Any] = {"env": "CartPole-v1", "backend": "sequential", "eval_every": 0, "quiet": True, "seed": 1}
     given |= {"schedule": "async", "steps": 512, "checkpoint_every": 1, "output_dir": str(tmp_path / "run")}
     done = train(PPO(**given), callbacks=[StopAfter(1)])
-    adapted = {"epochs": 4, "minibatch_size": 51}
+    adapted = {"rollout_steps": 16, "epochs": 4, "minibatch_size": 51}
     assert {name: done.settings[name] for name in adapted} == adapted
     resumed = resume(tmp_path / "run", quiet=True)
     assert {name: resumed.settings[name] for name in adapted} == adapted  # not adapted again
-    assert [row["train/n_updates"] for row in resumed.metrics] == [24.0, 48.0]
+    assert [row["train/n_updates"] for row in resumed.metrics] == [12.0, 24.0, 36.0, 48.0]
 
 
-def test_given_passes_are_left_alone(tmp_path: Path) -> None:
+def test_given_rollouts_and_passes_are_left_alone(tmp_path: Path) -> None:
     done = run(tmp_path / "run", schedule="async", steps=UPDATE, learning_rate=1e-3)
-    assert [done.settings[name] for name in ("epochs", "minibatch_size", "learning_rate")] == [2, 96, 1e-3]
+    names = ("rollout_steps", "epochs", "minibatch_size", "learning_rate")
+    assert [done.settings[name] for name in names] == [32, 2, 96, 1e-3]
