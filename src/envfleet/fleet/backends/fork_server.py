@@ -62,9 +62,7 @@ class ForkServer:
         self._endings_fd, writer = os.pipe()
         os.set_blocking(self._endings_fd, False)
         fds = [theirs.fileno(), writer]
-        streams = {**original_streams(), 1: subprocess.DEVNULL}
-        if not _is_open(2):
-            streams[2] = subprocess.DEVNULL
+        streams = {**({} if _is_open(2) else {2: subprocess.DEVNULL}), **original_streams(), 1: subprocess.DEVNULL}
         self._popen = new_interpreter(["envfleet-forks", "forks", *map(str, fds), str(os.getpid())], fds, streams)
         theirs.close()
         os.close(writer)
