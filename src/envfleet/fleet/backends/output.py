@@ -105,8 +105,6 @@ class _Relay:
                 os.dup2(descriptor, number)
             for stream in ours:
                 stream.end()  # somebody may have kept it
-            for descriptor in self.kept.values():
-                os.close(descriptor)
 
     def close(self) -> None:
         """Print what is still on its way. It ends with the last writer, or stalls: a simulator left a child behind."""
@@ -115,6 +113,8 @@ class _Relay:
         while self._reader.is_alive() and printed < self._pieces:
             printed = self._pieces
             self._reader.join(1.0)
+        for descriptor in self.kept.values():  # not earlier: the reader may have been writing to it
+            os.close(descriptor)
 
     def _print_all(self) -> None:
         """Print whole lines until the last writer is gone; stopping earlier would block writers."""

@@ -21,12 +21,13 @@ _MOST = 2**24  # bytes held; then writers have to wait
 def relay(source: int, run: int, terminal: int) -> None:
     """Pass everything on until the last writer is gone."""
     held, is_open, is_there = b"", True, True
-    asked, seen = False, 0  # whether an answer is due, and the bytes of an unfinished line that the run knows
+    asked, seen = 0, 0  # bytes that an answer is due for, and those of an unfinished line that the run knows
     while is_open or held:
         if not is_there:
             held = held[os.write(terminal, held) :]
         elif held and not asked and len(held) > seen:
-            asked = is_there = is_sent(run, held[:PIECE])
+            asked = sent(run, held[:PIECE])
+            is_there = asked > 0
             continue
         sources = [source] if is_open and len(held) < _MOST else []
         ready = select.select([*sources, run] if asked else sources, [], [])[0] if asked or is_open else []
@@ -37,18 +38,16 @@ def relay(source: int, run: int, terminal: int) -> None:
                 held += b"\n"
         if run in ready:
             answer = read(run, ANSWER)
-            shown, asked, is_there = int.from_bytes(answer, "little"), False, bool(answer)
-            seen = 0 if shown else min(len(held), PIECE)
-            held = held[shown:]
+            shown, is_there = int.from_bytes(answer, "little"), bool(answer)
+            held, seen, asked = held[shown:], 0 if shown else asked, 0
 
 
-def is_sent(run: int, piece: bytes) -> bool:
-    """Send a piece; False if the run is gone."""
+def sent(run: int, piece: bytes) -> int:
+    """Send a piece and return its size, or 0 if the run is gone."""
     try:
-        os.write(run, piece)
+        return os.write(run, piece)
     except OSError:
-        return False
-    return True
+        return 0
 
 
 def read(descriptor: int, most: int) -> bytes:
