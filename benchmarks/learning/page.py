@@ -151,6 +151,9 @@ def _description(task: Task, result: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in (machine["libraries"] | result["libraries"]).items())
     processors = ", ".join(dict.fromkeys(run.get("cpu", machine["cpu"]) for run in result["runs"]))
     where = f"Measured with {versions}, {machine['python']} on {machine['platform']} ({processors})."
+    planned = len(task.seeds) * (2 if task.beside_peer else 1)
+    if len(result["runs"]) < planned:
+        where += f" So far, {len(result['runs'])} of {planned} runs are made."
     if not task.beside_peer:
         own = {**task.settings, **task.settings.get("env_kwargs", {})}
         flags = "".join(_flag(name, own[name]) for name in own if name != "env_kwargs")
