@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.acting import PolicyMaker
 from envfleet.algorithms.common_settings import WORKERS_TIMES_ENVS, TrainingSettings
+from envfleet.algorithms.memory_rules import memory_notices
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.policies.settings import PolicySettings, policy_problems
 from envfleet.settings import setting
@@ -136,7 +137,7 @@ class PPO(TrainingSettings):
         return found
 
     def notices(self) -> list[str]:
-        found = super().notices()
+        found = [*super().notices(), *memory_notices(self, ("memory_size", "sequence_length"))]
         if "minibatch_size" in self.given and self.minibatch_size > self.rollout_size:
             size = f"minibatch_size (batch_size) is {self.minibatch_size:,}"
             found.append(f"{size}, more than the rollout of {self.rollout_size:,} steps: each epoch is one minibatch")

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from envfleet.algorithms.common_settings import TrainingSettings
+from envfleet.algorithms.memory_rules import memory_notices
 from envfleet.algorithms.off_policy_settings import OffPolicySettings
 from envfleet.algorithms.rates import SCHEDULES_HELP, RateSchedule
 from envfleet.algorithms.sac_files import is_foreign, translated
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["SAC"]
 
 _ENOUGH_FOR_TWO = 2**23  # multiplications per layer pass of a batch that make a second thread worth its while
+_OF_MEMORY = (
+    "sampled_seq_len", "burn_in", "episode_weight", "memory_size", "observation_embedding", "action_embedding",
+    "reward_embedding", "memory_learning_rate",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +271,7 @@ class SAC(OffPolicySettings):
     def notices(self) -> list[str]:
         reads = self.memory != "none" and (self.action_embedding > 0 or self.reward_embedding > 0)
         if not reads or self.history_parts:
-            return super().notices()
+            return [*super().notices(), *memory_notices(self, _OF_MEMORY)]
         hidden = "show_previous is off: the memory reads observations only, without previous actions and rewards"
         return [*super().notices(), hidden]
 
