@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.parts:
         start = perf_counter()
         results["load_of"][name] = busy_cores()
+        results["cpu_of"][name] = results["machine"]["cpu"]
         if name == "soak":
             results[name] = measure_soak(options.minutes, options.kill_every, report)
         else:
@@ -70,10 +71,10 @@ def _circumstances(options: argparse.Namespace) -> dict[str, Any]:
     """Return the machine, and the earlier results of other parts."""
     from envfleet.machine import describe
 
-    kept: dict[str, Any] = {"minutes_of": {}, "load_of": {}}
+    kept: dict[str, Any] = {"minutes_of": {}, "load_of": {}, "cpu_of": {}}
     if options.output is not None and options.output.exists():
         kept |= json.loads(options.output.read_text())
-    if set(options.parts) != {"soak"}:
+    if "scaling" in options.parts or "settings" not in kept:  # the page shows those of that part
         kept["settings"] = {"rounds": options.rounds, "seconds": options.seconds}
     return {**kept, "machine": describe(), "libraries": {}}
 
