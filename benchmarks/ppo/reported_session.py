@@ -1,7 +1,10 @@
 """Session that trains as `envfleet.train` does: console in a terminal, metrics and TensorBoard files.
 
-Training runs in the main thread, where its signal handlers belong. A second thread talks to the benchmark and lets
-the training run for some updates at a time. Between measurements one checkpoint is written and timed.
+Some updates of the training take turns with some of the bare loop, which only collects and learns. Both use the same
+process, workers and memory: two processes with the same work can differ by more than what is measured here.
+
+Training runs in the main thread, where its signal handlers belong. A second thread talks to the benchmark and gives the
+turns. Between measurements one checkpoint is written and timed.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import termios
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
@@ -64,6 +68,12 @@ class Turns(Callback):
         self.done.clear()
         self.go.set()
         self.done.wait()
+
+
+def bare_updates(parts: Parts) -> None:
+    """Collect and learn, as all tables of the benchmark do."""
+    for _ in range(UPDATES_AT_ONCE):
+        parts.learner.learn(parts.schedule.next(), 0.0)
 
 
 class Reporting:
@@ -126,37 +136,43 @@ def train(settings: dict[str, Any]) -> None:
             turns = Turns()
             training = Training(resolved, parts, reporter, [turns])
             reporting = Reporting(training, parts, reporter)
-            talk = Thread(
-                target=_talk, args=(turns, reporting, settings["n_envs"] * settings["rollout_steps"]), daemon=True
-            )
+            talk = Thread(target=_talk, args=(turns, reporting, parts, settings), daemon=True)
             talk.start()
             training.run()
             talk.join()
 
 
-def _talk(turns: Turns, reporting: Reporting, steps_per_update: int) -> None:
-    seconds = 0.0  # of the last turn
+def _talk(turns: Turns, reporting: Reporting, parts: Parts, settings: dict[str, Any]) -> None:
+    seconds: dict[str, list[float]] = {"whole": [], "bare": []}  # of each turn; the first pair is warm-up
+    steps = UPDATES_AT_ONCE * settings["n_envs"] * settings["rollout_steps"]
+
+    def timed(name: str, updates: int = 0, errand: Callable[[], None] | None = None) -> None:
+        began = perf_counter()
+        turns.take(updates, errand)
+        seconds[name].append(perf_counter() - began)
 
     def advance() -> int:
-        nonlocal seconds
-        reporting.take_seconds()  # reset, so that `facts` covers exactly the last turn
-        began = perf_counter()
-        turns.take(UPDATES_AT_ONCE)
-        seconds = perf_counter() - began
-        return UPDATES_AT_ONCE * steps_per_update
+        if len(seconds["whole"]) == 1:
+            reporting.take_seconds()
+        timed("whole", UPDATES_AT_ONCE)
+        timed("bare", errand=partial(bare_updates, parts))
+        return 2 * steps
 
     def facts() -> dict[str, Any]:
-        share = reporting.take_seconds() / seconds
-        turns.take(errand=reporting.save)
-        return {
-            "reporting": share,
+        found = {name: steps / fmean(each[1:]) for name, each in seconds.items()}
+        found |= {
+            "reporting": reporting.take_seconds() / sum(seconds["whole"][1:]),
             "sampling": fmean(seconds / interval(seconds) for seconds in reporting.samples),
             "checkpoint_seconds": reporting.checkpoint_seconds,
         }
+        turns.take(errand=reporting.save)
+        for each in seconds.values():
+            each.clear()
+        return found
 
     def build() -> Stepper:
         turns.done.wait()  # until the first update
-        advance()
+        turns.take(UPDATES_AT_ONCE, reporting.save)
         return Stepper(advance, facts=facts)
 
     try:

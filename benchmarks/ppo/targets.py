@@ -179,7 +179,8 @@ def _beginning_targets(beginning: Mapping[str, Any]) -> Iterator[Target]:
 
 
 def _upkeep_targets(upkeep: Mapping[str, Any]) -> Iterator[Target]:
-    why = f"{100 * upkeep.get('reporting', 0.0):.1f} % goes to reporting; the rest is not explained yet"
+    shares = [f"{100 * upkeep.get(name, 0.0):.1f} % goes to {name}" for name in ("reporting", "sampling")]
+    why = f"{', '.join(shares)}; counting episodes and time shares take the rest"
     yield at_least("speed of `train` relative to the bare loop", upkeep.get("speed_over_bare"), 0.98, why)
     yield below("share of the time in console, metrics and TensorBoard", upkeep.get("reporting"), 0.02)
     if "sampling" in upkeep:

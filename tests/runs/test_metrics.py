@@ -21,6 +21,7 @@ import pytest
 from envfleet.errors import MissingExtraError, ResourceError, SettingsError
 from envfleet.runs import metrics as metrics_module
 from envfleet.runs.metrics import MetricsWriter, iterate_metrics, read_metrics
+from envfleet.runs.records import RecordWriter
 from envfleet.runs.trackers import TensorBoardWriter, WandbTracker
 from envfleet.training import resume
 from tests.training.running import run
@@ -183,7 +184,7 @@ def test_a_run_folder_does_not_have_the_name_of_the_host(
 def test_a_disk_that_is_full_for_tensorboard_is_reported_in_a_sentence(tmp_path: Path) -> None:
     board = TensorBoardWriter(tmp_path / "logs")
     board._records.close()
-    board._records._writer = open("/dev/full", "wb")  # noqa: SIM115  # closed with the writer
+    board._records = RecordWriter(open("/dev/full", "wb"))  # noqa: SIM115  # closed with the writer
     with pytest.raises(ResourceError, match=r"TensorBoard cannot be written to .*: No space left on device"):
         for step in range(1000):  # more than the buffer holds
             board.write({"step": step, "time": 0.0, "rollout/ep_rew_mean": 1.0})

@@ -1,7 +1,7 @@
 """The console of a run, on stderr: a live view in a terminal or notebook, occasional lines in a pipe.
 
 There is no refresh thread. `update` and `collecting` draw the view, at most twice a second, so it costs time only when
-there is something to show.
+there is something to show. On a slow machine it is drawn less often.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Console", "WorkerHealth"]
 
 _SECONDS_BETWEEN_VIEWS = 0.5
+_MOST_SHARE = 0.003  # of the time may go to drawing
+_MOST_SECONDS_BETWEEN_VIEWS = 2.0
 _SECONDS_BETWEEN_LINES = 2.0
 _SECONDS_BETWEEN_ROLLOUT_LINES = 10.0  # within one rollout, which may take minutes
 _ENDLESS = 10_000  # columns of a pipe
@@ -51,6 +53,7 @@ class Console:
         self._last_shown = -1e9
         self._looked = -1e9  # when `collecting` last checked
         self._is_shown = True  # the latest update was shown
+        self._pause = _SECONDS_BETWEEN_VIEWS  # between two views
 
     def start(self, choices: Sequence[tuple[str, str, str]]) -> None:
         """Print the choices made for the run: (name, value, reason)."""
@@ -76,7 +79,7 @@ class Console:
         self._state.take(step, self._seconds(), metrics, health, share)
         self._is_shown = False
         if self.mode == "live":
-            self._show_after(0.0 if share == 1.0 else _SECONDS_BETWEEN_VIEWS)
+            self._show_after(0.0 if share == 1.0 else self._pause)
         elif share != 1.0:  # the last line comes at the end, with the last evaluation
             self._show_after(_SECONDS_BETWEEN_LINES)
 
@@ -86,14 +89,14 @@ class Console:
         Cheap enough to call at every step: it calls `so_far` only if it is time to show something.
         """
         now = self._now()
-        if self.mode == "quiet" or now - self._looked < _SECONDS_BETWEEN_VIEWS:
+        if self.mode == "quiet" or now - self._looked < self._pause:
             return
         self._looked = now
         step, share = so_far()
         seconds = self._seconds()
         self._state.take(step, seconds, {}, self._state.health, share)
         if self.mode == "live":
-            self._show_after(_SECONDS_BETWEEN_VIEWS)
+            self._show_after(self._pause)
         elif min(seconds, now - self._last_shown) >= _SECONDS_BETWEEN_ROLLOUT_LINES:
             self._show()
 
@@ -102,7 +105,7 @@ class Console:
         self._state.metrics = {**self._state.metrics, **metrics}
         self._is_shown = False
         if self.mode == "live":
-            self._show_after(_SECONDS_BETWEEN_VIEWS)
+            self._show_after(self._pause)
 
     def _seconds(self) -> float:
         """Seconds since the run began to collect."""
@@ -153,8 +156,11 @@ class Console:
         from rich.console import Group
 
         live = self._live or self._begin_live()
-        width = live.console.width
-        live.update(Group(*view(self._state, width, verbose=self.verbose)), refresh=True)
+        began = time.thread_time()  # CPU time: waiting for a core does not count
+        live.update(Group(*view(self._state, live.console.width, verbose=self.verbose)), refresh=True)
+        self._pause = min(
+            _MOST_SECONDS_BETWEEN_VIEWS, max(_SECONDS_BETWEEN_VIEWS, (time.thread_time() - began) / _MOST_SHARE)
+        )
 
     def _begin_live(self) -> Live:
         from rich.console import Console as RichConsole

@@ -13,6 +13,7 @@ from typing import Any
 
 from envfleet.errors import MissingExtraError, SettingsError
 from envfleet.runs.durable import writing
+from envfleet.runs.records import RecordWriter
 from envfleet.wording import one_line
 
 __all__ = ["TensorBoardWriter", "WandbTracker"]
@@ -29,7 +30,6 @@ class TensorBoardWriter:
 
     def __init__(self, folder: str | Path, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         folder = Path(folder)

@@ -1,0 +1,69 @@
+"""Records of a TensorBoard event file: each is its length, its bytes, and a checksum of both.
+
+TensorBoard's own writer computes the checksums byte by byte in Python, which took a third of the time of all reporting.
+A CRC is linear: the checksum of a message is the XOR of what each of its bytes adds, and that depends only on the byte
+and on its distance from the end. So a table of these and one call of NumPy give the same number.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import BinaryIO
+
+import numpy as np
+
+__all__ = ["Checksum", "RecordWriter"]
+
+_POLYNOMIAL = np.uint32(0x82F63B78)  # Castagnoli, its bits reversed
+_MASK, _ONES = 0xA282EAD8, 0xFFFFFFFF
+
+
+class RecordWriter:
+    """Appends records to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._checksum = Checksum()
+
+    def write(self, content: bytes) -> None:
+        length = struct.pack("<Q", len(content))
+        self._file.write(b"".join([length, self._checksum.masked(length), content, self._checksum.masked(content)]))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Checksum:
+    """CRC-32C of messages of at least four bytes."""
+
+    def __init__(self) -> None:
+        values = np.arange(256, dtype=np.uint32)
+        for _ in range(8):
+            values = np.where(values & 1, values >> 1 ^ _POLYNOMIAL, values >> 1)
+        # [distance from the end, byte]: what a byte adds. It grows with the longest message.
+        self._added = values[None, :]
+
+    def of(self, message: bytes) -> int:
+        """Return the checksum."""
+        values = np.frombuffer(message, np.uint8).copy()
+        values[:4] ^= 0xFF  # the register starts with ones
+        self._grow(len(values))
+        distances = np.arange(len(values) - 1, -1, -1)
+        return int(np.bitwise_xor.reduce(self._added[distances, values])) ^ _ONES
+
+    def masked(self, message: bytes) -> bytes:
+        """Return the checksum as it is stored. It is masked, because records may contain checksums."""
+        found = self.of(message)
+        rotated = (found >> 15 | found << 17) & _ONES
+        return struct.pack("<I", (rotated + _MASK) & _ONES)
+
+    def _grow(self, length: int) -> None:
+        if length <= len(self._added):
+            return
+        rows = [*self._added]
+        while len(rows) < 2 * length:  # a zero byte after the message moves each byte further from the end
+            rows.append(rows[0][rows[-1] & 0xFF] ^ rows[-1] >> 8)
+        self._added = np.stack(rows)
