@@ -25,7 +25,7 @@ def measure_parts(
     packages: Sequence[str],
     measure: Callable[[str, Procedure, Results], None],
 ) -> tuple[Results, Procedure]:
-    """Measure the selected parts; keep the results file's earlier figures of the others."""
+    """Measure the selected parts; keep the results file's earlier figures of the others, and their machine."""
     began = perf_counter()
 
     def report(message: str) -> None:
@@ -33,14 +33,16 @@ def measure_parts(
         print(f"[{minutes:3d}:{seconds:02d}] {message}", file=sys.stderr, flush=True)
 
     whole = set(options.parts) == set(everything)
-    results = {**_kept(None if whole else options.output), **_circumstances(options, packages)}
-    if results["load_before"] > BUSY_CORES:
-        busy = f"{results['load_before']:.1f}"
+    here = _circumstances(options, packages)
+    results = {**here, **_kept(None if whole else options.output)}
+    if here["load_before"] > BUSY_CORES:
+        busy = f"{here['load_before']:.1f}"
         report(f"warning: other work keeps {busy} cores busy\nhint: measure alone on the machine")
-    procedure = Procedure(results["machine"]["cores"], options.rounds, options.seconds, report)
+    procedure = Procedure(here["machine"]["cores"], options.rounds, options.seconds, report)
     for name in options.parts:
         before = perf_counter()
         measure(name, procedure, results)
+        results["cpu_of"][name] = here["machine"]["cpu"]
         results["minutes_of"][name] = (perf_counter() - before) / 60
     results["minutes"] = sum(results["minutes_of"].values())
     return results, procedure
@@ -52,7 +54,7 @@ def write_results(results: Results, output: Path, procedure: Procedure) -> None:
 
 
 def _kept(output: Path | None) -> Results:
-    empty: Results = {"tables": {}, "minutes_of": {}}
+    empty: Results = {"tables": {}, "minutes_of": {}, "cpu_of": {}}
     if output is None or not output.exists():
         return empty
     return {**empty, **json.loads(output.read_text())}

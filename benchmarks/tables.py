@@ -203,6 +203,7 @@ def _measured(figure: float | None) -> str:
 def machine_line(results: dict[str, Any]) -> str:
     """Return a line with the machine, the versions and the time that the measurements took."""
     machine = results["machine"]
+    others = [f"{part} ({cpu})" for part, cpu in results.get("cpu_of", {}).items() if cpu != machine["cpu"]]
     libraries = machine["libraries"] | {
         name: version for name, version in results["libraries"].items() if name not in machine["libraries"]
     }
@@ -211,6 +212,7 @@ def machine_line(results: dict[str, Any]) -> str:
         f"{machine['memory_bytes'] / 2**30:.0f} GiB, {machine['platform']}, {machine['python']}; "
         f"{', '.join(f'{name} {version}' for name, version in libraries.items())}. "
         f"Measured in {results['minutes']:.0f} minutes."
+        + (f" Measured on another machine: {', '.join(others)}." if others else "")
     )
 
 
