@@ -1,6 +1,8 @@
 """The program that trains on a node, and measures: `python -m benchmarks.cluster.driver '{"backend": "ray", ...}'`.
 
-It prints one line of JSON. Times are medians over rollouts, in seconds.
+It prints one line of JSON. Times are medians over rollouts, in seconds. The backend `messages` trains nothing: plain
+actors of Ray, one per node, receive as many bytes as the weights of a rollout have and return as many as its rows. No
+rollout on these nodes can cost less.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ class Workload:
     observation_bytes: int = 16
     learns: bool = True  # else rollouts alone
     seconds: float = 10.0
+    rollout_bytes: int = 0  # of the backend `messages`
+    weight_bytes: int = 0
 
     def settings(self) -> Any:
         from envfleet.algorithms.settings import PPO
@@ -54,7 +58,53 @@ class Workload:
         return PPO(**settings, address="auto" if self.backend == "ray" else None)
 
 
+class Echo:
+    """Answers with rows, whatever it is sent."""
+
+    def __init__(self, size: int) -> None:
+        import numpy as np
+
+        self._rows = np.ones(size, np.uint8)
+
+    def answer(self, weights: bytes) -> Any:
+        return self._rows
+
+
+def measure_messages(workload: Workload) -> dict[str, Any]:
+    """Measure one call to an actor on each node, with the values sent as envfleet sends them."""
+    from envfleet.fleet.backends.ray_cluster import (
+        INLINE_LIMITS,
+        NodeAffinitySchedulingStrategy,
+        connect,
+        live_nodes,
+        ray,
+    )
+    from envfleet.fleet.cluster import ClusterSettings
+
+    connect(ClusterSettings(address="auto"))
+    nodes = [node for node in live_nodes() if node.cpus][: workload.nodes]
+    actors = [
+        ray.remote(Echo)
+        .options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+            runtime_env={"env_vars": INLINE_LIMITS},
+        )
+        .remote(workload.rollout_bytes // len(nodes))
+        for node in nodes
+    ]
+    weights, times = bytes(workload.weight_bytes), []
+    began = time.perf_counter()
+    while time.perf_counter() - began < workload.seconds or len(times) <= WARM_UP:
+        start = time.perf_counter()
+        rows = [ray.get(answer) for answer in [actor.answer.remote(weights) for actor in actors]]
+        times.append(time.perf_counter() - start)
+    del rows
+    return {**asdict(workload), "rollout": statistics.median(times[WARM_UP:])}
+
+
 def measure(workload: Workload) -> dict[str, Any]:
+    if workload.backend == "messages":
+        return measure_messages(workload)
     from envfleet.training.assembly import assemble, resolve
 
     resolved = resolve(workload.settings())

@@ -7,7 +7,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.cluster.driver import ENVS_PER_NODE, STEPS, Workload
@@ -70,25 +70,35 @@ def measure_scaling(rounds: int, seconds: float, report: Report) -> Figures:
 
 
 def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
-    """Measure what a rollout costs beyond one of `processes`: two workers on two other nodes, on the same cores."""
+    """Measure what a rollout costs beyond one of `processes`: two workers on two other nodes, on the same cores.
+
+    Messages of the same size, without rollouts, show what Ray itself takes.
+    """
     kinds = {"small": 16, "large": LARGE}
     times: dict[tuple[str, str], list[float]] = {}
     sizes: dict[str, float] = {}
     with NamespaceCluster(2) as cluster:
-        cells = [(kind, backend) for kind in kinds for backend in ("processes", "ray")]
-        for kind, backend in _rounds(rounds, cells):
+        for kind in _rounds(rounds, list(kinds)):
             workload = Workload(
-                backend, 2, milliseconds=0.0, observation_bytes=kinds[kind], learns=False, seconds=seconds
+                "processes", 2, milliseconds=0.0, observation_bytes=kinds[kind], learns=False, seconds=seconds
             )
-            found = run(cluster, workload) if backend == "ray" else run_here(workload)
-            times.setdefault((kind, backend), []).append(found["rollout"])
-            sizes[kind] = (found["rollout_bytes"] + 2 * found["weight_bytes"]) / 1e6
-            report(f"rollouts: {kind}, {backend}: {1000 * found['rollout']:.1f} ms")
+            alone = run_here(workload)
+            moved = {name: alone[name] for name in ("rollout_bytes", "weight_bytes")}
+            sizes[kind] = (moved["rollout_bytes"] + 2 * moved["weight_bytes"]) / 1e6
+            found = {
+                "processes": alone,
+                "ray": run(cluster, replace(workload, backend="ray")),
+                "messages": run(cluster, replace(workload, backend="messages", **moved)),
+            }
+            for backend, figures in found.items():
+                times.setdefault((kind, backend), []).append(figures["rollout"])
+                report(f"rollouts: {kind}, {backend}: {1000 * figures['rollout']:.1f} ms")
     return {
         kind: {
             "megabytes": sizes[kind],
             "processes": quartiles(times[kind, "processes"]),
             "ray": quartiles(times[kind, "ray"]),
+            "messages": quartiles(times[kind, "messages"]),
             "more": quartiles(
                 ours - other for ours, other in zip(times[kind, "ray"], times[kind, "processes"], strict=True)
             ),

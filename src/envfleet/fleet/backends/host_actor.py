@@ -12,6 +12,7 @@ from typing import Any
 from envfleet.errors import EnvfleetError
 from envfleet.fleet.backends.host import Commands, Host, Report, Sign
 from envfleet.fleet.backends.host_thread import HostThread
+from envfleet.fleet.backends.packing import pack, unpack
 from envfleet.fleet.backends.processes import ProcessesBackend
 from envfleet.fleet.channel import ChannelClosed
 from envfleet.fleet.cluster import HostFacts
@@ -47,27 +48,30 @@ class HostActor:
         except (EnvfleetError, ChannelClosed, TimeoutError) as error:
             return False, error
 
-    def run(self, place: int, commands: Commands, whole: Array) -> Report:
+    def run(self, message: Any, stored: Array | None = None) -> Any:
         """Carry out commands and return the first report; `more` returns the next one, if it is not the last.
 
-        `place` counts the messages to this host. Ray may deliver them in another order, but an older message must not
-        replace the weights or rows of a newer one.
+        The packed message has the number of messages to this host before it, the commands, and the arrays that are not
+        divided, unless they are `stored`. Ray may deliver messages in another order, but an older one must not replace
+        the weights or rows of a newer one.
         """
+        place, commands, whole = unpack(message)
         self._reports[commands.number] = queue.SimpleQueue()
         with self._posting:
-            self._early[place] = commands, whole
+            self._early[place] = commands, stored if whole is None else whole
             while self._posted in self._early:
                 self._thread.send(*self._early.pop(self._posted))
                 self._posted += 1
         return self.more(commands.number)
 
-    def more(self, number: int) -> Report:
+    def more(self, number: int) -> Any:
+        """Return a packed report."""
         report = self._reports[number].get()
         if isinstance(report, BaseException):
             raise report
         if report.last:
             del self._reports[number]
-        return report
+        return pack(report, 0 if report.parcel is None else report.parcel.data.nbytes)
 
     def beat(self) -> list[Sign]:
         """The signs of life of all workers. The caller asks regularly, which is its own sign of life."""

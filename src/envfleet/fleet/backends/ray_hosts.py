@@ -24,6 +24,7 @@ from envfleet.errors import ClusterLostError, EnvfleetError, ResourceError, Sett
 from envfleet.fleet.backends.entry import SINGLE_THREADED
 from envfleet.fleet.backends.host import Report
 from envfleet.fleet.backends.link import Link
+from envfleet.fleet.backends.packing import unpack
 from envfleet.fleet.backends.ray_cluster import (
     INLINE_LIMITS,
     ActorDiedError,
@@ -299,7 +300,7 @@ class RayHosts:
         if link.lost is not None:
             return
         try:
-            result = future.result()
+            result = unpack(future.result())
         except RayTaskError as error:
             self.lose(link, f"its host on node {link.node.name} failed: {error}")
         except RayError as error:

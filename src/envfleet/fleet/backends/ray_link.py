@@ -14,6 +14,7 @@ from envfleet.fleet.backends.by_value import dumped_by_value
 from envfleet.fleet.backends.host import Commands
 from envfleet.fleet.backends.host_actor import HostActor
 from envfleet.fleet.backends.link import HostLost
+from envfleet.fleet.backends.packing import pack
 from envfleet.fleet.backends.ray_cluster import (
     ActorDiedError,
     NodeAffinitySchedulingStrategy,
@@ -134,9 +135,12 @@ class RayLink:
 
     def send(self, commands: Commands, whole: Array) -> None:
         self._refuse_if_shut_down()
-        small = whole.nbytes < min(BY_VALUE_BYTES, inline_bytes())
-        given = whole if small else self._hosts.stored(whole)
-        self._hosts.expect(self, self._actor.run.remote(next(self._sent), commands, given))
+        place, size = next(self._sent), commands.parcel.data.nbytes
+        if whole.nbytes < min(BY_VALUE_BYTES, inline_bytes()):
+            ref = self._actor.run.remote(pack((place, commands, whole), size + whole.nbytes))
+        else:
+            ref = self._actor.run.remote(pack((place, commands, None), size), self._hosts.stored(whole))
+        self._hosts.expect(self, ref)
 
     def more(self, number: int) -> None:
         """Ask for the next report of a message."""
