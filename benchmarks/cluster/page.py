@@ -84,8 +84,8 @@ def _rollouts(results: Figures) -> Iterator[str]:
     yield (
         "Two workers in `processes`, and on two other nodes of a cluster, on the same cores; environments do not wait, "
         f"and nothing is learned. A rollout has {2 * ENVS_PER_NODE} environments and {STEPS} steps. The size counts "
-        "rows, and weights for both nodes. *Messages alone*: plain actors of Ray on the same nodes receive and return as "
-        "many bytes, and do nothing else."
+        "rows, and weights for both nodes. *Messages alone*: plain actors of Ray on the same nodes receive and return "
+        "as many bytes, and do nothing else."
     )
     lines = [
         table_line("rollout", "MB moved", "`processes`, ms", "cluster, ms", "more, ms", "messages alone, ms"),

@@ -267,8 +267,8 @@ def _seconds(measured: Mapping[str, float]) -> str:
 def _upkeep(upkeep: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "`train`, with the live view in a terminal, metrics and TensorBoard files, is compared with the bare loop that "
-        "all tables above measure. The workload is CartPole-v1 with 8 environments. The two take turns of 10 updates in "
-        "one process, with the same workers and memory."
+        "all tables above measure. The workload is CartPole-v1 with 8 environments. The two take turns of 10 updates "
+        "in one process, with the same workers and memory."
     )
     lines = [table_line("", "steps/s"), table_line("---", "---:")]
     for row in upkeep["rows"].values():

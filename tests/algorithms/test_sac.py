@@ -243,6 +243,58 @@ def test_one_update_is_that_of_the_formulas(form: str) -> None:
     learner.close()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"max_gradient_norm": 0.3}, {"actor_frequency": 2}, {"target_entropy": 0.7}, {"prioritised": True}],
+    ids=str,
+)
+def test_without_autograd_the_weights_are_bit_identical(changes: dict[str, Any]) -> None:
+    found = []
+    for plain in (True, False):
+        learner = learner_of(learner_threads=1, **changes)
+        assert learner._plain is not None
+        if not plain:
+            learner._plain = None
+        with torch.no_grad():  # equal twins, which share the gradient of the actor's loss
+            for tensor in learner._critics.twins.layers:
+                tensor[1] = tensor[0]
+        metrics, priorities = SACUpdateMetrics(), []
+        learner.experience.set_priorities = lambda _, errors: priorities.append(errors)  # type: ignore[method-assign]  # noqa: B023
+        generator = learner._noise_stream()
+        for update in range(4):
+            taken, noise = transitions(discrete=False), learner._draw_noise(generator, (ROWS,))
+            (part,) = split_transitions(taken, None, noise, learner._actor.inputs, 1, learner.device)
+            with torch.no_grad():
+                learner._update([part], taken, 1.0, metrics)
+                if update == 1:  # and different ones
+                    learner._critics.twins.layers[0][1].mul_(1.5)
+        weights = [each.flat.data.clone() for each in learner._trained.values()]
+        found.append((weights, metrics.means(), priorities))
+        learner.close()
+    (weights, metrics_found, errors), (others, other_metrics, other_errors) = found
+    assert all(torch.equal(one, other) for one, other in zip(weights, others, strict=True))
+    assert metrics_found == other_metrics
+    assert len(errors) == (4 if changes.get("prioritised") else 0)
+    assert all(np.array_equal(one, other) for one, other in zip(errors, other_errors, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("space", "changes"),
+    [
+        (DISCRETE, {}),
+        (BOX, {"layer_norm": True}),
+        (BOX, {"batch_norm": True}),
+        (BOX, {"memory": "gru"}),
+        (BOX, {"learner_threads": 2, "schedule": "overlap"}),
+    ],
+    ids=str,
+)
+def test_other_forms_use_autograd(space: Any, changes: dict[str, Any]) -> None:
+    learner = learner_of(space, **changes)
+    assert learner._plain is None
+    learner.close()
+
+
 def worldly(**changes: Any) -> tuple[SACLearner, World]:
     """A learner for the observations of `World`: environment and time."""
     base: dict[str, Any] = {"replay_size": 200, "learning_starts": 8, "minibatch_size": 16, "hidden": (8,)}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from envfleet.policies.relu_layers import relu_layers
+from envfleet.policies.relu_layers import ReluLayers, relu_layers
 
 ROWS = 9
 
@@ -64,3 +64,24 @@ def test_only_the_gradients_that_are_needed_are_computed(frozen: bool, products:
     with mock.patch.object(torch, "bmm", wraps=torch.bmm) as counted:
         torch.autograd.grad(found.sum(), [each for each in (*inputs, *tensors) if each.requires_grad])
     assert counted.call_count == products
+
+
+@pytest.mark.parametrize("graded", [ROWS, 4])
+@pytest.mark.parametrize("sizes", [(5, 3), (5, 8, 3), (5, 4, 6, 3)])
+def test_without_autograd_values_and_gradients_are_bit_identical(sizes: tuple[int, ...], graded: int) -> None:
+    tensors = [torch.stack([one, 2.0 * one]).detach().requires_grad_() for one in layers_of(*sizes)]
+    for tensor in tensors:
+        tensor.grad = torch.full_like(tensor, torch.nan)
+    layers = ReluLayers(tensors)
+    for rows_of_pass in (ROWS, ROWS, ROWS + 2):  # memory is used again, or replaced
+        rows = torch.randn(rows_of_pass, 5, dtype=torch.float64, requires_grad=True)
+        upstream = torch.randn(2, graded, 3, dtype=torch.float64)
+        expected = relu_layers([rows], tensors, graded)
+        of_rows, *of_tensors = torch.autograd.grad(expected[:, :graded], [rows, *tensors], upstream)
+        with torch.no_grad():
+            assert torch.equal(layers.forward(rows), expected)
+            layers.set_gradients(upstream)
+            assert torch.equal(layers.gradient_of_inputs(upstream, slice(2, None)), of_rows[:, 2:])
+        for tensor, gradient in zip(tensors, of_tensors, strict=True):
+            assert tensor.grad is not None
+            assert torch.equal(tensor.grad, gradient)

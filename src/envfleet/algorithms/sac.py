@@ -8,8 +8,9 @@ samples batches, in proportion to the collected steps, and makes one step on eac
     temperature  -log alpha E_a [ log pi(a|s) + H ]
 
 where H is the target of the entropy. For a Box, E_a is one sampled action; for Discrete it is the exact sum over all
-actions (Christodoulou 2019). The losses are written as such. What makes them fast lies below: the twin critics are one
-stack of weights (`policies/twins.py`), and the MLPs have explicit gradients (`policies/relu_layers.py`).
+actions (Christodoulou 2019). The losses are written as such (`sac_losses.py`), for all kinds of networks. What makes
+them fast lies below: the twin critics are one stack of weights (`policies/twins.py`), the MLPs have explicit gradients
+(`policies/relu_layers.py`), and MLPs on vectors with Box actions do without autograd (`sac_plain.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from envfleet.algorithms.experience import build_experience, in_chunks
 from envfleet.algorithms.learner import Learner
 from envfleet.algorithms.rates import share_of_rate
 from envfleet.algorithms.sac_batch import ActorStep, CriticStep, Noise, Part, split_sequences, split_transitions
+from envfleet.algorithms.sac_losses import actor_loss, critic_loss, soft_values, temperature_gradient
 from envfleet.algorithms.sac_metrics import SACUpdateMetrics
+from envfleet.algorithms.sac_plain import PlainSteps
 from envfleet.algorithms.sac_settings import SAC
 from envfleet.algorithms.sac_targets import BootstrapValues, CriticsAlone, TargetNetworks
 from envfleet.algorithms.trained_weights import TrainedWeights
@@ -35,7 +38,7 @@ from envfleet.clock import check_time
 from envfleet.policies.learner_threads import LearnerThreads, torch_threads
 from envfleet.policies.sac_networks import Actor, Critics
 from envfleet.policies.sac_policy import SACPolicy
-from envfleet.policies.soft_actions import Choices, refuse_unreachable_entropy
+from envfleet.policies.soft_actions import Choices, SquashedGaussian, refuse_unreachable_entropy
 from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience
 from envfleet.seeding import stream
@@ -44,32 +47,6 @@ __all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperatur
 
 Array = np.ndarray[Any, Any]
 _NOISE = 17  # key of the random streams for the updates
-
-
-# --- the losses. `weights` [rows] are the shares of the rows in a mean.
-
-
-def soft_values(choices: Choices, values: Tensor, alpha: Tensor) -> Tensor:
-    """Return V [rows] of the actor's choices; `values` [twin, rows, choice] are those of the critics."""
-    return choices.expected(values.amin(0) - alpha * choices.log_probs)
-
-
-def critic_loss(values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Return half the squared error, summed over the twins; `values` are [twin, rows]."""
-    return 0.5 * ((values - targets).square() * weights).sum()
-
-
-def actor_loss(choices: Choices, values: Tensor, alpha: Tensor, weights: Tensor) -> Tensor:
-    """Return the negative soft value."""
-    return -(soft_values(choices, values, alpha) * weights).sum()
-
-
-def temperature_gradient(excess: Tensor) -> Tensor:
-    """Return the gradient of the temperature's loss; `excess` is the mean of log pi plus the target entropy.
-
-    The loss is linear in log alpha instead of alpha, as in the authors' code: a step then does not shrink with alpha.
-    """
-    return -excess
 
 
 class SACLearner(Learner):
@@ -103,6 +80,11 @@ class SACLearner(Learner):
         plain = self._actor.encoder.plain and self._critics.encoder.plain and twins.plain
         self._torch_threads = threads if (plain or not twins.splits) and settings.schedule == "sync" else 1
         self._threads = LearnerThreads(threads // self._torch_threads)
+        self._plain: PlainSteps | None = None
+        if plain and self._threads.count == 1 and isinstance(self._actions, SquashedGaussian):
+            assert isinstance(self._targets, TargetNetworks), "batch-normalised critics are not plain"
+            entropy = self._actions.target_entropy(None) if settings.target_entropy is None else settings.target_entropy
+            self._plain = PlainSteps(self._actor, self._critics, self._targets, entropy)
         self.experience = build_experience(
             settings,
             policy,
@@ -264,6 +246,8 @@ class SACLearner(Learner):
         self.updates += 1
 
     def _critic_step(self, part: Part, alpha: Tensor, *, acts: bool) -> CriticStep:
+        if self._plain is not None:
+            return self._plain.critic_step(part, alpha, with_errors=self._settings.prioritised)
         actions = self._actions
         with torch.set_grad_enabled(acts):  # the actor's step goes back through this pass
             parameters = part.act(self._actor)
@@ -279,6 +263,8 @@ class SACLearner(Learner):
         return CriticStep(gradients, loss.detach(), (values @ part.weights).mean(), errors, choices)
 
     def _actor_step(self, part: Part, choices: Choices, alpha: Tensor) -> ActorStep:
+        if self._plain is not None:
+            return self._plain.actor_step(part, choices, alpha)
         critics = self._critics
         with torch.no_grad():  # the action enters behind the critics' encoder, so nothing goes back through it
             now = part.encode_now(critics.encoder)

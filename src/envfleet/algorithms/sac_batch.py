@@ -84,7 +84,7 @@ class Part:
 class CriticStep(NamedTuple):
     """Results of a part for the critics. Sums are weighted by the rows' `weights`."""
 
-    gradients: list[Tensor]
+    gradients: list[Tensor] | None  # None if they are in the flat gradient already
     loss: Tensor
     values: Tensor  # sum over the rows of the twins' mean
     errors: Tensor | None  # [rows]: mean absolute error of the twins, for the priorities
@@ -94,7 +94,7 @@ class CriticStep(NamedTuple):
 class ActorStep(NamedTuple):
     """Results of a part for the actor. Sums are weighted likewise."""
 
-    gradients: list[Tensor]
+    gradients: list[Tensor] | None
     loss: Tensor
     entropy: Tensor  # sum
     excess: Tensor  # sum: of log pi plus the target entropy

@@ -35,9 +35,21 @@ class TrainedWeights:
         ]
 
     def step(
-        self, gradients: Sequence[list[Tensor]], largest: float | None, rate: float, of_apart: float = 0.0
+        self, gradients: Sequence[list[Tensor] | None], largest: float | None, rate: float, of_apart: float = 0.0
     ) -> Tensor:
-        """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm."""
+        """Add the gradients of all parts, in order, clip them, make a step of Adam and return their norm.
+
+        None stands for those of a single part that has written them to the flat gradient itself.
+        """
+        if gradients[0] is not None:
+            self._add([part for part in gradients if part is not None])
+        norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
+        if largest is not None and float(norm) > largest:
+            self.flat.gradient.mul_(largest / (float(norm) + 1e-6))
+        self.adam.step(*((rate,) if self._apart is None else (rate, of_apart)))
+        return norm
+
+    def _add(self, gradients: Sequence[list[Tensor]]) -> None:
         for slot, *parts in zip(self._slots, *gradients, strict=True):
             assert slot is not None
             if len(parts) == 1:
@@ -46,8 +58,3 @@ class TrainedWeights:
             torch.add(parts[0], parts[1], out=slot)
             for part in parts[2:]:
                 slot.add_(part)
-        norm: Tensor = torch.linalg.vector_norm(self.flat.gradient)
-        if largest is not None and float(norm) > largest:
-            self.flat.gradient.mul_(largest / (float(norm) + 1e-6))
-        self.adam.step(*((rate,) if self._apart is None else (rate, of_apart)))
-        return norm

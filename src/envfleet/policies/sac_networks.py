@@ -117,12 +117,12 @@ class Actor(nn.Module):
             layer.reset_parameters()  # as in published results of SAC; the orthogonal weights are those of PPO
         self.register_buffer("random", torch.zeros(()))
         # A plain attribute: looking up a parameter costs as much as a small tensor operation.
-        self._layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
+        self.layers = [tensor for layer in (*self.mlp.layers, self.head) for tensor in layer.parameters()]
 
     def forward(self, seen: Encoded, graded: int | None = None) -> Tensor:
         """Return the parameters of the actions [rows, n]; only the first `graded` rows have a gradient."""
         inputs = [seen.rows] if self.join is None else self.join(seen.remembered, seen.rows)
-        return relu_layers(inputs, self._layers, graded).squeeze(0)
+        return relu_layers(inputs, self.layers, graded).squeeze(0)
 
 
 class Critics(nn.Module):

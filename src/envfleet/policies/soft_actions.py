@@ -20,7 +20,15 @@ from envfleet.errors import SettingsError
 from envfleet.policies.distributions import Categorical, forbid, forbid_in_numpy
 from envfleet.policies.distributions.bounds import Bounds
 
-__all__ = ["Choices", "SoftActions", "build_soft_actions", "refuse_unreachable_entropy"]
+__all__ = [
+    "Choices",
+    "SoftActions",
+    "Squashed",
+    "SquashedGaussian",
+    "build_soft_actions",
+    "refuse_unreachable_entropy",
+    "squashed_sample",
+]
 
 Array = np.ndarray[Any, Any]
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -181,7 +189,7 @@ class SquashedGaussian(nn.Module):
     def taken(self, values: Tensor, actions: Tensor) -> Tensor:
         return values.squeeze(-1)
 
-    def target_entropy(self, mask: Tensor | None) -> float | Tensor:
+    def target_entropy(self, mask: Tensor | None) -> float:
         return -float(self._count)
 
     def _mean_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,30 +197,47 @@ class SquashedGaussian(nn.Module):
         return mean, log_std.clamp(*LOG_STD_RANGE)
 
 
-class _SquashedSample(torch.autograd.Function):
-    """Samples actions [rows, n] and their log-probabilities [rows, 1] from mean and log_std [rows, 2n] and noise."""
+class Squashed(NamedTuple):
+    """Sampled actions, and what their gradient needs."""
 
-    @staticmethod
-    def forward(ctx: Any, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        mean, raw = parameters.chunk(2, dim=1)
-        log_std = raw.clamp(*LOG_STD_RANGE)
-        spread = log_std.exp().mul_(noise)
-        drawn = mean + spread
-        actions = torch.tanh(drawn)
-        # log(1 - tanh(x)^2) = 2 (log 2 + x - softplus(2 x)), which stays precise for large x
-        squashing = functional.softplus(drawn, beta=2.0).mul_(4.0).sub_(drawn, alpha=2.0)
-        log_probs = squashing.sub_(log_std).addcmul_(noise, noise, value=-0.5).sum(1, keepdim=True)
-        ctx.save_for_backward(actions, spread, raw)
-        return actions, log_probs.sub_(noise.shape[1] * (_HALF_LOG_2PI + 2.0 * math.log(2.0)))
+    actions: Tensor  # [rows, n]
+    log_probs: Tensor  # [rows, 1]
+    spread: Tensor  # [rows, n]: std times noise
+    raw: Tensor  # [rows, n]: log_std before it is clamped
 
-    @staticmethod
-    def backward(ctx: Any, of_actions: Tensor, of_log_probs: Tensor) -> tuple[Tensor, None]:
-        actions, spread, raw = ctx.saved_tensors
+    def gradient(self, of_actions: Tensor, of_log_probs: Tensor) -> Tensor:
+        """Return the gradient of mean and log_std, from those of the first rows' actions and log-probabilities."""
+        actions, _, spread, raw = (part[: len(of_actions)] for part in self)
         # d tanh(x) / dx = 1 - tanh(x)^2;  d log pi / dx = 2 tanh(x), besides -1 for each log_std
         of_drawn = torch.ops.aten.tanh_backward(of_actions, actions).addcmul_(actions, of_log_probs, value=2.0)
         of_log_std = torch.addcmul(-of_log_probs, of_drawn, spread)
         clamped = (raw < LOG_STD_RANGE[0]) | (raw > LOG_STD_RANGE[1])
-        return torch.cat([of_drawn, of_log_std.masked_fill_(clamped, 0.0)], dim=1), None
+        return torch.cat([of_drawn, of_log_std.masked_fill_(clamped, 0.0)], dim=1)
+
+
+def squashed_sample(parameters: Tensor, noise: Tensor) -> Squashed:
+    """Sample actions from mean and log_std [rows, 2n] with noise [rows, n]."""
+    mean, raw = parameters.chunk(2, dim=1)
+    log_std = raw.clamp(*LOG_STD_RANGE)
+    spread = log_std.exp().mul_(noise)
+    drawn = mean + spread
+    # log(1 - tanh(x)^2) = 2 (log 2 + x - softplus(2 x)), which stays precise for large x
+    squashing = functional.softplus(drawn, beta=2.0).mul_(4.0).sub_(drawn, alpha=2.0)
+    log_probs = squashing.sub_(log_std).addcmul_(noise, noise, value=-0.5).sum(1, keepdim=True)
+    log_probs.sub_(noise.shape[1] * (_HALF_LOG_2PI + 2.0 * math.log(2.0)))
+    return Squashed(drawn.tanh_(), log_probs, spread, raw)
+
+
+class _SquashedSample(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        found = squashed_sample(parameters, noise)
+        ctx.save_for_backward(*found)
+        return found.actions, found.log_probs
+
+    @staticmethod
+    def backward(ctx: Any, of_actions: Tensor, of_log_probs: Tensor) -> tuple[Tensor, None]:
+        return Squashed(*ctx.saved_tensors).gradient(of_actions, of_log_probs), None
 
 
 class SoftChoices(nn.Module):

@@ -59,6 +59,11 @@ class Twins(nn.Module):
         norms += [(None, None)] * (len(sizes) - len(norms))
         self._layers = [_Layer(*layer, *norm) for *layer, norm in zip(self.weights, self.biases, norms, strict=True)]
 
+    @property
+    def layers(self) -> list[Tensor]:
+        """Weight and bias of each layer of plain twins."""
+        return [tensor for layer in self._layers for tensor in (layer.weight, layer.bias)]
+
     def forward(self, *inputs: Tensor, dropout: Tensor | None = None, frozen: bool = False) -> Tensor:
         """Return both outputs for `inputs`, each [batch, ...], side by side.
 

@@ -48,7 +48,7 @@ class HostActor:
         except (EnvfleetError, ChannelClosed, TimeoutError) as error:
             return False, error
 
-    def run(self, message: Any, stored: Array | None = None) -> Any:
+    def run(self, message: Any, stored: Any = None) -> Any:
         """Carry out commands and return the first report; `more` returns the next one, if it is not the last.
 
         The packed message has the number of messages to this host before it, the commands, and the arrays that are not
@@ -56,9 +56,10 @@ class HostActor:
         the weights or rows of a newer one.
         """
         place, commands, whole = unpack(message)
+        arrays: Array = stored if whole is None else whole
         self._reports[commands.number] = queue.SimpleQueue()
         with self._posting:
-            self._early[place] = commands, stored if whole is None else whole
+            self._early[place] = commands, arrays
             while self._posted in self._early:
                 self._thread.send(*self._early.pop(self._posted))
                 self._posted += 1
