@@ -16,7 +16,6 @@ import envfleet
 from envfleet import cli, kernels
 from envfleet.errors import MissingExtraError
 from envfleet.extras import procgen_installation
-from tests.cli.conftest import train
 
 COMMANDS = {
     "train": ["train", "ppo", "--steps", "64", "--env"],
@@ -85,20 +84,6 @@ def test_a_fleet_of_it(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
         envfleet.make("HalfCheetah-v5", 2, backend=backend)
 
 
-def test_prioritised_replay_without_numba(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.delitem(sys.modules, "envfleet.rollout.sum_tree", raising=False)
-    command = ["train", "dqn", "--env", "CartPole-v1", "--prioritised", "--backend", "sequential", "--n-envs", "2"]
-    assert cli.main([*command, "--output-dir", str(tmp_path / "run"), "--quiet"]) == 2
-    error = capsys.readouterr().err
-    assert "error: prioritised replay is compiled by numba, which is not installed" in error
-    assert 'hint: pip install "envfleet[replay]"' in error
-    assert list(tmp_path.iterdir()) == []
-    assert train(tmp_path / "ppo", "--steps", "64", "--eval-every", "0") == 0  # PPO needs no numba
-
-
 # ---- kernels ----
 
 
@@ -123,7 +108,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
 COMPILES = """
 from envfleet import kernels
 
-kernel = kernels.compiler("the test", "replay")
+kernel = kernels.compiler()
 
 @kernel
 def double(number):
@@ -167,7 +152,7 @@ def test_a_process_that_never_finishes_compiling_does_not_stop_the_others(
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kernels, "_LONGEST_WAIT", 0.1)
     monkeypatch.setattr(kernels, "_turns", kernels._Turns())
-    kernel: Any = kernels.compiler("the test", "replay")(double)
+    kernel: Any = kernels.compiler()(double)
     holds = "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(); input()"
     lock = Path(kernel.stats.cache_path, "envfleet-kernels.lock")
     command = [sys.executable, "-c", holds, lock]
@@ -183,7 +168,7 @@ def test_kernels_are_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RuntimeError, match="cannot cache"):
         numba.njit(cache=True)(double)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    kernel = kernels.compiler("the test", "replay")(double)
+    kernel = kernels.compiler()(double)
     assert kernel(4) == 8
     folder = tmp_path / f"envfleet-kernels-{os.getuid()}"
     assert list(folder.rglob("*.nbi")) and folder.stat().st_mode & 0o777 == 0o700
@@ -201,7 +186,7 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch:
         planted.lstat()
         if not planted.is_symlink():
             planted.chmod(0o777)
-        assert kernels.compiler("the test", "replay")(double)(4) == 8
+        assert kernels.compiler()(double)(4) == 8
         assert list(planted.iterdir()) == []
         planted.unlink() if planted.is_symlink() else planted.rmdir()
 
@@ -210,4 +195,4 @@ def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch:
 def test_kernels_that_cannot_be_kept_are_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
-    assert kernels.compiler("the test", "replay")(double)(4) == 8
+    assert kernels.compiler()(double)(4) == 8

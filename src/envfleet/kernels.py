@@ -16,28 +16,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from envfleet.errors import MissingExtraError
-
 __all__ = ["compiler"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LONGEST_WAIT, _PAUSE = 120.0, 0.02  # seconds; compiling all kernels takes about ten
 
 
-def compiler(what: str, extra: str, **options: Any) -> Callable[[F], F]:
-    """Return a decorator that compiles a function at its first call.
-
-    `what` (the feature that needs Numba) and `extra` (which installs it) are for the error if Numba is missing.
+def compiler(**options: Any) -> Callable[[F], F]:
+    """Return a decorator that compiles a function at its first call; `options` are those of Numba.
 
     The compiled code is cached beside the module, else in the user's cache folder, else in a temporary folder. A kernel
     and the functions it calls must be in one module, because Numba recompiles only when the kernel's own file changes.
     """
-    try:
-        import numba
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            f"{what} is compiled by numba, which is not installed", hint=f'pip install "envfleet[{extra}]"'
-        ) from error
+    import numba
 
     def compiled(function: F) -> F:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,15 +15,16 @@ TIME, BATCH, INPUTS, UNITS = 7, 3, 5, 4
 
 
 @pytest.mark.parametrize("chance_of_a_start", [0.0, 0.3, 1.0])
-def test_outputs_and_gradients_are_those_of_torch_cells(chance_of_a_start: float) -> None:
+@pytest.mark.parametrize(("batch", "units"), [(3, 4), (8, 8), (9, 7), (1, 1)])  # whole blocks of four, and the rest
+def test_outputs_and_gradients_are_those_of_torch_cells(batch: int, units: int, chance_of_a_start: float) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+        return torch.randn(*shape, generator=generator).requires_grad_()
 
-    weights = [drawn(3 * UNITS, INPUTS), drawn(3 * UNITS, UNITS), drawn(3 * UNITS), drawn(3 * UNITS)]
-    features, state = drawn(TIME, BATCH, INPUTS), drawn(BATCH, UNITS)
-    starts = torch.rand(TIME, BATCH, generator=generator) < chance_of_a_start
+    weights = [drawn(3 * units, INPUTS), drawn(3 * units, units), drawn(3 * units), drawn(3 * units)]
+    features, state = drawn(TIME, batch, INPUTS), drawn(batch, units)
+    starts = torch.rand(TIME, batch, generator=generator) < chance_of_a_start
 
     outputs, held = [], state
     for t in range(TIME):
@@ -30,12 +32,13 @@ def test_outputs_and_gradients_are_those_of_torch_cells(chance_of_a_start: float
         outputs.append(held)
     expected = torch.stack(outputs)
     found = gru_sequence(features, state, starts, weights)
-    torch.testing.assert_close(found, expected)
+    close = {"rtol": 1e-4, "atol": 1e-5}  # float32, and a tanh of our own
+    torch.testing.assert_close(found, expected, **close)
 
-    upstream = torch.randn(found.shape, dtype=torch.float64, generator=generator)
+    upstream = torch.randn(found.shape, generator=generator)
     inputs = [features, state, *weights]
     torch.testing.assert_close(
-        torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream)
+        torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), **close
     )
 
 
@@ -70,3 +73,21 @@ def test_gradients_of_frozen_weights_are_not_computed() -> None:
         assert ((3 * UNITS, INPUTS) in shapes) == (name == "free")
         assert ((3 * UNITS, UNITS) in shapes) == (name == "free")
     assert torch.equal(found["frozen"], found["free"])
+
+
+def test_the_tanh_of_the_kernels_is_that_of_numpy() -> None:
+    from envfleet.policies.gru_kernels import _tanh
+
+    given = np.concatenate([np.linspace(-12.0, 12.0, 997), [1e30, -1e30, np.inf, -np.inf, 1e-30]]).astype(np.float32)
+    found = np.array([_tanh(value) for value in given])
+    np.testing.assert_allclose(found, np.tanh(given.astype(np.float64)), rtol=4e-7)
+
+
+def test_what_is_not_a_number_is_not_hidden() -> None:
+    """Otherwise a training that diverges would not be noticed."""
+    weights = [torch.randn(3 * UNITS, INPUTS), torch.randn(3 * UNITS, UNITS), torch.zeros(12), torch.zeros(12)]
+    features = torch.randn(TIME, 8, INPUTS)
+    features[2, 5] = torch.nan
+    outputs = gru_sequence(features, torch.zeros(8, UNITS), None, weights)
+    assert outputs[2:, 5].isnan().all()
+    assert outputs.isnan().sum() == outputs[2:, 5].numel()

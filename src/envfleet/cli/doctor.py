@@ -29,10 +29,9 @@ EXTRAS = {
     "metaworld": ("metaworld", "imageio", "packaging"),
     "mujoco": ("mujoco",),
     "ray": ("ray",),
-    "replay": ("numba",),
     "sb3": ("stable-baselines3",),
     "video": ("imageio", "imageio-ffmpeg"),
-    "wildfire": ("numba", "rasterio"),
+    "wildfire": ("rasterio",),
 }
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 

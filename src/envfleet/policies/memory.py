@@ -44,10 +44,10 @@ class Memory(nn.Module):
     def run(self, features: Tensor, state: Tensor, starts: Tensor | None) -> Tensor:
         """Return outputs [time, batch, units] of a sequence [time, batch, n] that begins with `state`.
 
-        `starts` [time, batch] marks the first steps of episodes, before which the state is reset to zero. An LSTM runs
-        each stretch between such steps as one fused call, and so does a GRU that needs no gradient and no reset.
+        `starts` [time, batch] marks the first steps of episodes, before which the state is reset to zero. A GRU on the
+        CPU runs all steps in one call. Otherwise each stretch between such steps is one fused call of torch.
         """
-        if self.kind == "gru" and (starts is not None or torch.is_grad_enabled()):
+        if self.kind == "gru" and features.device.type == "cpu":
             return gru_sequence(features, state, starts, self._weights())
         cuts = [] if starts is None else starts.any(dim=1).nonzero().flatten().tolist()
         edges = [*([] if 0 in cuts else [0]), *cuts, len(features)]

@@ -15,7 +15,7 @@ from envfleet.kernels import compiler
 __all__ = ["SumTree"]
 
 Array = np.ndarray[Any, Any]
-kernel = compiler("prioritised replay", "replay")
+kernel = compiler()
 _SMALLEST_ERROR = 1e-6  # keeps every priority above zero
 
 

@@ -7,4 +7,4 @@ from envfleet.kernels import compiler
 __all__ = ["kernel"]
 
 # No fast-math: the same inputs must give the same bytes.
-kernel = compiler("the wildfire model", "wildfire", error_model="numpy")
+kernel = compiler(error_model="numpy")
