@@ -45,6 +45,7 @@ def halfcheetah(procedure: Procedure) -> Table:
     peer, arguments = "benchmarks.sac.peer_session", ["--sizes", json.dumps(sizes.as_json())]
     rows = [
         our_row("sync", "Envfleet, `sync`", sizes.ours()),
+        our_row("sync-1", "Envfleet, `sync`, 1 thread", sizes.ours(learner_threads=1, backend="sequential")),
         our_row("overlap", "Envfleet, `overlap`", sizes.ours(schedule="overlap")),
         *(
             Row(
@@ -90,6 +91,11 @@ def recurrent(procedure: Procedure, *, memory: str, length: int) -> Table:
                 partial(Session, peer, ["--sizes", sizes, "--threads", threads]),
             )
             for threads in PEER_THREADS
+        ),
+        Row(
+            "memories",
+            "memories alone, 2 threads",
+            partial(Session, "benchmarks.sac.memory_session", ["--sizes", sizes]),
         ),
     ]
     return {
