@@ -114,6 +114,9 @@ class InNumpy:
     def __init__(self, actor: Actor) -> None:
         self._layers = [[part.detach().numpy() for part in layer.parameters()] for layer in (actor.hidden, actor.head)]
 
+    def refresh(self) -> None:
+        pass
+
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
         (weight, bias), (head_weight, head_bias) = self._layers
         features = np.tanh(np.float32(0.01) * observations[""] @ weight.T + bias)

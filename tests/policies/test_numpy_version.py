@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from envfleet.algorithms.policy_actor import PolicyActor
 from envfleet.policies.flat import FlatParameters
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.policies.q_policy import QPolicy, build_q_policy
@@ -99,16 +100,24 @@ def test_values_of_actions_choose_as_torch_does(dueling: bool, masked: bool) -> 
     assert_decides_alike(policy, masked=masked)
 
 
-def test_weights_that_arrive_later_are_used() -> None:
-    policy = build_policy(VECTOR, spaces.Discrete(3), PolicySettings(), seed=1)
-    flat = FlatParameters(policy)
-    in_numpy = policy.numpy_version(ROWS)
-    assert in_numpy is not None
-    rows, noise = {"": np.ones((ROWS, 5), np.float32)}, np.zeros((ROWS, 3), np.float32)
-    (before,) = in_numpy.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).recorded
-    flat.numpy()[...] *= 3.0
-    (after,) = in_numpy.act(rows, np.zeros((ROWS, 0), np.float32), noise, None).recorded
-    assert not np.allclose(before, after)
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_weights_that_arrive_later_are_used(memory: Any) -> None:
+    policy = moved(build_policy(VECTOR, spaces.Discrete(3), PolicySettings(memory=memory), seed=1))
+    actor, observations = PolicyActor(policy), {"": np.ones((ROWS, 5), np.float32)}
+    noise = np.zeros((ROWS, 3), np.float32)
+    remembered = np.zeros((ROWS, policy.memory_size), np.float32)
+    bound = actor.bind(observations, remembered, np.ones((ROWS, 0), np.bool_))
+    weights = FlatParameters(policy).numpy().copy()
+    found = []
+    for scale in (1.0, 3.0, 1.0):
+        actor.load(np.float32(scale) * weights)
+        remembered[...] = 0.0
+        log_probs = bound.act(noise, masked=False).columns[1].copy()
+        found.append((log_probs, remembered.copy()))
+    (before, memory_before), (changed, memory_changed), (again, memory_again) = found
+    assert not np.allclose(before, changed)
+    assert (memory == "none") == np.array_equal(memory_before, memory_changed)
+    assert np.array_equal(before, again) and np.array_equal(memory_before, memory_again)
 
 
 @pytest.mark.parametrize(

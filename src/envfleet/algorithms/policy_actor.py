@@ -27,9 +27,12 @@ class PolicyActor:
         self.weights_size = len(self._flat.numpy())
         recorded = {"actions": (policy.action_shape, policy.action_dtype.str), **policy.recorded}
         self.columns = {name: Column(*shape_and_dtype) for name, shape_and_dtype in recorded.items()}
+        self._in_numpy: list[NumpyPolicy] = []
 
     def load(self, weights: Array) -> None:
         self._flat.numpy()[...] = weights
+        for in_numpy in self._in_numpy:
+            in_numpy.refresh()
 
     def draw_noise(self, generator: np.random.Generator, shape: tuple[int, int]) -> Array:
         return self._policy.draw_noise(generator, shape)
@@ -37,6 +40,7 @@ class PolicyActor:
     def bind(self, observations: dict[str, Array], memory: Array, mask: Array) -> BoundPolicy:
         in_numpy = self._policy.numpy_version(len(memory))
         if in_numpy is not None:
+            self._in_numpy.append(in_numpy)
             return _BoundNumpyPolicy(in_numpy, observations, memory, mask)
         return _BoundTorchPolicy(self._policy, observations, memory, mask)
 

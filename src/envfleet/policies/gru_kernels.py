@@ -1,9 +1,11 @@
-"""The loops over time of a GRU, compiled: one call for a whole sequence, without the GIL.
+"""A GRU, compiled: a step for acting, and whole sequences for learning, in one call without the GIL.
 
 A step is a product of a small matrix and some arithmetic on each unit. As separate operations of torch, the arithmetic
-takes as long as the product, and learner threads wait for each other's turn to start the next one.
+takes as long as the product, and learner threads wait for each other's turn to start the next one. NumPy and torch need
+twice as long for a product of a few rows, because they rearrange the matrix each time.
 
-All arrays are float32 and contiguous. `time`, `batch` and `units` are their first, second and last dimension.
+The order of all sums is fixed, so processors with fused multiplication agree to the bit, whatever the width of their
+vectors. All arrays are float32 and contiguous. `time`, `batch` and `units` are their first, second and last dimension.
 """
 
 from __future__ import annotations
@@ -14,12 +16,39 @@ import numpy as np
 
 from envfleet.kernels import compiler
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "step"]
 
 Array = np.ndarray[Any, Any]
 _FLOAT = np.float32
 # A multiplication and an addition may become one instruction. Sums keep their order.
 kernel = compiler(error_model="numpy", fastmath={"contract"})
+
+
+@kernel
+def step(
+    features: Array,
+    state: Array,
+    of_input: Array,
+    bias_input: Array,
+    of_state: Array,
+    bias_state: Array,
+    projected: Array,
+    pulled: Array,
+) -> None:
+    """Update `state` [batch, units]. `of_input` [n, 3 units] is W, `of_state` [units, 3 units] is U.
+
+    `projected` and `pulled` [batch, 3 units] are memory to work in.
+    """
+    batch, units = state.shape
+    for b in range(batch):
+        projected[b] = bias_input
+        pulled[b] = bias_state
+    _add_product(projected, features, of_input)
+    _add_product(pulled, state, of_state)
+    for b in range(batch):
+        for u in range(2 * units):
+            pulled[b, u] += projected[b, u]
+        _finish_step(pulled[b], projected[b, 2 * units :], state[b], state[b])
 
 
 @kernel

@@ -12,7 +12,7 @@ from envfleet.policies.distributions import Distribution, NumpySampler
 from envfleet.policies.encoders import plain_layers
 from envfleet.policies.inputs import Inputs
 from envfleet.policies.numpy_memory import NumpyGRU
-from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, fits, vector_reader
+from envfleet.policies.numpy_networks import NumpyNetwork, VectorReader, fit, vector_reader
 from envfleet.policies.protocol import NumpyActed
 
 __all__ = ["NumpyActor", "numpy_actor"]
@@ -37,6 +37,10 @@ class NumpyActor:
     def __init__(self, read: VectorReader, body: _NumpyBody, sample: NumpySampler) -> None:
         self._read, self._body, self._sample = read, body, sample
 
+    def refresh(self) -> None:
+        """Read the weights again after they changed."""
+        self._body.refresh()
+
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
         parameters, values = self._body(self._read(observations), memory)
         env_actions, actions, log_probs = self._sample(parameters, noise, mask)
@@ -51,6 +55,11 @@ class _NumpyBody:
     ) -> None:
         self._trunk, self._memory, self._head, self._value = trunk, memory, head, value
 
+    def refresh(self) -> None:
+        """Read the weights again after they changed."""
+        if self._memory is not None:
+            self._memory.refresh()
+
     def __call__(self, rows: Array, memory: Array) -> tuple[Array, Array | None]:
         features = self._trunk(rows)
         if self._memory is not None:
@@ -63,8 +72,6 @@ def _numpy_body(body: Body, rows: int, *, with_values: bool) -> _NumpyBody | Non
         return None
     layers = plain_layers(body.actor)
     if layers is None or not fit([*layers.linear, body.policy_head, body.value_head], rows):
-        return None
-    if body.memory is not None and not fits(body.memory.weight_state.numel(), rows):
         return None
     return _NumpyBody(
         NumpyNetwork(layers.linear, layers.activation, rows, activate_last=True),

@@ -17,36 +17,40 @@ Array = np.ndarray[Any, Any]
 _FLOAT = np.dtype(np.float32)
 
 
-class _Cell:
-    """The products of a memory's gates with its input and its state."""
+class NumpyGRU:
+    """Same as `torch.gru_cell`, compiled (`gru_kernels.py`)."""
+
+    def __init__(self, memory: Memory, rows: int) -> None:
+        from envfleet.policies import gru_kernels
+
+        self._step = gru_kernels.step
+        self._weights = [view(weight) for weight in (memory.weight_input, memory.weight_state)]
+        self._of_input, self._of_state = (aligned(weight.T.shape, _FLOAT) for weight in self._weights)
+        self._bias_input, self._bias_state = view(memory.bias_input), view(memory.bias_state)
+        self._projected, self._pulled = (aligned((rows, 3 * memory.units), _FLOAT) for _ in range(2))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the weights again after they changed: the kernel needs them transposed."""
+        self._of_input[...], self._of_state[...] = (weight.T for weight in self._weights)
+
+    def __call__(self, features: Array, state: Array) -> Array:
+        """Update the state in place and return the output."""
+        of_input, of_state = (self._of_input, self._bias_input), (self._of_state, self._bias_state)
+        self._step(features, state, *of_input, *of_state, self._projected, self._pulled)
+        return state
+
+
+class NumpyLSTM:
+    """Same as `torch.lstm_cell`; the state is h and c side by side."""
 
     def __init__(self, memory: Memory, rows: int) -> None:
         self._units = memory.units
         self._project = Product(memory.weight_input, memory.bias_input, rows)
         self._pull = Product(memory.weight_state, memory.bias_state, rows)
 
-
-class NumpyGRU(_Cell):
-    """Same as `torch.gru_cell`."""
-
-    def __call__(self, features: Array, state: Array) -> Array:
-        """Update the state in place and return the output."""
-        units = self._units
-        projected, pulled = self._project(features), self._pull(state)
-        gates = projected[:, : 2 * units]
-        gates += pulled[:, : 2 * units]
-        _sigmoid(gates)
-        candidate = gates[:, :units] * pulled[:, 2 * units :]
-        candidate += projected[:, 2 * units :]
-        np.tanh(candidate, out=candidate)
-        state -= candidate
-        state *= gates[:, units:]
-        state += candidate
-        return state
-
-
-class NumpyLSTM(_Cell):
-    """Same as `torch.lstm_cell`; the state is h and c side by side."""
+    def refresh(self) -> None:
+        """Nothing to do: the products read the weights in place."""
 
     def __call__(self, features: Array, state: Array) -> Array:
         """Update the state in place and return the output."""
@@ -70,7 +74,8 @@ class NumpyHistory:
 
     def __init__(self, encoder: HistoryEncoder, head: HeadInput, rows: int) -> None:
         settings = encoder.settings
-        self._remember = (NumpyGRU if settings.memory == "gru" else NumpyLSTM)(encoder.memory, rows)
+        kind: type[NumpyGRU | NumpyLSTM] = NumpyGRU if settings.memory == "gru" else NumpyLSTM
+        self._remember = kind(encoder.memory, rows)
         self._columns, self._scale = view(encoder.columns), view(encoder.action_scale)
         self._embedded = aligned((rows, settings.input_size), _FLOAT)
         self._joined = aligned((rows, head.size), _FLOAT)
@@ -88,6 +93,10 @@ class NumpyHistory:
         self._current = None
         if current is not None:
             self._current = Product(current.weight, current.bias, rows, self._joined[:, encoder.units :])
+
+    def refresh(self) -> None:
+        """Read the weights again after they changed."""
+        self._remember.refresh()
 
     def __call__(self, rows: Array, state: Array) -> Array:
         """Update the state in place and return the input of the head; the next call reuses the array."""

@@ -52,6 +52,9 @@ class NumpyActed(NamedTuple):
 class NumpyPolicy(Protocol):
     """A policy in NumPy, for batches of one size. It reads the policy's current weights."""
 
+    def refresh(self) -> None:
+        """Called after the weights have changed, for a policy that keeps them in another form."""
+
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
         """Like `ActingPolicy.act` followed by `to_env`; the memory is updated in place."""
 

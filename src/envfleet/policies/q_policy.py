@@ -122,6 +122,9 @@ class _NumpyQPolicy:
         self._read, self._advantages, self._epsilon = read, advantages, epsilon
         self._actions, self._start = actions, start
 
+    def refresh(self) -> None:
+        """Nothing to do: the products read the weights in place."""
+
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
         values, anywhere = self._advantages(self._read(observations)), noise[:, 1 : 1 + self._actions]
         if mask is not None:

@@ -98,6 +98,11 @@ class _NumpySACPolicy:
         self._read, self._remember, self._network = read, remember, network
         self._random, self._actions = random, actions
 
+    def refresh(self) -> None:
+        """Read the weights again after they changed."""
+        if self._remember is not None:
+            self._remember.refresh()
+
     def act(self, observations: Mapping[str, Array], memory: Array, noise: Array, mask: Array | None) -> NumpyActed:
         rows = self._read(observations)
         parameters = self._network(rows if self._remember is None else self._remember(rows, memory))
