@@ -15,19 +15,24 @@ TIME, BATCH, INPUTS, UNITS = 7, 3, 5, 4
 
 
 @pytest.mark.parametrize("chance_of_a_start", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize(("batch", "units"), [(3, 4), (8, 8), (9, 7), (1, 1)])  # whole blocks of four, and the rest
-def test_outputs_and_gradients_are_those_of_torch_cells(batch: int, units: int, chance_of_a_start: float) -> None:
+@pytest.mark.parametrize(
+    ("time", "batch", "units"),
+    [(7, 3, 4), (7, 8, 8), (7, 9, 7), (7, 1, 1), (1, 1, 4), (1, 8, 4)],  # whole blocks of four, and the rest
+)
+def test_outputs_and_gradients_are_those_of_torch_cells(
+    time: int, batch: int, units: int, chance_of_a_start: float
+) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator).requires_grad_()
 
     weights = [drawn(3 * units, INPUTS), drawn(3 * units, units), drawn(3 * units), drawn(3 * units)]
-    features, state = drawn(TIME, batch, INPUTS), drawn(batch, units)
-    starts = torch.rand(TIME, batch, generator=generator) < chance_of_a_start
+    features, state = drawn(time, batch, INPUTS), drawn(batch, units)
+    starts = torch.rand(time, batch, generator=generator) < chance_of_a_start
 
     outputs, held = [], state
-    for t in range(TIME):
+    for t in range(time):
         held = torch.gru_cell(features[t], held.masked_fill(starts[t].unsqueeze(1), 0.0), *weights)
         outputs.append(held)
     expected = torch.stack(outputs)

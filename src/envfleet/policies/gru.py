@@ -45,7 +45,7 @@ class _GRUSequence(torch.autograd.Function):
         two = 2 * units
         bias = torch.cat([bias_input[:two] + bias_state[:two], bias_input[two:]])
         pulled = torch.addmm(bias, features.flatten(0, 1), of_input.t()).view(time, batch, 3 * units)
-        candidates = pulled[:, :, two:].contiguous()
+        candidates = pulled[:, :, two:].clone(memory_format=torch.contiguous_format)
         pulled[:, :, two:] = bias_state[two:]
         held, states = torch.empty_like(candidates), torch.empty_like(candidates)
         held[0] = state
