@@ -50,9 +50,6 @@ def render_page(results: Figures) -> str:
 
 
 def _busy(results: Figures) -> Iterator[str]:
-    others = {name: cpu for name, cpu in results["cpu_of"].items() if cpu != results["machine"]["cpu"]}
-    if others:
-        yield f"Measured on another machine: {', '.join(f'{name} ({cpu})' for name, cpu in others.items())}."
     busy = {name: load for name, load in results["load_of"].items() if load > BUSY_CORES}
     if busy:
         listed = ", ".join(f"{load:.1f} ({name})" for name, load in busy.items())

@@ -207,7 +207,7 @@ TASKS = {
             "bandit-100",
             "envfleet/Bandit-v0",
             (1,),
-            1000,
+            5000,
             1000,
             settings={**_MEMORY, "env_kwargs": {"pulls": 100}, "steps": 20_000_000},
             note="100 pulls",

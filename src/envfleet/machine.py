@@ -39,7 +39,7 @@ __all__ = [
 ROOT = Path("/")
 _CGROUP_MOUNT = "sys/fs/cgroup"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # as <malloc.h> numbers them
-_DESCRIBED_LIBRARIES = ("gymnasium", "numpy", "torch")
+_DESCRIBED_LIBRARIES = ("gymnasium", "numba", "numpy", "torch")
 # Environments whose simulator is a separate package: module of the environment -> possible package names.
 _SIMULATORS = {
     "envfleet.environments.gameboy": ("pyboy",),

@@ -37,7 +37,9 @@ def moved(policy: Policy | QPolicy) -> Policy | QPolicy:
     return policy
 
 
-def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, dtype: Any = np.float32) -> None:
+def assert_decides_alike(
+    policy: Policy | QPolicy, *, masked: bool, dtype: Any = np.float32, atol: float = 2e-6
+) -> None:
     """Act with NumPy and with torch on the same rows, and compare all results."""
     random = np.random.default_rng(7)
     in_numpy = policy.numpy_version(ROWS)
@@ -56,9 +58,9 @@ def assert_decides_alike(policy: Policy | QPolicy, *, masked: bool, dtype: Any =
             )
             sent = policy.to_env(expected.actions).numpy()
         acted = in_numpy.act({"": observations}, memory, noise, mask)
-        np.testing.assert_allclose(acted.actions, expected.actions, atol=2e-6)
-        np.testing.assert_allclose(acted.env_actions, sent, atol=2e-6)
-        np.testing.assert_allclose(memory, expected.memory, atol=2e-6)
+        np.testing.assert_allclose(acted.actions, expected.actions, atol=atol)
+        np.testing.assert_allclose(acted.env_actions, sent, atol=atol)
+        np.testing.assert_allclose(memory, expected.memory, atol=atol)
         assert len(acted.recorded) == len(policy.recorded)
         for found, wanted in zip(acted.recorded, expected.recorded, strict=True):
             np.testing.assert_allclose(found, wanted, atol=1e-5)
@@ -72,6 +74,11 @@ def test_an_actor_decides_as_torch_does(action_space: spaces.Space[Any], activat
     policy = moved(build_policy(VECTOR, action_space, settings, seed=1, record_values=True))
     assert ("values" in policy.recorded) == (memory == "gru")
     assert_decides_alike(policy, masked=False)
+
+
+def test_a_gru_may_have_any_size() -> None:
+    settings = PolicySettings(hidden=(16,), memory="gru", memory_size=256)
+    assert_decides_alike(moved(build_policy(VECTOR, spaces.Discrete(3), settings, seed=1)), masked=False, atol=1e-5)
 
 
 @pytest.mark.parametrize("shared", [True, False])

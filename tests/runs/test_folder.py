@@ -100,7 +100,7 @@ def test_the_manifest_says_what_made_the_run(tmp_path: Path) -> None:
     manifest = json.loads(create(tmp_path / "run").manifest.read_text())
     assert (manifest["env"], manifest["algorithm"], manifest["seed"]) == ("ALE/Pong-v5", "ppo", 7)
     assert manifest["machine"]["python"].endswith(".".join(map(str, sys.version_info[:3])))
-    assert set(manifest["machine"]["libraries"]) == {"gymnasium", "numpy", "torch"}
+    assert set(manifest["machine"]["libraries"]) == {"gymnasium", "numba", "numpy", "torch"}
     assert manifest["envfleet"] == "0.1.0"
     assert manifest["command"] == sys.argv
 

@@ -285,4 +285,4 @@ def test_the_learners_threads_are_in_the_config(tmp_path: Path) -> None:
     assert threads == [1, 2]
     recorded = RunFolder.open(tmp_path / "many").read_manifest()
     assert recorded["threads"] == {"learner": 2, "acting": 1, "worker": 1}
-    assert recorded["machine"]["libraries"].keys() == {"gymnasium", "numpy", "torch"}
+    assert recorded["machine"]["libraries"].keys() == {"gymnasium", "numba", "numpy", "torch"}

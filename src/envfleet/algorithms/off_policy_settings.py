@@ -47,9 +47,7 @@ class OffPolicySettings(TrainingSettings):
         maximum=250,
     )
     learning_starts: int = setting(1_000, "Steps to collect before the first update.", minimum=1)
-    prioritised: bool = setting(
-        False, "Prioritised experience replay (PER): sample steps by their TD error."
-    )
+    prioritised: bool = setting(False, "Prioritised experience replay (PER): sample steps by their TD error.")
     priority_exponent: float = setting(
         0.6, "Prioritised replay: exponent of the priorities (alpha); 0 samples uniformly.", minimum=0, maximum=1
     )

@@ -43,7 +43,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.rollout.replay import Experience
 from envfleet.seeding import stream
 
-__all__ = ["SACLearner", "actor_loss", "critic_loss", "soft_values", "temperature_gradient"]
+__all__ = ["SACLearner"]
 
 Array = np.ndarray[Any, Any]
 _NOISE = 17  # key of the random streams for the updates

@@ -88,7 +88,7 @@ class CriticStep(NamedTuple):
     loss: Tensor
     values: Tensor  # sum over the rows of the twins' mean
     errors: Tensor | None  # [rows]: mean absolute error of the twins, for the priorities
-    choices: Choices  # of the actor, with the graph to its weights
+    choices: Choices  # of the actor; with the graph to its weights, if autograd is used
 
 
 class ActorStep(NamedTuple):

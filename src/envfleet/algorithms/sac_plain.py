@@ -1,8 +1,8 @@
 """The steps of SAC for plain networks, without autograd.
 
 If actor and critics are MLPs that read vectors, and actions are a Box, autograd and the copies around it took a quarter
-of the time of an update. Here the losses of `sac.py` have their gradients written down, and the networks go forward and
-back in memory that is kept. The operations are the same, so the weights are bit-identical; a test compares them.
+of the time of an update. Here the losses of `sac_losses.py` have their gradients written down, and the networks use the
+same memory in every pass. The operations are the same, so the weights are bit-identical; a test compares them.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _log = logging.getLogger("envfleet")
 
 NUMERICS = ("warn", "strict", "portable")
 # Libraries whose versions must be the same on all nodes: results depend on them, or messages between nodes (Ray).
-LIBRARIES = ("envfleet", "numpy", "gymnasium", "torch", "ray")
+LIBRARIES = ("envfleet", "numpy", "gymnasium", "numba", "torch", "ray")
 
 
 @dataclass(frozen=True)

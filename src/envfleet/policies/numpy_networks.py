@@ -3,7 +3,7 @@
 Acting uses batches of a few rows. For products of that size torch spends most of its time on bookkeeping, and NumPy
 needs a quarter of the time. Each kind of policy combines these parts in its `numpy_version`.
 
-The arrays are views of the policy's weights, so `FlatParameters` must have placed the weights before.
+The weights of linear layers are views of the policy's, so `FlatParameters` must have placed the weights before.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class NumpyActed(NamedTuple):
 
 
 class NumpyPolicy(Protocol):
-    """A policy in NumPy, for batches of one size. It reads the policy's current weights."""
+    """A policy in NumPy, for batches of one size. It uses the weights of the policy it was made from."""
 
     def refresh(self) -> None:
         """Called after the weights have changed, for a policy that keeps them in another form."""
@@ -103,7 +103,7 @@ class ActingPolicy(Protocol):
     def numpy_version(self, rows: int) -> NumpyPolicy | None:
         """Return a NumPy version for batches of `rows`; None if torch is faster or required.
 
-        `FlatParameters` has placed the weights before; they change in place.
+        `FlatParameters` has placed the weights before; they change in place, and then `refresh` is called.
         """
 
     def normaliser_state(self) -> dict[str, dict[str, Array]]:

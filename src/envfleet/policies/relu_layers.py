@@ -78,10 +78,15 @@ class ReluLayers:
         networks = len(self._weights[0])
         self._across = [weight.transpose(1, 2) for weight in self._weights]
         self._biases = [bias.detach().view(networks, 1, -1) for bias in tensors[1::2]]
+        # All have one, or none has: target networks and copies learn nothing.
         gradients = [tensor.grad for tensor in tensors if tensor.grad is not None]
-        self._of_weights = [each.view_as(weight) for each, weight in zip(gradients[::2], self._weights, strict=False)]
-        self._of_biases = [each.view_as(bias) for each, bias in zip(gradients[1::2], self._biases, strict=False)]
-        self._rows = 0
+        self._of_weights = [
+            each.view_as(weight) for each, weight in zip(gradients[::2], self._weights, strict=bool(gradients))
+        ]
+        self._of_biases = [
+            each.view_as(bias) for each, bias in zip(gradients[1::2], self._biases, strict=bool(gradients))
+        ]
+        self._rows = -1
         self._outputs: list[Tensor] = []  # of each layer
         self._of_outputs: list[Tensor] = []  # their gradients, except those of the last layer
         self._seen: list[Tensor] = []  # by each layer

@@ -393,6 +393,12 @@ def test_rollouts_of_presets_are_whole_trials(env: str, kwargs: dict[str, int], 
     assert values["minibatch_size"] >= sequence and values["minibatch_size"] <= rollout * values["n_envs"]
 
 
+@pytest.mark.parametrize(("pulls", "gamma"), [(10, 0.99), (50, 0.99), (100, 0.95)])
+def test_long_bandits_discount_more(pulls: int, gamma: float) -> None:
+    made: Any = gymnasium.make("envfleet/Bandit-v0", pulls=pulls)
+    assert declared_presets(made.spec.entry_point, made.unwrapped)["ppo"].values["gamma"] == gamma
+
+
 @pytest.mark.parametrize(("pulls", "rollout", "sequence"), [(202, 202, 101), (211, 212, 106), (5003, 5018, 193)])
 def test_sequences_are_long_even_if_trials_have_no_divisors(pulls: int, rollout: int, sequence: int) -> None:
     made: Any = gymnasium.make("envfleet/Bandit-v0", pulls=pulls)

@@ -33,6 +33,10 @@ _BANDIT = Preset(
     },
     for_memory=True,
 )
+# With 100 pulls, a gamma of 0.95 instead of 0.99 gave a return of 73 instead of 65 after three million steps, and of
+# 77.6 instead of 76.4 after 20 million (one seed each).
+_LONG_BANDIT = replace(_BANDIT, values={**_BANDIT.values, "gamma": 0.95, "minibatch_size": 3200})
+_LONG_TRIAL = 50  # pulls
 # A rollout is one trial of each environment. With a rate of 1e-3 and raw rewards, a run on PointRobotSparse fell from a
 # return of 41 to 11 after two million steps; with these values it kept rising (one seed each).
 _ROBOT = Preset(
@@ -175,6 +179,8 @@ def for_env(presets: dict[str, Preset], env: Any) -> dict[str, Preset]:
     if "ppo" not in presets or horizon is None or settings is None:
         return presets
     preset, trial = presets["ppo"], horizon * settings.episodes_per_task
+    if preset is _BANDIT and trial > _LONG_TRIAL:
+        preset = _LONG_BANDIT
     steps = trial * max(1, preset.values["rollout_steps"] // trial)
     longest = min(_LONGEST_SEQUENCE, steps)
     sequence = next(length for length in range(longest, 0, -1) if steps % length == 0)
