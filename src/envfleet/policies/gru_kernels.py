@@ -53,10 +53,10 @@ def step(
 
 @kernel
 def forward(pulled: Array, candidates: Array, held: Array, states: Array, starts: Array, of_state: Array) -> None:
-    """Compute `states` [time, batch, units] and what the way back needs.
+    """Compute `states` [time, batch, units], and the arrays that `backward` reads.
 
     `pulled` [time, batch, 3 units] becomes r, z and h U_n. It holds x W + b of both for r and z, and the bias of h U_n.
-    `candidates` become n and hold x W_n + b. `held` becomes the states before each step; its first one is given. Where
+    `candidates` become n and hold x W_n + b. `held` becomes the states before each step; its first one is given. If
     `starts` [time, batch] is set, that state is zero. `of_state` [units, 3 units] is U.
     """
     time, batch, _ = states.shape
@@ -132,7 +132,7 @@ def _begin_step_back(
 def _add_product(result: Array, left: Array, right: Array) -> None:
     """Add left [rows, inner] times right [inner, columns] to `result`.
 
-    Four rows and four inner places at a time keep the processor busy with what it has already loaded.
+    Four rows and four inner places at a time need few loads for each multiplication.
     """
     rows, inner = left.shape
     for i in range(0, rows - 3, 4):

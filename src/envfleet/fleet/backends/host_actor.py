@@ -51,7 +51,7 @@ class HostActor:
     def run(self, message: Any, stored: Any = None) -> Any:
         """Carry out commands and return the first report; `more` returns the next one, if it is not the last.
 
-        The packed message has the number of messages to this host before it, the commands, and the arrays that are not
+        The packed message has its number among the messages to this host, the commands, and the arrays that are not
         divided, unless they are `stored`. Ray may deliver messages in another order, but an older one must not replace
         the weights or rows of a newer one.
         """

@@ -1,8 +1,8 @@
 """Small messages between hosts and the caller, packed as bytes.
 
-Ray sends bytes as they are. Other values go through its own serialisation, whose fixed cost (about a millisecond for a
-call with commands and weights, on two cores) is more than that of all else that a small rollout needs. For large arrays
-Ray's way is better: it makes fewer copies.
+Ray sends bytes as they are. Other values go through its own serialisation. That takes about a millisecond for a call
+with commands and weights, whatever their size, so it is a large part of a small rollout. For large arrays Ray's way is
+better: it makes fewer copies.
 """
 
 from __future__ import annotations
