@@ -29,6 +29,8 @@ class NumpyGRU:
         self._bias_input, self._bias_state = view(memory.bias_input), view(memory.bias_state)
         self._projected, self._pulled = (aligned((rows, 3 * memory.units), _FLOAT) for _ in range(2))
         self.refresh()
+        # Compile now, because a step may have a time limit.
+        self(np.zeros((rows, len(self._of_input)), _FLOAT), np.zeros((rows, memory.units), _FLOAT))
 
     def refresh(self) -> None:
         """Read the weights again after they changed: the kernel needs them transposed."""
