@@ -33,8 +33,8 @@ be faster.""",
     "recurrent": """\
 Updates on {batch} whole trials of {length} steps, with the networks of pomdp-baselines for {task}: memories of {units}
 units, heads of {hidden}. Drawing the batch counts. The other rows are an update written in the way of pomdp-baselines:
-five passes forward through a memory and three back, where ours needs four and two for the same losses. *Memories alone*
-makes only our passes, on prepared tensors: the limit for an update with this memory.""",
+five passes forward through a memory and three back, where ours needs four and two for the same losses. *Arithmetic
+alone* makes only our passes through memories and heads, on prepared tensors: the limit for an update with them.""",
     "balanced": """\
 One worker and a learner with one thread, each on its own core. The environment computes {iterations} iterations per
 step, a number found by trial before the rounds. With it, collecting takes {relation:.2f} times as long as learning in

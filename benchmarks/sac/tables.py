@@ -93,9 +93,9 @@ def recurrent(procedure: Procedure, *, memory: str, length: int) -> Table:
             for threads in PEER_THREADS
         ),
         Row(
-            "memories",
-            "memories alone, 2 threads",
-            partial(Session, "benchmarks.sac.memory_session", ["--sizes", sizes]),
+            "arithmetic",
+            "arithmetic alone, 2 threads",
+            partial(Session, "benchmarks.sac.recurrent_arithmetic_session", ["--sizes", sizes]),
         ),
     ]
     return {
