@@ -108,43 +108,66 @@ def measure_rollouts(rounds: int, seconds: float, report: Report) -> Figures:
 
 
 def measure_model(rounds: int, seconds: float, report: Report) -> Figures:
-    """Measure the constants on one node and compare the model with 2, 4 and 8 nodes behind a cable of `RATE`."""
+    """Measure the constants on one node and compare the model with 2, 4 and 8 nodes behind a cable of `RATE`.
+
+    All take turns, because the speed of a shared machine changes.
+    """
     sizes = {"vectors": 16, "pictures": LARGE}
+    cells = [(kind, nodes, schedule) for kind in sizes for nodes in VALIDATED for schedule in SCHEDULES]
+    one = [(kind, nodes, "sync") for kind in sizes for nodes in (0, 1)]  # 0: without a cluster
+    found: dict[Any, list[Figures]] = {cell: [] for cell in one + cells}
     with NamespaceCluster(max(VALIDATED)) as cluster:
         cluster.shape(0, RATE)
-        alone: dict[str, list[Figures]] = {kind: [] for kind in sizes}
-        single: dict[str, list[Figures]] = {kind: [] for kind in sizes}
-        for kind in _rounds(rounds, list(sizes)):
-            size = sizes[kind]
-            alone[kind].append(run_here(Workload("processes", 1, observation_bytes=size, seconds=seconds)))
-            single[kind].append(run(cluster, Workload("ray", 1, observation_bytes=size, seconds=seconds)))
-            report(f"model: {kind}, one node")
-        constants = constants_of(alone, single)
-        loads = {kind: load_of(alone[kind]) for kind in sizes}
-        report(f"model: {constants}")
-        cells = [(kind, nodes, schedule) for kind in sizes for nodes in VALIDATED for schedule in SCHEDULES]
-        updates: dict[Any, list[float]] = {cell: [] for cell in cells}
-        for cell in _rounds(rounds, cells):
+        bandwidth = bandwidth_of(cluster)
+        report(f"model: {bandwidth / 1e6:.0f} MB/s through the cable")
+        for cell in _rounds(rounds, one + cells):
             kind, nodes, schedule = cell
-            found = run(cluster, Workload("ray", nodes, schedule, observation_bytes=sizes[kind], seconds=seconds))
-            updates[cell].append(nodes * ENVS_PER_NODE * STEPS / found["steps_per_second"])
-            expected = update(constants, loads[kind], nodes).seconds(schedule)
-            report(f"model: {kind}, {nodes} nodes, {schedule}: {expected / updates[cell][-1] - 1:+.1%}")
+            workload = Workload("ray", nodes, schedule, observation_bytes=sizes[kind], seconds=seconds)
+            alone = replace(workload, backend="processes", nodes=1)
+            found[cell].append(run(cluster, workload) if nodes else run_here(alone))
+            report(f"model: {kind}, {nodes} nodes, {schedule}: {1000 * found[cell][-1]['update']:.0f} ms")
+    alone, single = ({kind: found[kind, nodes, "sync"] for kind in sizes} for nodes in (0, 1))
+    constants = constants_of(alone, single, bandwidth)
+    loads = {kind: load_of(alone[kind]) for kind in sizes}
     checked = [
         {
             "kind": kind,
             "nodes": nodes,
             "schedule": schedule,
-            "measured": statistics.median(updates[kind, nodes, schedule]),
+            "measured": nodes * ENVS_PER_NODE * STEPS / _median(found[kind, nodes, schedule], "steps_per_second"),
             "expected": update(constants, loads[kind], nodes).seconds(schedule),
         }
         for kind, nodes, schedule in cells
     ]
     return {
+        "rounds": rounds,
+        "seconds": seconds,
         "constants": asdict(constants),
         "loads": {kind: asdict(load) for kind, load in loads.items()},
+        "runs": {" ".join(map(str, cell)): runs for cell, runs in found.items()},
         "checked": checked,
     }
+
+
+_RECEIVES = """
+import socket, sys, time
+listener = socket.create_server(("0.0.0.0", 7001))
+print("listening", flush=True)
+connection, _ = listener.accept()
+size, got, began = int(sys.argv[1]), 0, time.perf_counter()
+while got < size:
+    got += len(connection.recv(2**18))
+print(size / (time.perf_counter() - began))
+"""
+_SENDS = "import socket, sys; socket.create_connection((sys.argv[1], 7001)).sendall(bytes(int(sys.argv[2])))"
+
+
+def bandwidth_of(cluster: NamespaceCluster, size: int = 100_000_000) -> float:
+    """Return the bytes per second from node 1 to the head, by a plain transfer."""
+    with cluster.popen(0, [sys.executable, "-c", _RECEIVES, str(size)]) as receiver:
+        assert receiver.stdout is not None and receiver.stdout.readline() == "listening\n"
+        cluster.run(1, [sys.executable, "-c", _SENDS, cluster.address(0), str(size)])
+        return float(receiver.stdout.read())
 
 
 def _median(runs: list[Figures], name: str) -> float:
@@ -162,11 +185,19 @@ def load_of(alone: list[Figures]) -> Load:
     )
 
 
-def constants_of(alone: dict[str, list[Figures]], single: dict[str, list[Figures]]) -> Constants:
+def constants_of(alone: dict[str, list[Figures]], single: dict[str, list[Figures]], bandwidth: float) -> Constants:
     """The constants, from runs without a cluster and with one node, of vectors and of pictures."""
-    more = {kind: _median(single[kind], "rollout") - _median(alone[kind], "rollout") for kind in alone}
-    moved = {kind: _median(alone[kind], "rollout_bytes") + _median(alone[kind], "weight_bytes") for kind in alone}
-    extra = _median(single["vectors"], "driver_cpu") - _median(alone["vectors"], "driver_cpu")
-    per_host = max(0.0, extra)  # other work on the machine may hide it
-    bandwidth = (moved["pictures"] - moved["vectors"]) / (more["pictures"] - more["vectors"])
-    return Constants(per_host, max(0.0, more["vectors"] - per_host), bandwidth)
+
+    def more(name: str) -> tuple[float, float]:
+        """What one node costs beyond none: with vectors, and in addition with pictures. Noise may hide it."""
+        vectors, pictures = (
+            _median(single[kind], name) - _median(alone[kind], name) for kind in ("vectors", "pictures")
+        )
+        return max(0.0, vectors), max(0.0, pictures - max(0.0, vectors))
+
+    (small, large), (per_host, copying) = more("rollout"), more("driver_cpu")
+    rows, weights = (
+        _median(alone["pictures"], name) - _median(alone["vectors"], name) for name in ("rollout_bytes", "weight_bytes")
+    )
+    packing = max(0.0, large - (rows + weights) / bandwidth - copying)
+    return Constants(per_host, max(0.0, small - per_host), bandwidth, packing / rows, copying / rows)

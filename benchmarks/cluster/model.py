@@ -1,7 +1,8 @@
 """What an update costs with N nodes: publishing weights, waiting for the slowest, receiving rows, learning.
 
-A *host* is a node with its workers. All times are in seconds, sizes in bytes. The model is pessimistic about weights:
-every host asks the learner's machine for them at the same time.
+A *host* is a node with its workers. All times are in seconds, sizes in bytes. The learner's machine sends weights to
+one host after the other, and they answer in the same order. While it copies the rows of one host, those of the next are
+on their way. So one host needs all stages, and each further host only adds the slowest of them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ __all__ = ["Constants", "Load", "Parts", "expected_maximum", "first_limit", "sha
 class Constants:
     """What a cluster costs."""
 
-    per_host: float  # the driver's work for one host and rollout
+    per_host: float  # the driver's work for one host and rollout, without that for its rows
     latency: float  # of a request and its answer, beyond that work
-    bandwidth: float  # bytes per second to and from the learner's machine
+    bandwidth: float  # bytes per second through the learner's cable, in each direction
+    packing: float = 0.0  # a host's seconds to pack a byte of rows
+    copying: float = 0.0  # the driver's seconds to unpack and copy it
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Parts:
     collecting: float
     waiting: float  # for the slowest host
     receiving: float
+    copying: float  # the driver's part of publishing and receiving, which takes time from the learner
     learning: float
 
     def seconds(self, schedule: str) -> float:
@@ -59,18 +63,28 @@ class Parts:
         }
         if schedule == "sync":
             return {**collected, "learning": self.learning}
-        # `overlap`: hosts collect while the learner learns; pasting rows takes the learner's time as well.
-        learned = {"learning": self.learning, "receiving rows": self.receiving}
+        learned = {"learning": self.learning, "copying rows": self.copying}  # `overlap`: meanwhile, hosts collect
         return max(collected, learned, key=lambda parts: sum(parts.values()))
 
 
 def update(constants: Constants, load: Load, nodes: int) -> Parts:
     """Return the parts of an update with `nodes` hosts."""
+    handling = constants.per_host / 2  # of one message
+    sending = load.weight_bytes / constants.bandwidth
+    arriving, copying = load.row_bytes / constants.bandwidth, load.row_bytes * constants.copying
+    publishing = handling + sending
+    receiving = constants.latency + load.row_bytes * constants.packing + arriving + handling + copying
+    of_next_weights, of_next_rows = max(handling, sending), max(arriving, handling + copying)
+    if of_next_weights > of_next_rows:
+        publishing += (nodes - 1) * of_next_weights
+    else:
+        receiving += (nodes - 1) * of_next_rows
     return Parts(
-        publishing=nodes * (constants.per_host / 2 + load.weight_bytes / constants.bandwidth),
+        publishing=publishing,
         collecting=load.collecting,
         waiting=load.collecting * load.spread * expected_maximum(nodes),
-        receiving=constants.latency + nodes * (constants.per_host / 2 + load.row_bytes / constants.bandwidth),
+        receiving=receiving,
+        copying=nodes * (2 * handling + copying),
         learning=nodes * load.learning,
     )
 
@@ -86,7 +100,7 @@ def expected_maximum(count: int) -> float:
 
 def share_of_linear(constants: Constants, load: Load, nodes: int, schedule: str) -> float:
     """Return the speed of `nodes` hosts divided by `nodes` times that of one machine without a cluster."""
-    alone = Parts(0.0, load.collecting, 0.0, 0.0, load.learning)
+    alone = Parts(0.0, load.collecting, 0.0, 0.0, 0.0, load.learning)
     return alone.seconds(schedule) / update(constants, load, nodes).seconds(schedule)
 
 

@@ -100,9 +100,11 @@ def _model(results: Figures) -> Iterator[str]:
     yield "## A model of cost"
     yield (
         "`benchmarks/cluster/model.py` adds up an update with N nodes: publishing weights, collecting, waiting for the "
-        "slowest node, receiving rows, learning. Its constants are measured on one node, behind a cable of 1 Gbit/s: "
-        f"{1000 * constants.per_host:.2f} ms of the driver per node and rollout, {1000 * constants.latency:.1f} ms "
-        f"latency, {constants.bandwidth / 1e6:.0f} MB/s. The table compares it with more nodes."
+        "slowest node, receiving rows, learning. Its constants are measured on one node, and the learner's cable "
+        f"carries {constants.bandwidth / 1e6:.0f} MB/s: {1000 * constants.per_host:.2f} ms of the driver per node and "
+        f"rollout, {1000 * constants.latency:.1f} ms latency; per MB of rows, a host packs "
+        f"{1e9 * constants.packing:.2f} ms and the driver copies {1e9 * constants.copying:.2f} ms. The table compares "
+        f"the model with more nodes (medians of {model['rounds']} rounds of {model['seconds']:g} s, in turn)."
     )
     lines = [
         table_line("rows", "nodes", "schedule", "update measured, ms", "model, ms", "error"),

@@ -133,9 +133,9 @@ class NamespaceCluster:
         self._in(self._switch, "link", "set", f"p{node}", "up")
 
     def shape(self, node: int, rate: str) -> None:
-        """Limit the cable of a node in both directions, for example to "1gbit"."""
+        """Limit the cable of a node in both directions, for example to "1gbit". Only 128 kB may pass at once."""
         for namespace, device in ((self._switch, f"p{node}"), (f"{self._prefix}{node}", "eth0")):
-            limit = ["root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+            limit = ["root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
             _ip("netns", "exec", namespace, "tc", "qdisc", "replace", "dev", device, *limit)
 
     def processes(self, node: int, named: str) -> list[int]:

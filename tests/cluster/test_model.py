@@ -12,12 +12,28 @@ FREE = Constants(per_host=0.0, latency=0.0, bandwidth=float("inf"))
 
 
 def test_an_update_is_the_sum_of_its_parts() -> None:
-    parts = update(Constants(0.002, 0.01, 1e6), Load(0.5, 1000.0, 500.0, 0.05), 4)
-    assert parts.publishing == pytest.approx(4 * (0.001 + 0.0005))
-    assert parts.receiving == pytest.approx(0.01 + 4 * (0.001 + 0.001))
-    assert parts.learning == pytest.approx(0.2)
-    assert parts.seconds("sync") == pytest.approx(0.006 + 0.5 + 0.018 + 0.2)
-    assert parts.seconds("overlap") == pytest.approx(0.006 + 0.5 + 0.018)
+    """The cable needs longer for rows than the driver, so each further host adds the time of its rows there."""
+    parts = update(Constants(0.002, 0.01, 1e6, 2e-7, 3e-7), Load(0.5, 5000.0, 500.0, 0.05), 4)
+    assert parts.publishing == pytest.approx(0.001 + 0.0005)
+    assert parts.receiving == pytest.approx(0.01 + 0.001 + 0.005 + 0.001 + 0.0015 + 3 * 0.005)
+    assert parts.copying == pytest.approx(4 * (0.002 + 0.0015)) and parts.learning == pytest.approx(0.2)
+    assert parts.seconds("sync") == pytest.approx(0.0015 + 0.5 + 0.0335 + 0.2)
+    assert parts.seconds("overlap") == pytest.approx(0.0015 + 0.5 + 0.0335)
+    assert update(FREE, Load(0.1, 0.0, 0.0, 0.05), 4).seconds("overlap") == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("constants", "load", "seconds"),
+    [
+        (Constants(0.01, 0.0, 1e6), Load(0.0, 0.0, 7000.0, 0.0), 0.007),  # weights through the cable
+        (Constants(0.01, 0.0, 1e6), Load(0.0, 3000.0, 3000.0, 0.0), 0.005),  # the driver's work for a message
+        (Constants(0.01, 0.0, 1e6, copying=1e-6), Load(0.0, 3000.0, 7000.0, 0.0), 0.008),  # and for its rows
+        (Constants(0.01, 0.0, 1e6, packing=1e-3), Load(0.0, 7000.0, 3000.0, 0.0), 0.007),  # hosts pack side by side
+    ],
+)
+def test_a_further_host_adds_the_slowest_stage(constants: Constants, load: Load, seconds: float) -> None:
+    added = update(constants, load, 9).seconds("sync") - update(constants, load, 8).seconds("sync")
+    assert added == pytest.approx(seconds)
 
 
 def test_learning_is_hidden_until_it_takes_longer_than_collecting() -> None:
@@ -56,14 +72,22 @@ def test_the_slowest_of_some_hosts() -> None:
     assert parts.waiting == pytest.approx(2.0 * 0.1 * expected_maximum(4))
 
 
+def runs(rollout: float, driver_cpu: float, rollout_bytes: float) -> list[dict[str, float]]:
+    return [{"rollout": rollout, "driver_cpu": driver_cpu, "rollout_bytes": rollout_bytes, "weight_bytes": 0.0}]
+
+
+def test_constants_come_from_one_node() -> None:
+    alone = {"vectors": runs(1.0, 0.02, 0.0), "pictures": runs(1.1, 0.05, 1e6)}
+    single = {"vectors": runs(1.005, 0.022, 0.0), "pictures": runs(1.125, 0.056, 1e6)}
+    found = constants_of(alone, single, 1e8)
+    assert found.per_host == pytest.approx(0.002) and found.latency == pytest.approx(0.003)
+    assert found.copying == pytest.approx(4e-9) and found.packing == pytest.approx(6e-9) and found.bandwidth == 1e8
+
+
 def test_constants_are_never_negative() -> None:
     """On a busy machine the driver may seem to work less with a cluster."""
-
-    def runs(rollout: float, driver_cpu: float, rollout_bytes: float) -> list[dict[str, float]]:
-        return [{"rollout": rollout, "driver_cpu": driver_cpu, "rollout_bytes": rollout_bytes, "weight_bytes": 0.0}]
-
-    alone = {"vectors": runs(1.0, 0.02, 1e3), "pictures": runs(1.0, 0.02, 1e6)}
-    single = {"vectors": runs(1.005, 0.01, 1e3), "pictures": runs(1.1, 0.02, 1e6)}
-    found = constants_of(alone, single)
+    alone = {"vectors": runs(1.0, 0.02, 0.0), "pictures": runs(1.0, 0.02, 1e6)}
+    single = {"vectors": runs(1.005, 0.01, 0.0), "pictures": runs(1.1, 0.02, 1e6)}
+    found = constants_of(alone, single, 1e7)
     assert found.per_host == 0.0 and found.latency == pytest.approx(0.005)
-    assert found.bandwidth == pytest.approx(999e3 / 0.095)
+    assert found.copying == found.packing == 0.0
