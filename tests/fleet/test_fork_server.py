@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -144,6 +145,25 @@ def test_a_start_that_was_interrupted_does_not_shift_the_answers(monkeypatch: py
         make()
     with make() as fleet:
         assert set(fleet.apply(lambda _: os.getpid())) == {worker.pid for worker in fleet.statistics().workers}
+
+
+def test_a_caller_that_is_gone_before_its_answer_ends_the_server_quietly(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make().close()
+    server = fork_server()
+    server._popen.send_signal(signal.SIGSTOP)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(socket, "recv_fds", interrupted)
+        make()
+    server._socket.close()
+    server._popen.send_signal(signal.SIGCONT)
+    assert server._popen.wait() == 0
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_modules_are_imported_once_by_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

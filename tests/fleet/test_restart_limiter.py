@@ -1,4 +1,4 @@
-"""The restart limiter counts within a window and pauses longer each time."""
+"""Restarts are limited within a window, with pauses that grow, and those of environments are logged."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from envfleet import Restarts
+from envfleet import EnvError, Restarts
+from envfleet.errors import EnvContext
 from envfleet.fleet import restart_limiter
+from envfleet.fleet.failures import RestartBudget
 from envfleet.fleet.restart_limiter import RestartLimiter
+from envfleet.fleet.spec import GroupSettings, OnError
 
 
 @pytest.fixture
@@ -34,3 +37,18 @@ def test_a_restart_counts_only_within_its_window(clock: SimpleNamespace) -> None
     assert limiter.exhausted and limiter.recent == 2
     clock.now += 6.0
     assert not limiter.exhausted and limiter.recent == 1
+
+
+def test_the_first_restart_of_an_environment_is_logged_in_full_and_later_ones_now_and_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    budget = RestartBudget(GroupSettings(1, on_error=OnError.RESTART, restarts=Restarts(100, backoff=0.0)))
+    for number in range(9):
+        context = EnvContext(3, "step", seed=13, step=number, action=0)
+        budget.spend(EnvError(f"ValueError: broken {number}", context, original="Traceback: line 7 of engine.py"))
+    first, *later = caplog.messages
+    assert "broken 0" in first and "environment 3" in first and "line 7 of engine.py" in first
+    assert later == [
+        f"environment 3: restarted {count} times so far, now because of: ValueError: broken {count - 1}"
+        for count in (2, 4, 8)
+    ]

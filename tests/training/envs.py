@@ -359,6 +359,24 @@ class Deadly(Counter):
         return super().step(action)
 
 
+class FailsOnce(Counter):
+    """Misbehaves in the first step of all its copies, which is the one that `auto` times."""
+
+    def __init__(self, how: str, mark: str) -> None:
+        super().__init__()
+        self.how, self.mark, self.failed = how, Path(mark), Path(f"{mark}-failed")
+
+    def step(self, action: Any) -> Any:
+        if not self.failed.exists():
+            self.failed.touch()
+            if self.how == "crash":
+                os._exit(3)
+            if self.how == "hang":
+                hang(self.mark)
+            raise ValueError("the engine exploded once")
+        return super().step(action)
+
+
 INTERRUPTED: list[bool] = []  # whether an environment of this process has sent Ctrl-C
 
 

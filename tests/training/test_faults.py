@@ -111,11 +111,17 @@ def test_an_environment_that_hangs(tmp_path: Path) -> None:
 
 @BOTH_WAYS
 @pytest.mark.parametrize("memory", ["none", "gru"])
-def test_an_environment_that_raises(acting: str, memory: str, tmp_path: Path) -> None:
+def test_an_environment_that_raises(
+    acting: str, memory: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     witness = Witness()
-    options = {**SETTINGS, "acting": acting, "on_error": "restart", "memory": memory}
-    run(tmp_path / "run", [witness], env_kwargs=fault("raise", tmp_path), **options)
+    options = {**SETTINGS, "acting": acting, "on_error": "restart", "memory": memory, "quiet": False}
+    done = run(tmp_path / "run", [witness], env_kwargs=fault("raise", tmp_path), **options)
     assert witness.lost == [(1, 10, 1)]
+    assert [row.get("fleet/lost_steps") for row in done.metrics] == [None, 1.0, 1.0]
+    (restart,) = caplog.messages
+    assert restart.startswith("an environment is restarted: RuntimeError: the simulator has failed (environment 1, ")
+    assert "1 step to faults of environments or workers" in capfd.readouterr().err
 
 
 @BOTH_WAYS

@@ -11,6 +11,7 @@ from envfleet.algorithms.settings import PPO
 from envfleet.fleet.auto import StepCost
 from envfleet.training import placement
 from envfleet.training.placement import place
+from tests.training.envs import FailsOnce
 from tests.training.running import run, weights
 
 SLOW, CHEAP = StepCost(2e-3, 2e-3), StepCost(10e-6, 10e-6)
@@ -23,7 +24,7 @@ class Timed:
     def __init__(self, cost: StepCost) -> None:
         self._cost = cost
 
-    def apply(self, function: Any) -> StepCost:
+    def apply_within_step(self, function: Any) -> StepCost:
         return self._cost
 
 
@@ -78,6 +79,18 @@ def test_what_limits_the_workers_is_said(settings: dict[str, Any], said: str, mo
     monkeypatch.setattr(placement, "usable_cores", lambda: 2)
     choice = place(PPO(**settings), 1, Timed(CHEAP))  # type: ignore[arg-type]
     assert choice.reason.endswith(f"; {said}")
+
+
+@pytest.mark.parametrize("how", ["crash", "hang", "raise"])
+def test_a_fault_while_a_step_is_timed_does_not_end_the_training(
+    how: str, tmp_path: Path, limits_hold: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = {"backend": "auto", "workers": 2, "timeout": 1.0, "on_error": "restart", "quiet": False}
+    trained = run(
+        tmp_path / "run", env=FailsOnce, env_kwargs={"how": how, "mark": str(limits_hold)}, steps=384, **options
+    )
+    assert trained.metrics[-1]["step"] == 384
+    assert "a step could not be timed: " in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])

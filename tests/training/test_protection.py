@@ -103,7 +103,7 @@ def test_a_first_look_does_not_die_with_the_environment(at: str, tmp_path: Path)
     with pytest.raises(WorkerError, match="it exited with code 3"):
         run(tmp_path / "run", env=Deadly, env_kwargs={"at": at}, backend="auto", restarts=0)
     with pytest.raises(WorkerError, match="it exited with code 3"):
-        envfleet.make(Deadly, 4, env_kwargs={"at": at}, quiet=True)
+        envfleet.make(Deadly, 4, env_kwargs={"at": at}, quiet=True, restarts=0)
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import traceback
 
@@ -10,6 +11,8 @@ from envfleet.fleet.restart_limiter import RestartLimiter
 from envfleet.fleet.spec import GroupSettings, OnError
 
 __all__ = ["RestartBudget", "bad_observation", "bad_reward", "failure_of"]
+
+_log = logging.getLogger("envfleet")
 
 
 def failure_of(error: BaseException, context: EnvContext) -> EnvError:
@@ -41,10 +44,11 @@ def bad_reward(received: str, context: EnvContext) -> ObservationError:
 
 
 class RestartBudget:
-    """Counts the restarts of one environment, or of one pool."""
+    """Counts and logs the restarts of one environment, or of one pool."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self._on_error, self._restarts = settings.on_error, RestartLimiter(settings.restarts)
+        self._spent = 0
 
     def spend(self, failure: EnvError) -> None:
         """Wait for the pause before a restart; raise `failure` if the settings do not allow one."""
@@ -61,4 +65,10 @@ class RestartBudget:
             )
             final.carry(failure.attributes)
             raise final
+        self._spent += 1
+        if self._spent == 1:
+            _log.warning("an environment is restarted: %s", failure)
+        elif self._spent.bit_count() == 1:  # 2, 4, 8, ...: often enough to notice, and not a flood
+            where, count = failure.context.where, self._spent
+            _log.warning("%s: restarted %d times so far, now because of: %s", where, count, failure.message)
         time.sleep(restarts.count())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from envfleet.fleet.spec import GroupSettings, OnError, Timeouts, default_group_
 from envfleet.machine import open_file_limit, open_files, usable_cores
 from envfleet.wording import counted, there_are
 
-__all__ = ["BACKENDS", "Hosting", "backend_of", "cluster_cpus", "group_count", "named", "positive"]
+__all__ = ["BACKENDS", "Hosting", "backend_of", "cluster_cpus", "group_count", "named", "positive", "timed_step"]
 
 BACKENDS = {
     "auto": "auto",
@@ -72,14 +73,15 @@ class Hosting:
         elif backend == "auto" and most == 1:
             backend, reason = "sequential", "one worker, so other processes could not help"
         elif backend == "auto":
-            try:
-                cost = self._measured(makers, settings, timeouts, first_task)
+            cost = timed_step(
+                lambda: self._measured(makers, settings, timeouts, first_task),
+                on_error=settings.on_error,
+                restarts=settings.restarts.limit,
+            )
+            if isinstance(cost, str):
+                choice = auto.Choice("processes", count, cost)
+            else:
                 choice = auto.choose(cost, n_envs, cores, workers=given, most=most)
-            except (EnvError, WorkerError) as error:
-                hung = isinstance(error, WorkerError) and error.hung
-                if settings.on_error is OnError.RAISE and not hung:
-                    raise
-                choice = auto.Choice("processes", count, f"a step could not be timed: {one_line_of(error)}")
             backend, count, reason = choice.backend, choice.workers, choice.reason
         if given is not None and given > count and backend != "sequential":
             what = there_are(n_envs, "environment") if most == n_envs else f"{there_are(most, 'group')} of environments"
@@ -98,6 +100,20 @@ class Hosting:
             (cost,) = fleet.apply_within_step(measure)
         assert isinstance(cost, auto.StepCost)
         return cost
+
+
+def timed_step(measure: Callable[[], auto.StepCost], *, on_error: OnError, restarts: int) -> auto.StepCost | str:
+    """Return the cost of a step, or why it could not be timed.
+
+    If an environment crashes or hangs here, the fleet restarts its worker, as at any later step. One that raises is
+    restarted if `on_error` says so.
+    """
+    try:
+        return measure()
+    except (EnvError, WorkerError) as error:
+        if not restarts or (isinstance(error, EnvError) and on_error is OnError.RAISE):
+            raise
+        return f"a step could not be timed: {one_line_of(error)}"
 
 
 def cluster_cpus(settings: ClusterSettings) -> int:

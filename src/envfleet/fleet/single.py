@@ -44,6 +44,10 @@ class SingleEnv:
         """Call `function(env)` in the process that hosts the environment, and return its result."""
         return self._fleet.apply(function)[0]
 
+    def apply_within_step(self, function: Callable[[Any], Any]) -> Any:
+        """As `apply`, with the time limit of a step."""
+        return self._fleet.apply_within_step(function)[0]
+
     def rebuild(self) -> None:
         """Replace the environment with a fresh one."""
         self._fleet.rebuild()

@@ -144,6 +144,7 @@ class Training:
             f"rollout/ep_rew_mean_{LATEST}": self.progress.mean_of_latest,
             "rollout/ep_len_mean": self.progress.mean_length,
             "rollout/episodes": float(self.progress.episodes),
+            **({"fleet/lost_steps": float(self.progress.lost)} if self.progress.lost else {}),
             **self.progress.of_infos,
             "time/seconds": self.progress.seconds,
             **shares.shares(seconds, waited, learning, rollout.rewards.size),

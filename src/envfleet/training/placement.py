@@ -8,7 +8,8 @@ from dataclasses import replace
 from envfleet.algorithms.settings import TrainingSettings
 from envfleet.fleet.auto import Choice, choose, measure
 from envfleet.fleet.cluster import ClusterSettings
-from envfleet.fleet.hosting import BACKENDS, cluster_cpus, group_count
+from envfleet.fleet.hosting import BACKENDS, cluster_cpus, group_count, timed_step
+from envfleet.fleet.spec import OnError
 from envfleet.machine import usable_cores
 from envfleet.training.stage import Stage
 from envfleet.wording import counted, there_are
@@ -32,7 +33,15 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
     if acting != "auto" and backend != "auto":
         most = groups if acting == "worker" else n_envs
         return _limited(Choice(backend, min(settings.workers or cores, most), "asked for", acting), settings, groups)
-    cost = stage.apply(functools.partial(measure, seed=seed, n_envs=n_envs))
+    cost = timed_step(
+        lambda: stage.apply_within_step(functools.partial(measure, seed=seed, n_envs=n_envs)),
+        on_error=OnError(settings.on_error),
+        restarts=settings.restarts,
+    )
+    if isinstance(cost, str):  # in processes of their own, such environments are restarted
+        acting = "worker" if acting == "auto" else acting
+        count = min(settings.workers or cores, groups if acting == "worker" else n_envs)
+        return _limited(Choice("processes" if backend == "auto" else backend, count, cost, acting), settings, groups)
     acting_groups = None if acting == "central" else groups
     choice = choose(cost, n_envs, cores, workers=settings.workers, groups=acting_groups)
     if acting == "central":

@@ -28,6 +28,7 @@ class Progress:
         self._settings = settings
         self.steps = 0
         self.episodes = 0
+        self.lost = 0  # steps that never happened, because of a fault of their environment or its worker
         self._seconds_before = 0.0  # of earlier processes, if the run was resumed
         self._began = time.monotonic()
         self._seconds_aside = 0.0  # spent on evaluations and checkpoints
@@ -44,6 +45,7 @@ class Progress:
     def add(self, rollout: Rollout) -> list[tuple[float, int]]:
         """Count a rollout and return the episodes that ended in it."""
         self.steps += rollout.rewards.size
+        self.lost += rollout.rewards.size - rollout.steps
         returns, lengths = rollout.episodes()
         ended = list(zip(returns.tolist(), lengths.tolist(), strict=True))
         self._returns.extend(returns.tolist())
@@ -150,6 +152,7 @@ class Progress:
         return {
             "steps": self.steps,
             "episodes": self.episodes,
+            "lost": self.lost,
             "seconds": self.seconds,
             "seconds_aside": self._seconds_aside,
             "returns": list(self._returns),
@@ -167,7 +170,8 @@ class Progress:
     def count_as(self, state: dict[str, Any]) -> None:
         """Restore steps and episodes. The clock keeps running."""
         self.steps, self.episodes = state["steps"], state["episodes"]
-        saved = state.get("numbers", {})  # older versions did not record them
+        self.lost = state.get("lost", 0)  # older versions did not record them
+        saved = state.get("numbers", {})  # nor these
         kept: list[tuple[deque[Any], Sequence[Any]]] = [
             (self._returns, state["returns"]),
             (self._lengths, state["lengths"]),

@@ -48,6 +48,10 @@ class Stage:
         """Run `function(env)` in the environment's worker and return its result."""
         return self._kept().apply(function)
 
+    def apply_within_step(self, function: Callable[[Any], Any]) -> Any:
+        """As `apply`, with the time limit of a step."""
+        return self._kept().apply_within_step(function)
+
     def fresh(self) -> SingleEnv:
         """Return the environment, built again. Closing it leaves its worker to the stage."""
         if self._env is None:

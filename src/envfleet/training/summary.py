@@ -106,6 +106,8 @@ def results_of(
             else "no episode has ended"
         ),
     }
+    if progress.lost:
+        results["lost"] = f"{counted(progress.lost, 'step')} to faults of environments or workers"
     if goal is not None:
         results["ended"] = goal
     if discarded:

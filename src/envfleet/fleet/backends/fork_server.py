@@ -30,6 +30,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
@@ -296,7 +297,10 @@ def serve(requests_fd: int, endings_fd: int, parent_pid: int) -> None:
 
 
 def _receive(requests: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    header, fds, _, _ = socket.recv_fds(requests, _LENGTH.size, _MOST_FDS)
+    try:
+        header, fds, _, _ = socket.recv_fds(requests, _LENGTH.size, _MOST_FDS)
+    except ConnectionResetError:  # the caller is gone, and has not read the last answer
+        return None, []
     if len(header) < _LENGTH.size:
         return None, fds
     (left,) = _LENGTH.unpack(header)
@@ -322,6 +326,7 @@ def _load(modules: list[str], sys_path: list[str]) -> None:
 
 
 def _answer(requests: socket.socket, request: _Request, workers: dict[int, int], own: list[int]) -> None:
+    pidfd = None
     try:
         with blocked():  # until the worker has its own handlers
             pid = os.fork()
@@ -332,12 +337,12 @@ def _answer(requests: socket.socket, request: _Request, workers: dict[int, int],
                 for fd in own:
                     os.close(fd)
                 request.become()
+        workers[pid] = request.number
+        answer, pidfd = json.dumps(pid), open_pidfd(pid)
     except OSError as error:
-        requests.sendall(json.dumps(str(error)).encode())
-        return
-    workers[pid] = request.number
-    pidfd = open_pidfd(pid)
-    socket.send_fds(requests, [json.dumps(pid).encode()], [] if pidfd is None else [pidfd])
+        answer = json.dumps(str(error))
+    with suppress(ConnectionError):  # the caller is gone
+        socket.send_fds(requests, [answer.encode()], [] if pidfd is None else [pidfd])
     if pidfd is not None:
         os.close(pidfd)
 
