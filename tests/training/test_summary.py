@@ -21,6 +21,6 @@ from envfleet.training.summary import results_of
 )
 def test_the_return_is_a_mean_of_the_episodes_that_have_ended(episodes: int, words: str) -> None:
     progress: Any = SimpleNamespace(
-        seconds=1.0, seconds_trained=1.0, steps=10, episodes=episodes, mean_return=2.0, mean_of_latest=3.0
+        seconds=1.0, seconds_trained=1.0, steps=10, episodes=episodes, lost=0, mean_return=2.0, mean_of_latest=3.0
     )
     assert results_of(progress, 1, {}, goal=None, discarded=0)["return"] == words
