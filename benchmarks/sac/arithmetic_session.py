@@ -1,9 +1,9 @@
 """Session that runs only the arithmetic of SAC's update: the limit for an update in PyTorch on these cores.
 
-It makes the products, activations, Adam steps and target updates of one update, on prepared tensors and into prepared
-memory: the actor forward on both halves of a batch, target critics and critics forward, critics back, critics forward
-and back to the actions, actor back. There is no environment, replay buffer, noise, loss or autograd; going back starts
-from fixed gradients. A step is an update.
+It makes the products (with `product`, like ours), activations, Adam steps and target updates of one update, on prepared
+tensors and into prepared memory: the actor forward on both halves of a batch, target critics and critics forward,
+critics back, critics forward and back to the actions, actor back. There is no environment, replay buffer, noise, loss
+or autograd; going back starts from fixed gradients. A step is an update.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from benchmarks.sac.cpu import with_cpu_time
 from benchmarks.sac.workloads import Sizes
 from benchmarks.stepping import Stepper, serve
+from envfleet.policies.products import product
 
 OBSERVATION, ACTION = 17, 6  # of HalfCheetah-v5
 UPDATES = 8  # at once
@@ -39,7 +40,7 @@ class Networks:
     def forward(self, rows: Tensor) -> None:
         self._seen = [rows.expand(len(self._weights[0]), -1, -1)]
         for weight, bias, values in zip(self._weights, self._biases, self._values, strict=True):
-            torch.baddbmm(bias, self._seen[-1], weight.transpose(1, 2), out=values)
+            product(self._seen[-1], weight.transpose(1, 2), bias, out=values)
             if values is not self._values[-1]:
                 values.relu_()
                 self._seen.append(values)
@@ -50,10 +51,10 @@ class Networks:
         for layer in range(len(self._weights) - 1, -1, -1):
             seen = self._seen[layer][:, :rows]
             if weights:
-                torch.bmm(gradient.transpose(1, 2), seen, out=self._of_weights[layer])
+                product(gradient.transpose(1, 2), seen, out=self._of_weights[layer])
                 torch.sum(gradient, 1, keepdim=True, out=self._of_biases[layer])
             if layer or not weights:
-                gradient = torch.bmm(gradient, self._weights[layer], out=self._back[layer][:, :rows])
+                gradient = product(gradient, self._weights[layer], out=self._back[layer][:, :rows])
             if layer:
                 torch.ops.aten.threshold_backward.grad_input(gradient, seen, 0.0, grad_input=gradient)
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf
 from envfleet.policies.inputs import JoinedInputs, scale_of
+from envfleet.policies.products import linear
 from envfleet.policies.weights import HIDDEN_GAIN, RESIDUAL_GAIN, orthogonal, parameters_of, refuse_too_large
 
 __all__ = [
@@ -45,7 +45,7 @@ class MLP(nn.Module):
         self._activate: Callable[[Tensor], Tensor] = torch.tanh_ if activation == "tanh" else torch.relu_
 
     def forward(self, vector: Tensor) -> Tensor:
-        linear, activate = functional.linear, self._activate
+        activate = self._activate
         for layer in self._weights:
             vector = activate(linear(vector, layer["weight"], layer["bias"]))
         return vector
@@ -97,7 +97,7 @@ class _ImageEncoder(nn.Module):
             images = images.float().mul_(self._scale)  # twice as fast as multiplying bytes; keeps the memory format
         elif self._scale != 1.0:
             images = images * self._scale
-        return torch.relu_(self.linear(self.convolutions(images).flatten(1)))
+        return torch.relu_(linear(self.convolutions(images).flatten(1), self.linear.weight, self.linear.bias))
 
 
 class NatureCNN(_ImageEncoder):

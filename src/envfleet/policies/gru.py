@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from envfleet.policies.products import product
+
 __all__ = ["gru_sequence"]
 
 
@@ -45,7 +47,7 @@ class _GRUSequence(torch.autograd.Function):
         units = state.shape[1]
         two = 2 * units
         bias = torch.cat([bias_input[:two] + bias_state[:two], bias_input[two:]])
-        pulled = torch.addmm(bias, features.flatten(0, 1), of_input.t()).view(time, batch, 3 * units)
+        pulled = product(features.flatten(0, 1), of_input.t(), bias).view(time, batch, 3 * units)
         candidates = pulled[:, :, two:].clone(memory_format=torch.contiguous_format)
         pulled[:, :, two:] = bias_state[two:]
         held, states = torch.empty_like(candidates), torch.empty_like(candidates)
@@ -69,14 +71,14 @@ class _GRUSequence(torch.autograd.Function):
         gru_kernels.backward(*given, *_as_arrays(of_pulled, of_candidates, carried))
         wanted = ctx.needs_input_grad  # frozen weights need no gradient; computing it would be one product each
         rows = of_pulled.view(time * batch, 3 * units)  # gradients of h U + b
-        of_state_weights = rows.t().mm(held.flatten(0, 1)) if wanted[4] else None
+        of_state_weights = product(rows.t(), held.flatten(0, 1)) if wanted[4] else None
         of_state_bias = rows.sum(0) if wanted[6] else None
         of_pulled[:, :, 2 * units :] = of_candidates  # now gradients of x W + b: the same, except for the candidates
         return (
-            rows.mm(of_input).view_as(features) if wanted[0] else None,
+            product(rows, of_input).view_as(features) if wanted[0] else None,
             carried if wanted[1] else None,
             None,
-            rows.t().mm(features.flatten(0, 1)) if wanted[3] else None,
+            product(rows.t(), features.flatten(0, 1)) if wanted[3] else None,
             of_state_weights,
             rows.sum(0) if wanted[5] else None,
             of_state_bias,

@@ -14,6 +14,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from envfleet.policies.products import product
+
 __all__ = ["ReluLayers", "relu_layers"]
 
 
@@ -38,7 +40,7 @@ class _ReluLayers(torch.autograd.Function):
         for weight, bias in zip(weights, tensors[1::2], strict=True):
             if len(seen) > 1:
                 seen[-1].relu_()
-            seen.append(torch.baddbmm(bias.view(networks, 1, -1), seen[-1], weight.transpose(1, 2)))
+            seen.append(product(seen[-1], weight.transpose(1, 2), bias.view(networks, 1, -1)))
         outputs = seen.pop()
         ctx.graded, ctx.shapes = graded, [tensor.shape for tensor in given]
         ctx.save_for_backward(*(seen if graded is None else [values[:, :graded] for values in seen]), *weights)
@@ -56,7 +58,7 @@ class _ReluLayers(torch.autograd.Function):
             if wants_weights:
                 of_tensors += [after.sum(1), _over_rows(after, seen[layer])]
             if layer:
-                after = torch.bmm(after, weights[layer])
+                after = product(after, weights[layer])
                 torch.ops.aten.threshold_backward.grad_input(after, seen[layer], 0.0, grad_input=after)
         of_tensors = [
             None if found is None else found.view(shape)
@@ -103,7 +105,7 @@ class ReluLayers:
         for layer, outputs in enumerate(self._outputs):
             if layer:
                 values.relu_()
-            torch.baddbmm(self._biases[layer], values, self._across[layer], out=outputs)
+            product(values, self._across[layer], self._biases[layer], out=outputs)
             values = outputs
         return values
 
@@ -125,7 +127,7 @@ class ReluLayers:
             seen = self._seen[layer][:, :rows]
             yield layer, gradient, seen
             if layer:
-                gradient = torch.bmm(gradient, self._weights[layer], out=self._of_outputs[layer - 1][:, :rows])
+                gradient = product(gradient, self._weights[layer], out=self._of_outputs[layer - 1][:, :rows])
                 torch.ops.aten.threshold_backward.grad_input(gradient, seen, 0.0, grad_input=gradient)
 
 
@@ -135,14 +137,14 @@ class ReluLayers:
 def _over_rows(gradient: Tensor, values: Tensor, out: Tensor | None = None) -> Tensor:
     """Return the gradient of a weight [network, output, input]."""
     if values.shape[2] < gradient.shape[2]:
-        found = torch.bmm(values.transpose(1, 2), gradient).transpose(1, 2)
+        found = product(values.transpose(1, 2), gradient).transpose(1, 2)
         return found if out is None else out.copy_(found)
-    return torch.bmm(gradient.transpose(1, 2), values, out=out)
+    return product(gradient.transpose(1, 2), values, out=out)
 
 
 def _of_input(gradient: Tensor, weight: Tensor, rows: int) -> Tensor:
     """Return the gradient of an input [rows, n], which is zero behind the rows of `gradient`."""
-    found = torch.bmm(weight.transpose(1, 2), gradient.transpose(1, 2)).sum(0).t()
+    found = product(weight.transpose(1, 2), gradient.transpose(1, 2)).sum(0).t()
     if len(found) == rows:
         return found
     return torch.cat([found, found.new_zeros(rows - len(found), found.shape[1])])
