@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import Tensor
 
 from envfleet.algorithms.ppo import PPOLearner, clipped_errors
 from envfleet.algorithms.ppo_metrics import explained_variance
 from envfleet.errors import TrainingError
+from envfleet.policies import encoders
 from envfleet.policies.encoders import NatureCNN
+from envfleet.policies.manual_gradients import AutogradPass
 from envfleet.policies.policy import Policy, build_policy
 from envfleet.rollout.arrays import Rollout
 from envfleet.seeding import stream
@@ -177,8 +180,13 @@ def test_every_knob_does_what_the_paper_says(changes: dict[str, Any], paper: Pap
     assert_as_in_the_paper(settings_of(**changes), paper, SPACES["discrete"])
 
 
+@pytest.mark.parametrize("at_once", [5, 1000])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_one_update_from_images_is_that_of_the_paper(threads: int) -> None:
+def test_one_update_from_images_is_that_of_the_paper(
+    threads: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = 32 * 8 * 8  # numbers in the output of the first convolution of the Nature CNN
+    monkeypatch.setattr(encoders, "_CACHED", at_once * largest)
     settings = settings_of(minibatch_size=32, learner_threads=threads)
 
     def policy() -> Policy:
@@ -186,8 +194,17 @@ def test_one_update_from_images_is_that_of_the_paper(threads: int) -> None:
 
     assert any(isinstance(module, NatureCNN) for module in policy().modules())
     learner = PPOLearner(settings, policy(), seed=SEED, device=torch.device("cpu"))
+    passes, forward = [], AutogradPass.forward
+
+    def count(self: AutogradPass, parts: list[Any], *others: Any) -> tuple[Tensor, Tensor]:
+        passes.append(len(parts[0]))
+        return forward(self, parts, *others)
+
+    monkeypatch.setattr(AutogradPass, "forward", count)
     rollouts = [rollout_of_pictures(settings, policy(), number) for number in range(2)]
     assert_same_updates(settings, Paper(), learner, policy(), rollouts)
+    assert max(passes) == min(at_once, 32 // threads)
+    assert sum(passes) == len(rollouts) * settings.epochs * STEPS * ENVS
 
 
 @pytest.mark.parametrize("kind", ["discrete", "multi_discrete", "multi_binary"])

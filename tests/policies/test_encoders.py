@@ -12,7 +12,7 @@ from torch import nn
 
 from envfleet.errors import SettingsError
 from envfleet.fleet.spaces import Leaf, leaves_of
-from envfleet.policies.encoders import MLP, GridCNN, ImpalaCNN, NatureCNN, image_encoder
+from envfleet.policies.encoders import MLP, GridCNN, ImpalaCNN, NatureCNN, Trunk, image_encoder
 from envfleet.policies.inputs import JoinedInputs, checked_leaves, is_image
 
 
@@ -117,6 +117,17 @@ def test_images_get_the_network_that_fits(network: str, shape: tuple[int, ...], 
     assert type(encoder) is expected
     features = encoder(torch.zeros((2, *shape), dtype=torch.uint8))
     assert features.shape == (2, encoder.size) and features.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("network", "side", "expected"), [("impala", 64, 32), ("nature", 84, 163), ("auto", 10, 1310)])
+def test_as_many_images_are_passed_at_once_as_caches_hold(network: str, side: int, expected: int) -> None:
+    """The largest outputs have 16 channels of 64 x 64, 32 of 20 x 20, and 16 of 10 x 10: at most 8 MB of float32."""
+    encoder = image_encoder(network, _leaf((side, side, 3)))
+    assert encoder.rows_at_once == expected
+    vector = MLP(4, (8,), "tanh")
+    assert Trunk([vector, encoder], 8 + encoder.size).rows_at_once == expected
+    assert Trunk([vector], 8).rows_at_once is None
+    assert Trunk([encoder, nn.BatchNorm1d(4)], 4).rows_at_once is None  # a user's own may need the whole batch
 
 
 def test_images_that_are_too_small_for_nature_are_refused() -> None:

@@ -83,6 +83,9 @@ class PPOLearner(Learner):
         self._adam = FlatAdam(self._flat, epsilon=1e-5)
         self._scaler = RewardScaler(settings.gamma) if settings.normalise_rewards else None
         self._values = RolloutValues(self.policy, settings.piece_length, device)
+        rows_at_once = self.policy.rows_at_once if device.type == "cpu" else None
+        length = settings.piece_length if self.policy.memory_size else 1
+        self._at_once = None if rows_at_once is None else max(1, rows_at_once // length)  # rows, or pieces
         self.updates = 0
 
     def weights(self) -> Array:
@@ -198,15 +201,20 @@ class PPOLearner(Learner):
             std, mean = torch.std_mean(advantages)
             minibatch = _Minibatch(rates, minibatch.share, mean, std + 1e-8)
         parts = index.tensor_split(min(copies.count, len(index)))
-        rows = copies.work(lambda copy, part: self._gradient(copy, batch.rows(part), minibatch), parts)
+        rows = copies.work(lambda copy, part: self._gradient(copy, batch, part, minibatch), parts)
         gradient = copies.gradient(len(parts))
         norm = torch.linalg.vector_norm(gradient)
         gradient.mul_((settings.max_gradient_norm / (norm + 1e-6)).clamp_(max=1.0))
         self._adam.step(rates.learning)
-        update_metrics.add(rows, norm)
+        update_metrics.add([terms for of_part in rows for terms in of_part], norm)
 
-    def _gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> LossTerms:
-        """Add the gradient of a part of a minibatch to the copy's gradient.
+    def _gradient(self, copy: PolicyCopy, batch: Batch, part: Tensor, minibatch: _Minibatch) -> list[LossTerms]:
+        """Add the gradient of a part of a minibatch to the copy's gradient: of images, a few at a time."""
+        pieces = torch.split(part, self._at_once) if self._at_once else (part,)
+        return [self._add_gradient(copy, batch.rows(piece), minibatch) for piece in pieces]
+
+    def _add_gradient(self, copy: PolicyCopy, part: Batch, minibatch: _Minibatch) -> LossTerms:
+        """Add the gradient of rows to the copy's gradient.
 
         The derivative of the loss is explicit: autograd would take longer for these few formulas than for the networks.
         `tests/algorithms` compares it with autograd.

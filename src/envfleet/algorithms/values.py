@@ -15,7 +15,7 @@ from envfleet.rollout.arrays import Rollout
 __all__ = ["RolloutValues"]
 
 Array = np.ndarray[Any, Any]
-_ROWS_AT_ONCE = 16_384
+_ROWS_AT_ONCE = 16_384  # of vectors
 
 
 class RolloutValues:
@@ -23,6 +23,7 @@ class RolloutValues:
 
     def __init__(self, policy: Policy, piece_length: int, device: torch.device) -> None:
         self._policy, self._piece_length, self._device = policy, piece_length, device
+        self._rows_at_once = (policy.rows_at_once if device.type == "cpu" else None) or _ROWS_AT_ONCE
 
     def of(self, rollout: Rollout) -> tuple[Array, Array]:
         """Return values `[time + 1, env]`, and values of final observations `[time, env]` of truncated episodes.
@@ -59,7 +60,7 @@ class RolloutValues:
         time, envs = rollout.rewards.shape
         found = np.empty((time, envs), np.float32)
         remembers = self._policy.memory_size > 0
-        length = self._piece_length if remembers else max(1, _ROWS_AT_ONCE // envs)
+        length = self._piece_length if remembers else max(1, self._rows_at_once // envs)
         for start in range(0, time, length):
             part = slice(start, min(start + length, time))
             steps = {f"observations/{name}": array[part] for name, array in rollout.observations.items()}
@@ -86,10 +87,10 @@ class RolloutValues:
             held = to_device(np.ascontiguousarray(memory), self._device)
             return _array(self._policy.values(self._tensors(rows), held, starts)).reshape(-1)
         flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in rows.items()}
-        count = len(next(iter(flat.values())))
+        count, at_once = len(next(iter(flat.values()))), self._rows_at_once
         parts = [
-            self._policy.values(self._tensors({name: array[i : i + _ROWS_AT_ONCE] for name, array in flat.items()}))
-            for i in range(0, count, _ROWS_AT_ONCE)
+            self._policy.values(self._tensors({name: array[i : i + at_once] for name, array in flat.items()}))
+            for i in range(0, count, at_once)
         ]
         return np.concatenate([_array(part) for part in parts])
 

@@ -19,6 +19,7 @@ class Body(nn.Module):
 
     memory_size = 0
     shared: bool
+    rows_at_once: int | None = None  # for one pass on a CPU, if more would be slower
 
     def step(self, parts: list[Any], memory: Tensor, *, with_values: bool) -> tuple[Tensor, Tensor | None, Tensor]:
         """Return action parameters [batch, n], values [batch] if requested, and the memory after one step."""
@@ -40,6 +41,7 @@ class ActorCritic(Body):
         super().__init__()
         self.actor, self.critic, self.memory = actor, critic, memory
         self.shared = critic is None
+        self.rows_at_once = actor.rows_at_once  # a separate critic has the same encoders
         self.memory_size = 0 if memory is None else memory.state_size
         features = actor.size if memory is None else memory.units
         self.policy_head = nn.Linear(features, parameter_size)

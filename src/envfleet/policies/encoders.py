@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 NATURE_LEAST = 36  # pixels; below that the third convolution of the Nature CNN has no input left
+_CACHED = 2**21  # numbers in the output of a layer, 8 MB, that the caches of most processors hold
 
 
 class MLP(nn.Module):
@@ -60,6 +61,8 @@ class _ImageEncoder(nn.Module):
 
     Images are [height, width, channels] or [channels, height, width], as are frame stacks: the smaller of the first
     and the last dimension is the channels.
+
+    `rows_at_once` is the number of images for one pass on a CPU: more would not fit into the processor's caches.
     """
 
     size: int
@@ -73,9 +76,13 @@ class _ImageEncoder(nn.Module):
         self._scale = scale_of(leaf)
         self.convolutions = self._build_convolutions()
         self._initialise_convolutions()
+        images, largest = torch.zeros(1, self.channels, self.height, self.width), 0
         with torch.no_grad():
-            flat = self.convolutions(torch.zeros(1, self.channels, self.height, self.width)).numel()
-        self.linear = nn.Linear(flat, self.size)
+            for layer in self.convolutions:
+                images = layer(images)
+                largest = max(largest, images.numel())
+        self.rows_at_once = max(1, _CACHED // largest)
+        self.linear = nn.Linear(images.numel(), self.size)
         orthogonal(self.linear, HIDDEN_GAIN)
 
     def _build_convolutions(self) -> nn.Sequential:
@@ -190,13 +197,20 @@ def _channels_last(leaf: Leaf) -> bool:
 
 
 class Trunk(nn.Module):
-    """One encoder per part of the preprocessed observation; their features are concatenated."""
+    """One encoder per part of the preprocessed observation; their features are concatenated.
+
+    `rows_at_once` is that of the encoder with the largest images. It is None without images, and with a user's own
+    encoder, which may compute something from the whole batch.
+    """
 
     def __init__(self, encoders: list[nn.Module], size: int) -> None:
         super().__init__()
         self.encoders = nn.ModuleList(encoders)
         self.size = size
         ours = (MLP, _ImageEncoder)  # a user's own module is called, not its forward, so that its hooks run
+        of_images = [encoder.rows_at_once for encoder in encoders if isinstance(encoder, _ImageEncoder)]
+        known = all(isinstance(encoder, ours) for encoder in encoders)
+        self.rows_at_once: int | None = min(of_images, default=None) if known else None
         self._encode = [encoder.forward if isinstance(encoder, ours) else encoder for encoder in encoders]
 
     def forward(self, parts: list[Any]) -> Tensor:

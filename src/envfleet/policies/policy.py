@@ -48,6 +48,7 @@ class Policy(nn.Module):
         super().__init__()
         self.inputs, self.body, self.distribution = inputs, body, distribution
         self.memory_size: int = body.memory_size
+        self.rows_at_once = body.rows_at_once
         self.noise_size: int = distribution.noise_size
         self.mask_size: int = distribution.mask_size
         self.action_shape: tuple[int, ...] = distribution.action_shape
