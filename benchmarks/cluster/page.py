@@ -182,8 +182,14 @@ def _targets(results: Figures) -> Iterator[dict[str, Any]]:
         why = f"messages alone take {alone[1] / large['megabytes']:.2f} ms per MB"
         yield at_most("a large rollout: ms more per MB", per_megabyte, 2.0, why)
     if "model" in results:
-        worst = max(abs(_error(cell)) for cell in results["model"]["checked"])
-        yield at_most("largest error of the model", worst, WANTED_ERROR)
+        checked = results["model"]["checked"]
+        worst = max(checked, key=lambda cell: abs(_error(cell)))
+        within = sum(abs(_error(cell)) <= WANTED_ERROR for cell in checked)
+        why = (
+            f"{within} of {len(checked)} cells are within; with {worst['kind']} on {worst['nodes']} nodes, all nodes "
+            "pack and send rows on the same two cores, but the model gives each node its own"
+        )
+        yield at_most("largest error of the model", abs(_error(worst)), WANTED_ERROR, why)
     if "soak" in results:
         soak = results["soak"]
         yield at_most("rows lost per killed node", soak["lost_rows"] / max(1, soak["kills"]), ENVS_PER_NODE)
