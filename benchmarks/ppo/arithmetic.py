@@ -1,9 +1,9 @@
 """Session that runs only the arithmetic of PPO on images: the upper limit of training speed on these cores.
 
 It makes the same passes as the workload, on prepared tensors: forward passes for acting in batches of the group size,
-one for the values at the end of the rollout, and forward, backward and Adam for every minibatch. There is no
-environment, rollout, shuffling or loss; backward starts from fixed gradients at the heads. With several processes,
-each does its share of all passes and never waits for the others.
+one for the values at the end of the rollout, and forward, backward and Adam for every minibatch, with as many images at
+once as PPO. There is no environment, rollout, shuffling or loss; backward starts from fixed gradients at the heads.
+With several processes, each does its share of all passes and never waits for the others.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def impala() -> nn.Module:
     return nn.Sequential(*sections, *end)
 
 
-BODIES = {"images": (nature, 512), "impala": (impala, 256)}  # and their numbers of features
+# Each with its number of features, and of images at once (`rows_at_once` of our encoders).
+BODIES = {"images": (nature, 512, 291), "impala": (impala, 256, 32)}
 
 
 def build_arithmetic(workload: str, *, threads: int, channels_last: bool, parts: int) -> Stepper:
@@ -69,7 +70,7 @@ def build_arithmetic(workload: str, *, threads: int, channels_last: bool, parts:
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    sizes, (network, features) = SIZES[workload], BODIES[workload]
+    sizes, (network, features, at_once) = SIZES[workload], BODIES[workload]
     layout = torch.channels_last if channels_last else torch.contiguous_format
 
     body = network().to(memory_format=layout)
@@ -92,7 +93,8 @@ def build_arithmetic(workload: str, *, threads: int, channels_last: bool, parts:
             heads(body(edge))
         for _ in range(learning_passes):
             adam.zero_grad()
-            torch.autograd.backward([heads(body(minibatch))], [gradient])
+            for piece, of_piece in zip(minibatch.split(at_once), gradient.split(at_once), strict=True):
+                torch.autograd.backward([heads(body(piece))], [of_piece])
             adam.step()
         return sizes.rollout_size // parts
 
