@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend = options.backend if options.jobs == 1 else "sequential"
     results = {name: _earlier(TASKS[name], again=options.again) for name in options.tasks}
     jobs = [Job(name, *run, backend) for name in options.tasks for run in _missing(TASKS[name], results[name]["runs"])]
+    absent = reason_of_absence(PEER) if any(job.library == PEER for job in jobs) else None
+    if absent is not None:
+        parser.error(f"{PEER}: {absent}")
     for job, found in _made(jobs, options.jobs):
         result = results[job.task]
         result["runs"].append({"library": job.library, "cpu": result["machine"]["cpu"], **found})
@@ -99,12 +102,20 @@ def _made(jobs: list[Job], at_a_time: int) -> Iterator[tuple[Job, dict[str, Any]
 
     with ThreadPoolExecutor(at_a_time, initializer=bind) as threads:
         begun = {threads.submit(_run, job): job for job in jobs}
+        failed: list[str] = []
         try:
             for done in as_completed(begun):
-                yield begun[done], done.result()
+                error = done.exception()
+                if error is None:
+                    yield begun[done], done.result()
+                else:  # the other runs go on, and are kept
+                    failed.append(str(error))
+                    print(error, file=sys.stderr, flush=True)
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
+        if failed:
+            raise SystemExit("\n".join(failed))
 
 
 def _run(job: Job) -> dict[str, Any]:

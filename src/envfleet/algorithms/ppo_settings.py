@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PPO"]
 
+_LARGE, _LARGE_OF_IMAGES = 1024, 128  # rows of a minibatch that are enough work for two threads
 # With async: passes over each batch, and the smallest minibatch. Tried with two threads: CartPole reached a return of
 # 400 after 49,000 steps (mean of seeds 1 to 3) in four passes with minibatches of 64, and after 69,000 in one pass with
 # minibatches of 32 and twice the learning rate. RememberCue with a GRU (seed 1) was learned in four passes only.
@@ -170,11 +171,14 @@ class PPO(TrainingSettings):
 
     @property
     def threads(self) -> int:
-        """Threads of the learner. More than one only pays for large batches, and never beside busy workers."""
+        """Threads of the learner. Two only pay for large batches of vectors, and not beside busy workers."""
         if self.learner_threads is not None:
             return self.learner_threads
-        large = 128 if self.network == "impala" else 1024  # rows; a deep network has enough work for two with fewer
-        return 2 if min(self.minibatch_size, self.rollout_size) >= large and self.schedule == "sync" else 1
+        return 2 if self._learned_at_once >= _LARGE and self.schedule == "sync" else 1
+
+    @property
+    def _learned_at_once(self) -> int:
+        return min(self.minibatch_size, self.rollout_size)
 
     def policy_settings(self) -> PolicySettings:
         return PolicySettings(**{name: getattr(self, name) for name in _POLICY_FIELDS})
@@ -189,19 +193,23 @@ class PPO(TrainingSettings):
         return family_preset(env, memory=self.memory != "none")
 
     def adapted(self, env: EnvFacts) -> Self:
-        """With async, make rollouts shorter, and pass over each batch fewer times.
+        """With images, learn with two threads. With async, make rollouts shorter, and pass over batches fewer times.
 
-        A rollout waits while others are collected, so shorter ones keep experience from getting older than with sync.
-        It is off-policy already, and every pass makes it more so: minibatches are smaller instead, for as many gradient
-        steps.
+        Images are mostly learning, in operations so large that two threads pay for fewer rows, and beside busy workers.
+
+        With async, a rollout waits while others are collected, so shorter ones keep experience from getting older than
+        with sync. It is off-policy already, and every pass makes it more so: minibatches are smaller instead, for as
+        many gradient steps.
         """
-        if self.schedule != "async":
-            return self
         found: dict[str, int] = {}
+        if self.schedule != "async":
+            if env.has_image and self.learner_threads is None:
+                found["learner_threads"] = 2 if self._learned_at_once >= _LARGE_OF_IMAGES else 1
+            return self.filled(found)
         if self.memory == "none":
             found["rollout_steps"] = max(1, self.rollout_steps // 2)
         if "epochs" not in self.given and self.epochs > _MOST_PASSES:
-            size = min(self.minibatch_size, self.rollout_size)
+            size = self._learned_at_once
             smaller = max(size * _MOST_PASSES // self.epochs, min(size, _SMALLEST))
             found |= {"epochs": _MOST_PASSES, "minibatch_size": smaller}
         return self.filled(found)
