@@ -1,5 +1,6 @@
 """Products of matrices: the same values by both libraries, and bits that depend on nothing but the numbers."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ LARGE, SMALL = (256, 128, 96), (8, 128, 96)  # above and below the size from whi
 
 @pytest.fixture(params=["torch's choice", "oneDNN"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(products, "_prefers_onednn", lambda: request.param == "oneDNN")
+    monkeypatch.setattr(products, "prefers_onednn", lambda: request.param == "oneDNN")
     if request.param == "oneDNN" and not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         pytest.skip("this build of torch has no oneDNN")
     return str(request.param)
@@ -88,6 +89,41 @@ class TestProduct:
             moved = memory[offset:].view_as(left).copy_(left)
             assert torch.equal(product(moved, right), found)
 
+    def test_bits_do_not_depend_on_the_thread(self, shape: tuple[int, int, int]) -> None:
+        """Without its setting, a new thread uses all cores, and oneDNN then splits long sums."""
+        rows, _, columns = shape
+        left, right = numbers(rows // 8, 65_536), numbers(65_536, columns // 8, seed=1)
+        before, found = torch.get_num_threads(), []
+        torch.set_num_threads(1)
+        try:
+            thread = threading.Thread(target=lambda: found.append(product(left, right)))
+            thread.start()
+            thread.join()
+            assert torch.equal(found[0], product(left, right))
+        finally:
+            torch.set_num_threads(before)
+
+    def test_a_bias_that_is_not_contiguous(self, shape: tuple[int, int, int]) -> None:
+        rows, inner, columns = shape
+        left, right, bias = numbers(rows, inner), numbers(inner, columns, seed=1), numbers(2 * columns, seed=2)[::2]
+        assert close(product(left, right, bias), exact(left, right, bias))
+        assert close(product(left, right, bias[:1].expand(columns)), exact(left, right, bias[:1].expand(columns)))
+
+    def test_weights_may_change_before_the_gradient_of_another_is_taken(self, shape: tuple[int, int, int]) -> None:
+        """As with torch's own layer: what is frozen is not needed, so it may be overwritten."""
+        rows, inner, columns = shape
+        values, weight, bias = numbers(rows, inner), numbers(columns, inner, seed=1), torch.zeros(columns)
+        trained = weight.clone().requires_grad_()
+        result = linear(values, trained, bias)
+        with torch.no_grad():
+            trained.zero_()
+        result.sum().backward()
+        assert trained.grad is not None
+        assert close(trained.grad, values.sum(0).expand(columns, -1))
+        moved = values.clone().requires_grad_()
+        linear(moved, weight, bias).sum().backward()
+        assert moved.grad is not None and close(moved.grad, weight.sum(0).expand(rows, -1))
+
 
 def test_only_large_products_of_float32_go_to_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
@@ -96,7 +132,7 @@ def test_only_large_products_of_float32_go_to_onednn(monkeypatch: pytest.MonkeyP
         calls.append((left.dtype, left.shape))
         return left @ right
 
-    monkeypatch.setattr(products, "_prefers_onednn", lambda: True)
+    monkeypatch.setattr(products, "prefers_onednn", lambda: True)
     monkeypatch.setattr(products, "_by_onednn", record)
     for rows, inner, columns in (LARGE, SMALL):
         left, right = numbers(rows, inner), numbers(inner, columns)

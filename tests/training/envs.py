@@ -377,6 +377,14 @@ class FailsOnce(Counter):
         return super().step(action)
 
 
+class SlowReset(Counter):
+    """Its resets take 2.5 s."""
+
+    def reset(self, **options: Any) -> Any:
+        time.sleep(2.5)
+        return super().reset(**options)
+
+
 INTERRUPTED: list[bool] = []  # whether an environment of this process has sent Ctrl-C
 
 

@@ -11,7 +11,8 @@ from envfleet.algorithms.settings import PPO
 from envfleet.fleet.auto import StepCost
 from envfleet.training import placement
 from envfleet.training.placement import place
-from tests.training.envs import FailsOnce
+from envfleet.training.stage import Stage
+from tests.training.envs import FailsOnce, SlowReset
 from tests.training.running import run, weights
 
 SLOW, CHEAP = StepCost(2e-3, 2e-3), StepCost(10e-6, 10e-6)
@@ -91,6 +92,35 @@ def test_a_fault_while_a_step_is_timed_does_not_end_the_training(
     )
     assert trained.metrics[-1]["step"] == 384
     assert "a step could not be timed: " in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"n_envs": 4}, ("processes", 2, "central")),  # one group to act for
+        ({"n_envs": 16}, ("processes", 2, "worker")),
+        ({"n_envs": 4, "acting": "worker"}, ("processes", 1, "worker")),
+        ({"n_envs": 4, "workers": 3}, ("processes", 3, "central")),
+        ({"n_envs": 4, "backend": "threads"}, ("threads", 2, "central")),
+    ],
+)
+def test_every_core_steps_what_could_not_be_timed(
+    settings: dict[str, Any], expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "usable_cores", lambda: 2)
+    monkeypatch.setattr(placement, "timed_step", lambda *_, **__: "a step could not be timed: it hung")
+    choice = place(PPO(**settings), 1, Timed(SLOW))  # type: ignore[arg-type]
+    assert (choice.backend, choice.workers, choice.acting) == expected
+
+
+def test_a_reset_may_take_longer_than_a_step_while_steps_are_timed() -> None:
+    settings = PPO(n_envs=4, workers=2, timeout=2.0, restarts=0)
+    stage = Stage(SlowReset, settings)
+    try:
+        choice = place(settings, 1, stage)
+    finally:
+        stage.close()
+    assert "could not be timed" not in choice.reason
 
 
 @pytest.mark.parametrize("schedule", ["sync", "overlap"])

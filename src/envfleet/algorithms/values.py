@@ -95,11 +95,15 @@ class RolloutValues:
         return np.concatenate([_array(part) for part in parts])
 
     def _piece_values(self, rollout: Rollout, start: int, length: int) -> Array:
-        part = slice(start, start + length)
-        memory = to_device(rollout.memory[start // length], self._device)
-        starts = to_device(rollout.starts[part], self._device)
-        rows = {name: array[part] for name, array in rollout.observations.items()}
-        return _array(self._policy.values(self._tensors(rows), memory, starts))
+        time, envs = slice(start, start + length), rollout.rewards.shape[1]
+        at_once = envs if self._policy.rows_at_once is None else max(1, self._rows_at_once // length)
+        found = []
+        for first in range(0, envs, at_once):
+            part = time, slice(first, first + at_once)
+            memory = to_device(rollout.memory[start // length, part[1]], self._device)
+            rows = self._tensors({name: array[part] for name, array in rollout.observations.items()})
+            found.append(_array(self._policy.values(rows, memory, to_device(rollout.starts[part], self._device))))
+        return np.concatenate(found, axis=1)
 
     def _tensors(self, arrays: dict[str, Array]) -> dict[str, Tensor]:
         return {name: to_device(array, self._device) for name, array in arrays.items()}

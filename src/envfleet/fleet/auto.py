@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,29 +52,41 @@ class StepCost:
         return f"a step takes {duration(self.seconds)}{computed}"
 
 
-def measure(env: Any, seed: int, n_envs: int, draw_task: Callable[[Any], Any] | None = None) -> StepCost:
+def measure(
+    env: Any,
+    seed: int,
+    n_envs: int,
+    draw_task: Callable[[Any], Any] | None = None,
+    *,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> StepCost:
     """Measure the step cost of one of `n_envs` environments with random actions; it must be reset afterwards.
 
     `draw_task` draws its task from a generator. An environment of a pool costs its share of a step of all of them.
+    Environments are built and reset within `starting`, because that may take longer than a step.
     """
     if not isinstance(env.unwrapped, PoolEnv):
         task = None if draw_task is None else draw_task(stream(seed))
-        return _measured(env, seed, None if task is None else {"task": task})
-    whole = env.unwrapped.together(n_envs)
-    cost = _measured(whole, seed, None)
+        return _measured(env, seed, None if task is None else {"task": task}, starting)
+    with starting():
+        whole = env.unwrapped.together(n_envs)
+    cost = _measured(whole, seed, None, starting)
     whole.close()
     return StepCost(cost.seconds / n_envs, cost.cpu_seconds / n_envs, cost.waits)
 
 
-def _measured(env: Any, seed: int, options: dict[str, Any] | None) -> StepCost:
+def _measured(
+    env: Any, seed: int, options: dict[str, Any] | None, starting: Callable[[], AbstractContextManager[None]]
+) -> StepCost:
     agent = RandomAgent(env.action_space, seed)
-    _, info = env.reset(seed=seed, options=options)
+    with starting():
+        _, info = env.reset(seed=seed, options=options)
     env.step(agent(None, info))  # the first step may compile something
     switches, deadline = voluntary_switches(), time.perf_counter() + MOST_SECONDS
     seconds = cpu_seconds = math.inf
     total = 0
     for _ in range(REPEATS):  # the fastest counts: a cheap step is easily disturbed
-        timing = timed(_player(env, agent, options), deadline - time.perf_counter(), MOST_STEPS)
+        timing = timed(_player(env, agent, options, starting), deadline - time.perf_counter(), MOST_STEPS)
         total += timing.steps
         # On a busy machine a step also queues for its core. Those seconds do not count.
         if timing.undisturbed_seconds / timing.steps < seconds:
@@ -89,14 +102,20 @@ def _measured(env: Any, seed: int, options: dict[str, Any] | None) -> StepCost:
     return StepCost(min(seconds, cpu_seconds), cpu_seconds)
 
 
-def _player(env: Any, agent: RandomAgent, options: dict[str, Any] | None) -> Callable[[], int]:
+def _player(
+    env: Any,
+    agent: RandomAgent,
+    options: dict[str, Any] | None,
+    starting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Callable[[], int]:
     """Return a function that makes one step, after a reset if an episode begins."""
     info: dict[str, Any] | None = None
 
     def advance() -> int:
         nonlocal info
         if info is None:
-            _, info = env.reset(options=options)
+            with starting():
+                _, info = env.reset(options=options)
         _, _, terminated, truncated, info = env.step(agent(None, info))
         if terminated or truncated:
             info = None

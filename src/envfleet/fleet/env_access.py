@@ -64,7 +64,10 @@ class EnvAccess(VectorEnv[Any, Any, Array]):
         return self._ask_same("apply()", Apply(function))
 
     def apply_within_step(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """As `apply`, with the time limit of a step."""
+        """As `apply`, with the time limit of a step for `function(env, starting=...)`.
+
+        `with starting():` allows a part of it the time of a reset.
+        """
         return self._ask_same("apply()", ApplyStep(function))
 
     def _ask_same(self, call: str, request: Request) -> tuple[Any, ...]:

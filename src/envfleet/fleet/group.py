@@ -8,6 +8,7 @@ steps all of its environments in one call (`pool_group.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -129,6 +130,9 @@ class Group(Protocol):
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], only: set[int] | None) -> list[Any]:
         """Attribute `name` of the environments in `only` (all if it is None); if callable, the result of calling it."""
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Show that environments are being built or reset, which may take longer than a step."""
 
     def apply(self, function: Callable[[Any], Any]) -> list[Any]:
         """Results of `function` for each environment; a generator's items as a list."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from gymnasium import spaces
@@ -44,6 +45,9 @@ class GroupBase:
         own_spaces = list(own) if self._settings.own_spaces else None
         self._observations = ObservationStore(arrays, rows, validation=self._settings.validation, own_spaces=own_spaces)
         self._columns = ColumnWriter(arrays.columns, arrays.shape.n_envs, start, stop)
+
+    def starting(self) -> AbstractContextManager[None]:
+        return self._progress.starting()
 
     def define_columns(self, definitions: list[ColumnDefinition]) -> None:
         self._columns.define(definitions)

@@ -127,8 +127,8 @@ class WorkerLifecycle:
             )
         self._backend.kill(worker)
         reason = (
-            f"{context.where} did not return from its {hang.operation} within {hang.limit:g} s; "
-            f"it was in\n{stack.rstrip()}"
+            f"{context.where} did not return from its {hang.operation} within {hang.limit:g} s\n"
+            f"it was in:\n{stack.rstrip()}"
         )
         return reason, stack
 

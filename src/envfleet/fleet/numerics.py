@@ -21,7 +21,7 @@ import numpy as np
 
 from envfleet.machine import cpu_model
 
-__all__ = ["PORTABLE", "Numerics", "measure_numerics", "measure_torch"]
+__all__ = ["PORTABLE", "Numerics", "measure_numerics", "measure_torch", "prefers_onednn"]
 
 Array = np.ndarray[Any, Any]
 LENGTH = 12  # hexadecimal digits of a digest
@@ -86,6 +86,18 @@ def _torch_digest() -> str:
         return _digest(_of_torch(torch))
 
 
+@functools.cache
+def prefers_onednn() -> bool:
+    """Whether policies make large products by oneDNN instead of MKL (`policies/products.py`). Torch must be loaded."""
+    torch: Any = sys.modules["torch"]
+    return (
+        "AMD" in cpu_model()
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
 def _digest(results: Iterator[Array]) -> str:
     digest = hashlib.sha256()
     for result in results:
@@ -128,6 +140,9 @@ def _of_torch(torch: Any) -> Iterator[Array]:
     yield functional.layer_norm(values, (11,)).numpy()
     pictures, kernels = torch.from_numpy(_numbers(2, 4, 20, 20)), torch.from_numpy(_numbers(16, 4, 8, 8))
     yield functional.conv2d(pictures, kernels, stride=4).numpy()
+    if prefers_onednn():
+        rows, weight = torch.from_numpy(_numbers(32, 576)), torch.from_numpy(_numbers(64, 576))
+        yield torch.ops.mkldnn._linear_pointwise(rows, weight, None, "none", [], "").numpy()
 
 
 def _of_libm() -> Iterator[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -134,9 +135,13 @@ class Apply(Request):
 
 
 class ApplyStep(Apply):
-    """As `Apply`, with the time limit of a step."""
+    """As `Apply`, with the time limit of a step, except within the argument `starting` of the function."""
 
     phase: ClassVar[int] = Phase.STEP
+
+    def apply(self, group: Group, slot: int) -> list[Any]:
+        function: Callable[..., Any] = self.function
+        return group.apply(functools.partial(function, starting=group.starting))
 
 
 @dataclass(frozen=True)

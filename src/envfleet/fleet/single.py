@@ -45,7 +45,7 @@ class SingleEnv:
         return self._fleet.apply(function)[0]
 
     def apply_within_step(self, function: Callable[[Any], Any]) -> Any:
-        """As `apply`, with the time limit of a step."""
+        """As `apply`, with the time limit of a step for `function(env, starting=...)` outside `starting()`."""
         return self._fleet.apply_within_step(function)[0]
 
     def rebuild(self) -> None:

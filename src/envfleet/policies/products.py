@@ -2,20 +2,20 @@
 
 Torch multiplies matrices of float32 by MKL, which has no AVX-512 kernels for processors by AMD. oneDNN, which torch
 uses for convolutions, has them: its products of more than about a million multiplications take half the time there.
-Smaller ones, other processors and other devices stay with torch's own choice. The choice depends on the processor and
-the shapes only, so a run gives the same bits again.
+Smaller ones, other processors and other devices stay with torch's own choice. The choice depends on the processor, the
+shapes and the order of the numbers in memory only, so a run gives the same bits again.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from envfleet.machine import cpu_model
+from envfleet.fleet.numerics import prefers_onednn
 
 __all__ = ["linear", "product"]
 
@@ -57,10 +57,12 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, weight)
+        wants_rows, wants_weight, _ = ctx.needs_input_grad
+        ctx.save_for_backward(rows if wants_weight else None, weight if wants_rows else None)
         return product(rows, weight.t(), bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
@@ -73,19 +75,12 @@ class _Linear(torch.autograd.Function):
 
 def _use_onednn(left: Tensor, columns: int) -> bool:
     large = left.shape[-2] * left.shape[-1] * columns >= _LEAST
-    return large and _prefers_onednn() and left.is_cpu and left.dtype == torch.float32
-
-
-@cache
-def _prefers_onednn() -> bool:
-    return (
-        "AMD" in cpu_model()
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+    return large and prefers_onednn() and left.is_cpu and left.dtype == torch.float32
 
 
 def _by_onednn(left: Tensor, right: Tensor, bias: Tensor | None, factor: float) -> Tensor:
+    torch.get_num_threads()  # a new thread takes over torch's setting here; without it, oneDNN would use all cores
+    if bias is not None:
+        bias = bias.contiguous()  # oneDNN reads it as if it were
     found = torch.ops.mkldnn._linear_pointwise(left, right.t(), bias, "none", [], "")  # what torch.compile calls
     return cast(Tensor, found if factor == 1.0 else found.mul_(factor))

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from envfleet.policies.products import product
 
@@ -47,6 +48,7 @@ class _ReluLayers(torch.autograd.Function):
         return outputs
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         depth = len(ctx.saved_tensors) // 2
         seen, weights = ctx.saved_tensors[:depth], ctx.saved_tensors[depth:]

@@ -39,8 +39,10 @@ def place(settings: TrainingSettings, seed: int, stage: Stage) -> Choice:
         restarts=settings.restarts,
     )
     if isinstance(cost, str):  # in processes of their own, such environments are restarted
-        acting = "worker" if acting == "auto" else acting
-        count = min(settings.workers or cores, groups if acting == "worker" else n_envs)
+        wanted = min(settings.workers or cores, n_envs)
+        if acting == "auto":  # they may be slow: use as many workers as possible
+            acting = "worker" if groups >= wanted else "central"
+        count = min(wanted, groups) if acting == "worker" else wanted
         return _limited(Choice("processes" if backend == "auto" else backend, count, cost, acting), settings, groups)
     acting_groups = None if acting == "central" else groups
     choice = choose(cost, n_envs, cores, workers=settings.workers, groups=acting_groups)

@@ -49,7 +49,7 @@ class Stage:
         return self._kept().apply(function)
 
     def apply_within_step(self, function: Callable[[Any], Any]) -> Any:
-        """As `apply`, with the time limit of a step."""
+        """As `apply`, with the time limit of a step for `function(env, starting=...)` outside `starting()`."""
         return self._kept().apply_within_step(function)
 
     def fresh(self) -> SingleEnv:
