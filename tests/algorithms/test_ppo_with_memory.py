@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from envfleet.algorithms.ppo import PPOLearner
+from envfleet.algorithms.values import RolloutValues
 from envfleet.rollout.arrays import Rollout
 from tests.algorithms.paper import Paper, advantages_of
-from tests.algorithms.rollouts import ENVS, STEPS, a_copy, learner_of, parameters, policy_of, rollout_of, settings_of
+from tests.algorithms.rollouts import (
+    ENVS,
+    SEED,
+    STEPS,
+    a_copy,
+    learner_of,
+    parameters,
+    policy_of,
+    rollout_of,
+    settings_of,
+)
 
 Array = np.ndarray[Any, Any]
 LENGTH = 4
@@ -98,6 +110,27 @@ def test_one_update_is_that_of_the_paper(memory: str) -> None:
         found = dict(learner.policy.named_parameters())[name].detach().numpy()
         assert np.abs(expected - before[name]).max() > 1e-4, name
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("at_once", [1, 9])  # rows: one piece of one environment, or two
+@MEMORIES
+def test_a_batch_taken_apart_gives_the_same_update(memory: str, at_once: int) -> None:
+    """Images are passed a few at a time; here, the same is asked of vectors."""
+    settings = settings_of(memory=memory, sequence_length=LENGTH, minibatch_size=40)
+    whole, policy = learner_of(settings), policy_of(settings)
+    policy.rows_at_once = at_once
+    apart = PPOLearner(settings, policy, seed=SEED, device=torch.device("cpu"))
+    before, rollout = whole.weights().copy(), rollout_of(settings)
+    rollout.valid[3, 1] = False
+    metrics, expected = apart.learn(rollout, 0.0), whole.learn(rollout, 0.0)
+    assert metrics == pytest.approx(expected, abs=1e-5)
+    assert np.abs(whole.weights() - before).max() > 1e-4
+    np.testing.assert_allclose(apart.weights(), whole.weights(), atol=1e-5)
+    of_pieces, of_all = (
+        RolloutValues(learner.policy, LENGTH, torch.device("cpu")).of(rollout) for learner in (apart, whole)
+    )
+    for found, value in zip(of_pieces, of_all, strict=True):
+        np.testing.assert_allclose(found, value, atol=1e-4)
 
 
 @MEMORIES
