@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.wrappers import RecordEpisodeStatistics
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +20,9 @@ import envfleet
 from envfleet import machine
 from envfleet.fleet import hosting
 from envfleet.fleet import make as make_module
+from envfleet.fleet.makers import makers_of
 from envfleet.fleet.spec import default_group_count, split_evenly
+from envfleet.fleet.wrapping import WrappedEnv
 from tests.fleet.simulators import Counter
 
 
@@ -39,6 +43,22 @@ def test_lambdas_closures_and_local_classes(method: str) -> None:
     fleet.reset()
     assert fleet.step(np.ones(3, np.int64))[1].tolist() == [4.0] * 3
     fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("procgen/coinrun", ("envfleet.environments.procgen.before_fork",)),
+        (WrappedEnv("procgen/maze", (RecordEpisodeStatistics,)), ("envfleet.environments.procgen.before_fork",)),
+        ("CartPole-v1", ()),
+        (Counter, ()),
+        (functools.partial(Counter, length=2), ()),
+        ([Counter, Counter], ()),
+    ],
+    ids=["ours", "ours, wrapped", "Gymnasium's", "class", "function", "list"],
+)
+def test_only_our_environments_load_something_before_workers_are_forked(env: Any, expected: tuple[str, ...]) -> None:
+    assert makers_of(env, 2).preloads == expected
 
 
 def test_one_function_with_arguments_for_each() -> None:

@@ -211,7 +211,8 @@ def one_env(env: str | EnvMaker, *, start_method: str | None = None, **settings:
 
 def _groups(makers: Makers, count: int) -> list[GroupSpec]:
     ranges = group_ranges(makers.n_envs, count)
-    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows), makers.together) for g, rows in enumerate(ranges)]
+    common = (makers.together, makers.preloads)
+    return [GroupSpec(g, rows.start, rows.stop, makers.group(rows), *common) for g, rows in enumerate(ranges)]
 
 
 def _autoreset_mode(value: str | AutoresetMode) -> AutoresetMode:

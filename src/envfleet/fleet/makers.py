@@ -24,6 +24,7 @@ from envfleet.wording import NOT_AN_OBJECT
 
 __all__ = ["Makers", "makers_of", "spec_of"]
 
+_OUR_ENVIRONMENTS = "envfleet.environments."
 EnvKwargs = dict[str, Any] | Sequence[dict[str, Any]] | None
 
 
@@ -36,6 +37,10 @@ class Makers(Protocol):
     @property
     def together(self) -> bool:
         """Whether one call steps all environments of a group."""
+
+    @property
+    def preloads(self) -> tuple[str, ...]:
+        """Modules to import, if possible, in the process that workers are forked from."""
 
     @property
     def single(self) -> EnvMaker:
@@ -57,6 +62,10 @@ class _Loop:
         return len(self.envs)
 
     @property
+    def preloads(self) -> tuple[str, ...]:
+        return tuple({name: None for make_env in self.envs for name in _preloads(make_env)})
+
+    @property
     def single(self) -> EnvMaker:
         return self.envs[0]
 
@@ -71,6 +80,7 @@ class _Pools:
     pools: PoolMaker
     n_envs: int
     together = True
+    preloads = ()
 
     @property
     def single(self) -> EnvMaker:
@@ -158,6 +168,17 @@ class _FromSpec:
             load_env_creator(self.spec.entry_point)  # imports MuJoCo, if it needs that, before a model is built
             limit_mujoco_warnings()
         return gymnasium.make(self.spec, disable_env_checker=True, **self.kwargs)
+
+
+def _preloads(make_env: Any) -> tuple[str, ...]:
+    """Return the module `before_fork` of the package that one of our own environments is in; it may not exist."""
+    while isinstance(make_env, functools.partial | WrappedEnv):
+        make_env = make_env.func if isinstance(make_env, functools.partial) else make_env.env
+    spec = gymnasium.registry.get(make_env) if isinstance(make_env, str) else None
+    if isinstance(make_env, _FromSpec):
+        spec = make_env.spec
+    module, _, _ = str(getattr(spec, "entry_point", "")).partition(":")
+    return (f"{module.rpartition('.')[0]}.before_fork",) if module.startswith(_OUR_ENVIRONMENTS) else ()
 
 
 def spec_of(env_id: str) -> Any:

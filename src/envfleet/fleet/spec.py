@@ -80,6 +80,7 @@ class GroupSpec:
     stop: int
     make: GroupMaker
     together: bool = False  # one call steps all of its environments, and a hang can be in any of them
+    preloads: tuple[str, ...] = ()  # modules to import, if possible, before its worker is forked
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -114,11 +115,17 @@ class WorkerSpec:
 
     @property
     def modules(self) -> tuple[str, ...]:
+        """Modules that all workers need, so that they share what was imported before they were forked."""
+        preloads = dict.fromkeys(name for group in self.groups for name in group.preloads)
+        return (*preloads, *self._of_routine)
+
+    @property
+    def _of_routine(self) -> tuple[str, ...]:
         return () if self.routine is None else self.routine.modules
 
     def load(self) -> None:
         """Import the modules of the routine."""
-        for name in self.modules:
+        for name in self._of_routine:
             importlib.import_module(name)
 
     def context(self, env: int, operation: str) -> EnvContext:

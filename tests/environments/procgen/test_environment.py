@@ -20,6 +20,8 @@ from envfleet.environments.procgen.environment import ProcgenEnv
 from envfleet.environments.procgen.settings import EXPLORATION_LEVELS, ProcgenSettings
 from envfleet.errors import ProtocolError, SettingsError, StateError
 from envfleet.extras import procgen_installation
+from envfleet.fleet.os_compat import uses_linux
+from envfleet.machine import private_memory
 from envfleet.training import resume
 from tests.fleet.backends import BACKENDS, same, trace
 from tests.training.chained_kills import kill_until_done
@@ -297,3 +299,12 @@ def test_evaluate_plays_the_training_levels_and_all_levels(tmp_path: Path) -> No
     assert 0 <= trained.infos["level"] <= 19 < everything.infos["level"]
     shown = _report(trained)
     assert shown.index("levels 0 to 19:") < shown.index("all levels:") and shown.count("over 3 episodes") == 2
+
+
+@pytest.mark.skipif(not uses_linux(), reason="workers are forked from a server on Linux")
+def test_workers_share_the_images_of_the_library() -> None:
+    """A process that loads them itself has 340 MB of its own."""
+    with envfleet.make("procgen/coinrun", 4, env_kwargs=EASY, backend="processes", workers=2, quiet=True) as fleet:
+        fleet.reset()
+        for worker in fleet.statistics().workers:
+            assert private_memory(worker.pid) < 100 * 2**20
