@@ -385,6 +385,18 @@ class SlowReset(Counter):
         return super().reset(**options)
 
 
+class Ages(Counter):
+    """Counts its own episodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.age = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.age += 1
+        return super().reset(**options)
+
+
 INTERRUPTED: list[bool] = []  # whether an environment of this process has sent Ctrl-C
 
 

@@ -18,6 +18,7 @@ from envfleet.rollout.arrays import Rollout
 from envfleet.runs.run import Run
 from envfleet.training.callbacks import Callback, Moment
 from tests.rollout.envs import Counter, faulty_counter
+from tests.training.envs import Ages
 from tests.training.running import run, weights
 
 pytestmark = pytest.mark.usefixtures("start_method")
@@ -185,3 +186,22 @@ def test_the_metrics_tell_of_the_restart(schedule: str, tmp_path: Path, monkeypa
     options = {**SETTINGS, **PROCESSES, "acting": "central", "schedule": schedule}
     run(tmp_path / "run", [witness], env_kwargs=fault("kill", tmp_path), **options)
     assert witness.restarts == 1.0
+
+
+class OldestAges(Callback):
+    """Records the most episodes that an environment has had since it was built."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_update(self, moment: Moment) -> None:
+        self.seen.append(max(moment.call_envs("age")))
+
+
+def test_environments_are_rebuilt_after_as_many_episodes_as_asked_for(tmp_path: Path) -> None:
+    for every, name in ((None, "kept"), (3, "rebuilt")):
+        ages = OldestAges()
+        run(tmp_path / name, [ages], env=Ages, recycle_every=every)
+        assert ages.seen[-1] > 3 if every is None else max(ages.seen) == 3
+    run(tmp_path / "in-workers", env=Ages, recycle_every=3, backend="processes", workers=2)
+    assert weights(tmp_path / "in-workers") == weights(tmp_path / "rebuilt") != weights(tmp_path / "kept")

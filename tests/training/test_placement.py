@@ -9,8 +9,10 @@ import pytest
 
 from envfleet.algorithms.settings import PPO
 from envfleet.fleet.auto import StepCost
+from envfleet.fleet.hosting import group_count
 from envfleet.training import placement
 from envfleet.training.placement import place
+from envfleet.training.presets import named_preset
 from envfleet.training.stage import Stage
 from tests.training.envs import FailsOnce, SlowReset
 from tests.training.running import run, weights
@@ -111,6 +113,11 @@ def test_every_core_steps_what_could_not_be_timed(
     monkeypatch.setattr(placement, "timed_step", lambda *_, **__: "a step could not be timed: it hung")
     choice = place(PPO(**settings), 1, Timed(SLOW))  # type: ignore[arg-type]
     assert (choice.backend, choice.workers, choice.acting) == expected
+
+
+def test_all_workers_of_the_preset_for_most_steps_act() -> None:
+    settings = PPO().filled(named_preset("max-throughput", PPO()).values)
+    assert group_count(settings.n_envs, settings.group_size) == settings.workers == 8
 
 
 def test_a_reset_may_take_longer_than_a_step_while_steps_are_timed() -> None:

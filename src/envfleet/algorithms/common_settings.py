@@ -151,6 +151,12 @@ class TrainingSettings(AlgorithmContract):
         "Maximum number of restarts within five minutes, per worker and, with on_error restart, per environment.",
         minimum=0,
     )
+    recycle_every: int | None = setting(
+        None,
+        "Rebuild an environment after this many episodes, if its simulator leaks memory or becomes slower; by default, "
+        "environments are kept.",
+        minimum=1,
+    )
 
     # --- the budget: whichever comes first
     steps: int | None = setting(

@@ -125,7 +125,15 @@ _MEMORY = Preset(
 NAMED: dict[str, Callable[[], Preset]] = {
     "low-memory": lambda: Preset("low-memory", {"workers": 2, "n_envs": 8}),
     "max-throughput": lambda: Preset(
-        "max-throughput", {"workers": 8, "n_envs": 128, "minibatch_size": 8192, "epochs": 2, "schedule": "overlap"}
+        "max-throughput",
+        {
+            "workers": 8,
+            "n_envs": 128,
+            "group_size": 16,
+            "minibatch_size": 8192,
+            "epochs": 2,
+            "schedule": "overlap",
+        },
     ),
 }
 

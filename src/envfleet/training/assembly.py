@@ -199,6 +199,7 @@ def assemble(resolved: Resolved) -> Parts:
             AutoresetMode.SAME_STEP,
             OnError(settings.on_error),
             Restarts(settings.restarts),
+            settings.recycle_every,
             validation=Validation(settings.validate, settings.quiet),
             log_info=log_info,
         ),
