@@ -102,8 +102,10 @@ def render_page(results: Mapping[str, Any]) -> str:
 def render_readme(results: Mapping[str, Any]) -> str:
     """Return the README table: our speed on each workload, and how many times as fast as the fastest other."""
     machine = results["machine"]
+    compared = {name: table for name, table in results.get("tables", {}).items() if fastest(table["rows"], PEERS)}
+    cpus = " or ".join(sorted({results.get("cpu_of", {}).get(name, machine["cpu"]) for name in compared}))
     introduction = (
-        f"PPO training speed in environment steps per second on {machine['cores']} cores ({machine['cpu']}), with the "
+        f"PPO training speed in environment steps per second on {machine['cores']} cores ({cpus}), with the "
         "same network and number of updates. The factor compares it with the fastest of Stable-Baselines3 "
         "(sb3-contrib for recurrent policies) and a plain PyTorch loop as in CleanRL "
         f"(medians of {_rounds(results)} interleaved rounds; "
@@ -115,11 +117,10 @@ def render_readme(results: Mapping[str, Any]) -> str:
         table_line("", "Envfleet, `sync`", "Envfleet, `overlap`", "fastest other"),
         table_line("---", "---:", "---:", "---:"),
     ]
-    for table in results.get("tables", {}).values():
+    for table in compared.values():
         rows = table["rows"]
         peer = fastest(rows, PEERS)
-        if peer is None:
-            continue
+        assert peer is not None
         columns = [("sync", "gru"), ("overlap",)]  # recurrent rows are named after the memory
         named = [next((name for name in names if name in rows), None) for names in columns]
         ours = ["" if name is None else _times(rows, name) for name in named]
