@@ -171,7 +171,7 @@ class PPO(TrainingSettings):
 
     @property
     def threads(self) -> int:
-        """Threads of the learner. Two only pay for large batches of vectors, and not beside busy workers."""
+        """Threads of the learner. With vectors, two only pay for large batches, and not beside busy workers."""
         if self.learner_threads is not None:
             return self.learner_threads
         return 2 if self._learned_at_once >= _LARGE and self.schedule == "sync" else 1
@@ -195,7 +195,8 @@ class PPO(TrainingSettings):
     def adapted(self, env: EnvFacts) -> Self:
         """With images, learn with two threads. With async, make rollouts shorter, and pass over batches fewer times.
 
-        Images are mostly learning, in operations so large that two threads pay for fewer rows, and beside busy workers.
+        With images, most of the time goes to learning, in large operations. So two threads pay with fewer rows, and
+        also beside busy workers.
 
         With async, a rollout waits while others are collected, so shorter ones keep experience from getting older than
         with sync. It is off-policy already, and every pass makes it more so: minibatches are smaller instead, for as

@@ -1,4 +1,4 @@
-"""Products of matrices for learning, by the faster of torch's two libraries.
+"""Products of matrices, by the faster of torch's two libraries.
 
 Torch multiplies matrices of float32 by MKL, which has no AVX-512 kernels for processors by AMD. oneDNN, which torch
 uses for convolutions, has them: its products of more than about a million multiplications take half the time there.
