@@ -1,10 +1,10 @@
 """Make the comparisons shown in docs/compare.md: `python -m benchmarks.timed FOLDER`.
 
-It makes timed runs on one core and on all cores, with three seeds each and the commands that the page shows. On
-CoinRun, Stable-Baselines3 trains with the same settings. Afterwards it measures how much faster independent processes
-collect on all cores than one process does: the limit of the gain. Runs go one at a time, seed by seed; nothing else
-should use the machine. FOLDER keeps the runs, and finished runs are not repeated. The figures go to docs/compare/ and
-into the page.
+It makes timed runs with the backends `sequential` and `processes`, with three seeds each and the commands that the
+page shows. On CoinRun, Stable-Baselines3 trains with the same settings. Afterwards it measures how much faster
+independent processes collect on all cores than one process does: the limit of the gain. Runs go one at a time, seed by
+seed; nothing else should use the machine. FOLDER keeps the runs, and finished runs are not repeated. The figures go to
+docs/compare/ and into the page.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ def _section(subject: Subject, comparison: Mapping[str, Any]) -> Iterator[str]:
     yield "\n".join(_table(sequential, parallel, others))
     learning = sequential["time_shares"]["learning"]
     yield (
-        f"Learning takes {learning:.0%} of the time on one core. It is not faster on all cores: the learner keeps its "
-        "number of threads, because that number affects the numerical results."
+        f"Learning takes {learning:.0%} of the time of the sequential runs. It is not faster in parallel runs: both "
+        "use the same number of learner threads, because that number affects the numerical results."
     )
     yield "\n".join(targets_table([*_gains(subject, sequential, parallel), *_ahead(parallel, others)]))
 
@@ -205,7 +205,7 @@ def _section(subject: Subject, comparison: Mapping[str, Any]) -> Iterator[str]:
 def _table(sequential: Mapping[str, Any], parallel: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[str]:
     yield table_line("", "steps/s", "episodes/s", "final return", "CPU", "memory")
     yield table_line("---", "---:", "---:", "---:", "---:", "---:")
-    for title, group in (("one core", sequential), ("all cores", parallel)):
+    for title, group in (("sequential", sequential), (f"{parallel['workers']} workers", parallel)):
         low, high = group["final_return_interval"] or (None, None)
         interval = "" if low is None else f" ({low:.2f}–{high:.2f})"
         yield table_line(
@@ -247,7 +247,7 @@ def _gains(subject: Subject, sequential: Mapping[str, Any], parallel: Mapping[st
     allowed = times[0]["all"] / (times[0]["learning"] + collecting[0] / possible["median"])
     return [
         at_least(
-            f"collecting is {gain:.2f} times as fast on all cores; share of independent processes' speed-up "
+            f"collecting is {gain:.2f} times as fast with workers; share of independent processes' speed-up "
             f"({spread(possible)})",
             {"median": gain / possible["median"], "lower": gain / possible["upper"], "upper": gain / possible["lower"]},
             LEAST_COLLECTING,
