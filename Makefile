@@ -95,7 +95,7 @@ COINRUN_FLAGS = --config config/ppo_parallel.yaml --env procgen/coinrun --preset
 	--duration $(or $(DURATION),0.017) --seed $(TRAIN_SEED) --eval-every 0
 TIMED = $(TRAIN_OUTPUT_DIR)/compare__$(STARTED)
 
-compare: $(TRAIN_STAMP) $(PROCGEN_STAMP)  ## train on CoinRun for a minute on one core, then on all, and compare the two; DURATION=1: an hour each
+compare: $(TRAIN_STAMP) $(PROCGEN_STAMP)  ## train on CoinRun for a minute in one process, then with workers, and compare the two; DURATION=1: an hour each
 	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend sequential --output-dir $(TIMED)/sequential $(ARGS)
 	@$(BIN)/envfleet train ppo $(COINRUN_FLAGS) --backend processes --output-dir $(TIMED)/parallel $(ARGS)
 	@$(BIN)/envfleet compare --sequential $(TIMED)/sequential --parallel $(TIMED)/parallel --output-dir $(TIMED)

@@ -1,11 +1,14 @@
-"""A session that collects rollouts of random actions, chosen in the workers: the cost of collecting alone."""
+"""A session that collects rollouts of random actions, chosen in the workers: the cost of collecting alone.
+
+With the schedule `sync` the workers wait for each other after every rollout; with `async` they do not.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -15,8 +18,13 @@ from benchmarks.workloads import WORKLOADS
 from envfleet.rollout.acting import Decision
 from envfleet.rollout.arrays import Column
 
+if TYPE_CHECKING:
+    from envfleet.fleet.fleet import Fleet
+    from envfleet.rollout.routine import ActingRoutine
+
 Array = np.ndarray[Any, Any]
 STEPS = 128  # of each environment in a rollout
+NO_WEIGHTS: Array = np.empty(0, np.float32)
 
 
 class RandomActor:
@@ -57,19 +65,19 @@ class RandomActorMaker:
         return RandomActor(observation_space, action_space)
 
 
-def build(workload_name: str, n_envs: int) -> Stepper:
+def build(workload_name: str, n_envs: int, schedule: str) -> Stepper:
     from gymnasium.vector import AutoresetMode
 
     from envfleet.fleet.make import Hosting, build_fleet
     from envfleet.fleet.makers import makers_of
     from envfleet.fleet.spec import GroupSettings
-    from envfleet.rollout.collectors import WorkerCollector
+    from envfleet.machine import usable_cores
     from envfleet.rollout.routine import ActingRoutine
-    from envfleet.rollout.schedules import Schedule
 
     workload = WORKLOADS[workload_name]
     workload.register()
-    routine = ActingRoutine(RandomActorMaker(), STEPS, STEPS, 1)
+    buffers = {"sync": 1, "async": 2}[schedule]
+    routine = ActingRoutine(RandomActorMaker(), STEPS, STEPS, buffers, weight_sets=usable_cores())
     fleet = build_fleet(
         makers_of(workload.env, n_envs, workload.env_kwargs),
         GroupSettings(0, AutoresetMode.SAME_STEP),
@@ -78,27 +86,47 @@ def build(workload_name: str, n_envs: int) -> Stepper:
         quiet=True,
     )
     fleet.reset()
-    collector = WorkerCollector(fleet, routine, 0)
-    schedule = Schedule(collector, lambda: np.empty(0, np.float32), lag=0)
+    stepper = waiting(fleet, routine) if schedule == "sync" else streaming(fleet, routine)
+    for _ in range(2 * buffers * len(fleet.groups_of_workers)):  # the first rollouts touch new memory
+        stepper.advance()
+    return stepper
+
+
+def waiting(fleet: Fleet, routine: ActingRoutine) -> Stepper:
+    """Workers that wait for each other after every rollout."""
+    from envfleet.rollout.collectors import WorkerCollector
+    from envfleet.rollout.schedules import Schedule
+
+    schedule = Schedule(WorkerCollector(fleet, routine, 0), lambda: NO_WEIGHTS, lag=0)
+    return Stepper(lambda: int(schedule.next().rewards.size), fleet.close)
+
+
+def streaming(fleet: Fleet, routine: ActingRoutine) -> Stepper:
+    """Workers that begin their next rollout as soon as they finish one."""
+    from envfleet.rollout.worker_rollouts import StreamedRollouts, WorkerRequests
+
+    rollouts = StreamedRollouts(WorkerRequests(fleet, routine, 0))
+    rollouts.publish(NO_WEIGHTS, 0)
 
     def advance() -> int:
-        return int(schedule.next().rewards.size)
+        rollout = rollouts.next()
+        rollouts.release(rollout)
+        return STEPS * sum(len(fleet.groups[group]) for group in rollouts.groups[rollout.worker])
 
     def close() -> None:
-        collector.close()
+        rollouts.close()
         fleet.close()
 
-    for _ in range(2):  # the first rollouts touch new memory
-        advance()
-    return Stepper(advance, close)
+    return Stepper(advance, close, pause=rollouts.settle)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--envs", type=int, required=True)
+    parser.add_argument("--schedule", choices=("sync", "async"), default="sync")
     options = parser.parse_args()
-    serve(lambda: build(options.workload, options.envs))
+    serve(lambda: build(options.workload, options.envs, options.schedule))
 
 
 if __name__ == "__main__":

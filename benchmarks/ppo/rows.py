@@ -110,9 +110,9 @@ def stepping_row(name: str, title: str, workload: str, n_envs: int) -> Row:
     return Row(name, title, lambda: Session("benchmarks.fleet_session", arguments), ours=True)
 
 
-def random_rollouts(name: str, title: str, workload: str, n_envs: int) -> Row:
+def random_rollouts(name: str, title: str, workload: str, n_envs: int, schedule: str = "sync") -> Row:
     """Return a row for rollouts of random actions that the workers choose."""
-    arguments = ["--workload", workload, "--envs", n_envs]
+    arguments = ["--workload", workload, "--envs", n_envs, "--schedule", schedule]
     return Row(name, title, lambda: Session("benchmarks.ppo.random_session", arguments), ours=True)
 
 
