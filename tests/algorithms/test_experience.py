@@ -36,6 +36,22 @@ def test_the_last_steps_of_a_batch_lead_to_its_last_observations(prioritised: bo
     np.testing.assert_allclose(taken.discounts.reshape(3, ENVS)[:, 0], [GAMMA**3, GAMMA**2, GAMMA], rtol=1e-6)
 
 
+def test_an_environment_goes_on_in_its_column_of_the_next_batch() -> None:
+    """The observations go on in every column, as those of two environments may by chance. Environment 0 really does."""
+    spec = ReplaySpec(SPACE, ((), np.int64), capacity=60, n_envs=ENVS)
+    experience, world = ReplayedExperience(spec, BatchSpec(8, 3, GAMMA), seed=1), World(5)
+    for columns in ([0, 1, 2], [0, 2, 2], [0, 1, 2]):
+        rollout = world.rollout(4)
+        for flags in (rollout.terminated, rollout.truncated):
+            flags[...] = False
+        rollout.valid[...] = True
+        experience.add(replace(rollout, env_ids=np.array(columns)))
+    last = np.array([3, 7])[:, None] * ENVS + np.arange(ENVS)  # steps of each batch
+    taken = transitions_at(experience.replay, last.reshape(-1), steps=3, gamma=GAMMA)
+    led_to = taken.following[""].reshape(2, ENVS, 2)[..., 1]
+    assert led_to.tolist() == [[6.0, 4.0, 4.0], [10.0, 8.0, 8.0]]
+
+
 def test_an_episode_that_a_rollout_does_not_continue_is_saved_as_cut() -> None:
     """The first checkpoint was written before the cut, so its rows have to be written again."""
     spec = ReplaySpec(SPACE, ((), np.int64), capacity=60, n_envs=ENVS)

@@ -95,8 +95,8 @@ def test_a_batch_is_what_finished_first() -> None:
     schedule, workers = made(PAIRS, [[0], [1]])
     workers.will_finish(1, 1)
     batch = schedule.next()
-    # Both rollouts of the fast worker, in the order of time; none of the slow one.
-    assert batch.rewards[0].tolist() == [2, 3, 10_002, 10_003]
+    # Both rollouts of the fast worker, the first one in its own slot; none of the slow one.
+    assert batch.rewards[0].tolist() == [10_002, 10_003, 2, 3]
     assert batch.env_ids is not None
     assert batch.env_ids.tolist() == [2, 3, 2, 3]
     workers.will_finish(0, 1)
@@ -112,7 +112,7 @@ def test_each_rollout_keeps_the_version_that_it_began_with() -> None:
     workers.will_finish(1, 0)
     batch = schedule.next()
     assert batch.versions is not None
-    assert batch.versions.tolist() == [1, 1, 0, 0]
+    assert batch.versions.tolist() == [0, 0, 1, 1]
     assert schedule.metrics() == {"lag/mean": 0.5, "lag/p95": 1.0, "lag/max": 1.0, "lag/dropped_steps": 0.0}
 
 
@@ -148,9 +148,9 @@ def test_workers_with_different_numbers_of_groups() -> None:
     """The unit of a batch is a group: what does not fit enters the next one."""
     schedule, workers = made([range(2), range(2, 4), range(4, 6)], [[0, 2], [1]])
     workers.will_finish(0, 0)
-    assert schedule.next().rewards[0].tolist() == [0, 1, 4, 5, 10_000, 10_001]
+    assert schedule.next().rewards[0].tolist() == [0, 1, 10_000, 10_001, 4, 5]
     workers.will_finish(1, 1)
-    assert schedule.next().rewards[0].tolist() == [10_004, 10_005, 102, 103, 10_102, 10_103]
+    assert schedule.next().rewards[0].tolist() == [10_102, 10_103, 102, 103, 10_004, 10_005]
 
 
 def test_a_rollout_that_waits_for_its_slot_grows_too_old_as_well() -> None:
@@ -172,7 +172,7 @@ def test_final_observations_and_their_masks_come_along() -> None:
     workers.will_finish(1, 0)
     batch = schedule.next()
     time, env, k = batch.final_rows()
-    assert (time.tolist(), env.tolist(), k.tolist()) == ([1], [0], [0])
+    assert (time.tolist(), env.tolist(), k.tolist()) == ([1], [2], [0])
     assert batch.finals[""][k, env].tolist() == [[7.0, 7.0]]
 
 

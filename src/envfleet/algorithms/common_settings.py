@@ -201,8 +201,7 @@ class TrainingSettings(AlgorithmContract):
     )
     max_lag: int = setting(
         8,
-        "With async: drop rollouts whose weights are older than this many updates. With a replay buffer, none are "
-        "dropped: a worker waits once it is this many rollouts ahead.",
+        "With async: drop rollouts whose weights are older than this many updates.",
         minimum=1,
     )
     record_order: bool = setting(

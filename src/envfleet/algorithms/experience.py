@@ -29,6 +29,7 @@ Array = np.ndarray[Any, Any]
 _DRAW = 14  # key of the random streams for batches
 _BYTES_AT_ONCE = 2**22  # of observations that are read at once, for several batches
 _UPDATES_AT_ONCE = 1_000  # whose entries are drawn at once when pretraining; results depend on it
+_NO_ENV = -1
 _SHOWN = "demonstrations"  # the name of their piece in a checkpoint
 
 
@@ -103,6 +104,7 @@ class ReplayedExperience:
         self._shown_saved = False
         self._samplers: dict[Replay, SequenceSampler] = {}
         self._pieces = ReplayPieces()
+        self._env_ids = np.full(spec.n_envs, _NO_ENV)  # [column] of the newest asynchronous batch
 
     @cached_property
     def replay(self) -> Replay:
@@ -124,11 +126,11 @@ class ReplayedExperience:
     def add(self, rollout: Rollout) -> None:
         """Store a rollout."""
         cuts = self.replay.cuts
+        if rollout.env_ids is not None:
+            self._cut_columns_of_others(rollout.env_ids)
         entries = self.replay.add(rollout)
         if self.replay.cuts != cuts:
-            self._pieces.forget()  # saved pieces may lack these ends
-        if rollout.env_ids is not None:
-            self.replay.cut()  # the next batch's columns may be other environments
+            self._pieces.forget_newest()  # it lacks these ends
         self._pieces.count(len(entries) // self.replay.n_envs)
         if self.priorities is not None:
             # New steps get the highest priority, so that they are sampled soon; steps that never happened get none.
@@ -136,6 +138,16 @@ class ReplayedExperience:
             self.priorities.set(entries, fresh)
             retired = self.replay.retired()
             self.priorities.set(retired, np.zeros(len(retired)))
+
+    def _cut_columns_of_others(self, env_ids: Array) -> None:
+        """End the running episodes in columns of the replay where an asynchronous batch does not continue them.
+
+        A batch that holds two rollouts of an environment does not tell which of them came first.
+        """
+        ids, index, counts = np.unique(env_ids, return_inverse=True, return_counts=True)
+        env_ids = np.where(counts == 1, ids, _NO_ENV)[index]
+        self.replay.cut(np.flatnonzero((env_ids != self._env_ids) | (env_ids == _NO_ENV)))
+        self._env_ids = env_ids
 
     def show(self, rollout: Rollout) -> None:
         """Store demonstrations, in a replay buffer of their own."""

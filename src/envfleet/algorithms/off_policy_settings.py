@@ -36,6 +36,14 @@ class OffPolicySettings(TrainingSettings):
         "tau": "target_rate",
     }
 
+    # --- the schedule
+    max_lag: int = setting(
+        1,
+        "With async: how many finished rollouts of a worker may wait for the learner before the worker waits too. None "
+        "are dropped. More keep unequal workers busy, but the learner then sees the effect of its updates later.",
+        minimum=1,
+    )
+
     # --- the replay
     rollout_steps: int = setting(16, "Steps of each environment per rollout, before the learner updates.", minimum=1)
     replay_size: int = setting(100_000, "Size of the replay buffer, in steps of all environments.", minimum=2)

@@ -1,7 +1,8 @@
 """Batches of the asynchronous schedule: rollouts of single groups, put together to arrays `[time, env, ...]`.
 
-A batch has as many environments as the fleet: a slot for each of its groups. Any group of the same size may fill a
-slot, so a fast worker fills several, and a slow one none. Rows are copied, so the worker's buffer is free at once.
+A batch has as many environments as the fleet: a slot for each of its groups. A group fills its own slot if that is
+free, and otherwise another one of the same size, so a fast worker fills several, and a slow one none. Rows are copied,
+so the worker's buffer is free at once.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ class RolloutBatch:
         return sum(int(np.count_nonzero(~valid[:, self._groups[group]])) for group in groups)
 
     def add(self, arrays: Mapping[str, Array], buffer: int, group: int, version: int) -> bool:
-        """Copy the rollout of a group into the first free slot of its size. False if there is none."""
+        """Copy the rollout of a group into its own slot or the first free one of its size. False if there is none."""
         source = self._groups[group]
-        slot = next((slot for slot in self._free if len(self._groups[slot]) == len(source)), None)
+        fitting = (slot for slot in self._free if len(self._groups[slot]) == len(source))
+        slot = group if group in self._free else next(fitting, None)
         if slot is None:
             return False
         self._free.remove(slot)

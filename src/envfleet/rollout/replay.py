@@ -184,8 +184,10 @@ class Replay:
         """
         newest = (self.head - 1) % self.rows * self.n_envs + (np.arange(self.n_envs) if envs is None else envs)
         status = self._status[newest]
-        self.cuts += 1
         goes_on = newest[(status & HAPPENED != 0) & (status & ENDED == 0)]
+        if not len(goes_on):
+            return
+        self.cuts += 1
         led_to = (goes_on + self.n_envs) % (self.rows * self.n_envs)
         finals = {_SEEN + name: values for name, values in self.seen_at(led_to).items()}
         allowed = self._masks[led_to] if self.masked else np.True_

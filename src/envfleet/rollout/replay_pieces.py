@@ -48,6 +48,11 @@ class ReplayPieces:
         self._names = list(pieces)
         self._seen = self._saved = state["rows_seen"]
 
+    def forget_newest(self) -> None:
+        """Write all rows again with the next checkpoint if the newest one is in a saved piece, because it changed."""
+        if self._saved == self._seen:
+            self.forget()
+
     def forget(self) -> None:
         """Write all rows again with the next checkpoint, because rows in saved pieces have changed."""
         self._names, self._saved = [], 0

@@ -27,7 +27,7 @@ class ReplaySpec:
     mask_size: int = 0
     frame_stack: int = 1
     prioritised: bool = False  # with a sum tree of priorities
-    batch_rows: int | None = None  # rows of an asynchronous batch, after which all episodes are cut; None: none are
+    batch_rows: int | None = None  # rows of an asynchronous batch, after which episodes may be cut; None: none are
     name: str = "the replay"
 
     @property
