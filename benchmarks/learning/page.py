@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -203,6 +204,12 @@ def _number(value: float, like: float | None = None) -> str:
     return f"{value:.2f}" if size < 20 else f"{value:.1f}" if size < 100 else f"{value:,.0f}"
 
 
+def mean_about(run: Run, steps: int) -> float:
+    """The mean over the five updates nearest to this step, as for the published returns."""
+    nearest = sorted(run["curve"], key=lambda point: abs(point[0] - steps))[:5]
+    return fmean(value for _, value, _ in nearest)
+
+
 def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
     """Compare our training returns with the published ones at the same steps."""
     assert task.published is not None
@@ -211,11 +218,7 @@ def _published(task: Task, runs: Sequence[Run]) -> Iterator[str]:
     yield table_line("steps", "Envfleet, training", "published, training", "published, all levels")
     yield table_line("---:", "---:", "---:", "---:")
     for steps, returns in task.published.training.items():
-        ours = []
-        for run in runs:
-            points = [point for point in run["curve"] if point[0] <= steps]
-            if run["steps"] >= steps:
-                ours.append(_number(end_of_curve({**run, "curve": points}, task.recent)))
+        ours = [_number(mean_about(run, steps)) for run in runs if run["steps"] >= steps]
         theirs = ", ".join(map(_number, returns))
         yield table_line(f"{steps:,}", ", ".join(ours) or "–", theirs, _number(task.published.held_out[steps]))
 
@@ -245,8 +248,8 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             yield at_least(name, run["evaluation"]["mean"], task.least)
     if task.least_in_training is not None:
         for run in ours:
-            name = f"{_title(task)}, seed {run['seed']}: mean of the last {task.recent} training episodes"
-            yield at_least(name, end_of_curve(run, task.recent), task.least_in_training)
+            name = f"{_title(task)}, seed {run['seed']}: training return, mean of the last five updates"
+            yield at_least(name, mean_about(run, run["steps"]), task.least_in_training, _beside(run))
     if task.least_held_out is not None:
         for run in ours:
             episodes = run["evaluation"]["episodes"]
@@ -260,6 +263,13 @@ def _targets(task: Task, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
             found = run["evaluation"]["held_out"]["mean"]
             name = f"{_title(task)}, seed {run['seed']}: a control, on {task.splits[1]}"
             yield at_most(name, found, task.most_held_out)
+
+
+def _beside(run: Run) -> str:
+    """What the evaluation on the training levels says about a training return."""
+    found = run["evaluation"]
+    error = found["std"] / math.sqrt(found["episodes"])
+    return f"{found['episodes']} evaluation episodes on the training levels give {found['mean']:.2f} ± {error:.2f}"
 
 
 def _comparisons(task: Task, all_runs: Mapping[str, Sequence[Run]]) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)  # in addition to the preset
     algorithm: str = "ppo"
     least: float | None = None  # target: mean return in evaluation
-    least_in_training: float | None = None  # target: mean return of the last training episodes
+    least_in_training: float | None = None  # target: mean training return of the last five updates
     least_held_out: float | None = None  # target: mean return in evaluation on all levels, or on held-out tasks
     least_last_episode: float | None = None  # target: mean return of the last episode of a trial, on held-out tasks
     most_held_out: float | None = None  # target of a control: at most this mean return on held-out tasks
