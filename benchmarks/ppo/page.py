@@ -60,8 +60,9 @@ limit.""",
 Procgen's CoinRun (easy, 200 levels) with the Nature CNN. The other libraries step our CoinRun environment.""",
     "collecting-coinrun": """\
 Stepping only, without learning. `step` gets actions drawn in advance. In rollouts of 128 steps the
-workers choose random actions themselves. Independent processes step their share of the
-environments in a plain loop, store nothing and do not communicate.""",
+workers choose random actions themselves. With `async` they do not wait for each other after a rollout.
+Independent processes step their share of the environments in a plain loop, store nothing and do not
+communicate.""",
     "balanced": """\
 The environment computes {iterations} iterations per step, a number found by trial before the rounds. With it,
 collecting takes {relation:.2f} times as long as learning in `sync`. The learner has one thread.""",

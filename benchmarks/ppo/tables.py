@@ -69,7 +69,7 @@ def collecting_coinrun(procedure: Procedure) -> Table:
     rows = [
         stepping_row("step", "Envfleet, `step`", "coinrun", sizes.n_envs),
         random_rollouts("rollouts", "Envfleet, rollouts of random actions in the workers", "coinrun", sizes.n_envs),
-        random_rollouts("rollouts-async", "the same with `async`: no worker waits", "coinrun", sizes.n_envs, "async"),
+        random_rollouts("rollouts-async", "Envfleet, the same with `async`", "coinrun", sizes.n_envs, "async"),
         independent_loops("limit", f"{cores} independent processes, plain loops", "coinrun", sizes.n_envs, cores),
         lockstep_loops("lockstep", "the same, waiting for each other after every step", "coinrun", sizes.n_envs, cores),
         independent_loops(

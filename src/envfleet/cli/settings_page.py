@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from envfleet.algorithms.settings import ALGORITHMS, HARMLESS, TrainingSettings
 from envfleet.environments.presets import families
@@ -24,16 +25,19 @@ A setting has one name everywhere: `rollout_steps` is `PPO(rollout_steps=128)` i
 YAML or JSON file, and `--rollout-steps 128` on the command line. Switches are `--overwrite` and `--no-overwrite`. The
 command line wins over the file; then come a preset by name (`--preset`), the preset of the environment's family, and
 the defaults below. **So these defaults apply only where no preset sets a value**: each algorithm has a table of its
-presets, and the console prints every value that differs from the default. [Train](train.md) shows how to use them.
+presets, and the console prints every value that differs from the default. A setting that an algorithm declares
+differently is listed again there. [Train](train.md) shows how to use them.
 """
 
 
 def settings_page() -> str:
     """Return the page as Markdown."""
-    common = {field.name for field in dataclasses.fields(TrainingSettings)}
-    parts = [_HEAD, "## Every algorithm\n", *_tables(TrainingSettings, common)]
+    common = {field.name: _declaration(field) for field in dataclasses.fields(TrainingSettings)}
+    parts = [_HEAD, "## Every algorithm\n", *_tables(TrainingSettings, set(common))]
     for name, kind in ALGORITHMS.items():
-        own = {field.name for field in dataclasses.fields(kind)} - common
+        # Its own settings, and those that it declares differently.
+        fields = dataclasses.fields(kind)
+        own = {field.name for field in fields if common.get(field.name) != _declaration(field)}
         parts += [
             f"## `{name}`\n",
             f"{(kind.__doc__ or '').strip()}\n",
@@ -42,6 +46,10 @@ def settings_page() -> str:
             _other_names(kind),
         ]
     return "\n".join([*parts, _harmless()])
+
+
+def _declaration(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    return field.type, field.default, dict(field.metadata)
 
 
 def _tables(kind: type[TrainingSettings], names: set[str]) -> list[str]:
